@@ -1,0 +1,1 @@
+//! Identities, tokens, certificates and RBAC evaluation

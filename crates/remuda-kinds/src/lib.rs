@@ -1,0 +1,1 @@
+//! Built-in Kubernetes kinds as data: inventory, types, protobuf, OpenAPI, defaults, validation, tables

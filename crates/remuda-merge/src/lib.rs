@@ -1,0 +1,1 @@
+//! Patches and server-side apply: JSON Patch, merge patch, strategic merge, managed fields

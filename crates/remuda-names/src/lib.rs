@@ -1,0 +1,1 @@
+//! Every label, annotation, finalizer, path and header name that leaves the process

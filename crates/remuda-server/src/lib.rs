@@ -1,0 +1,1 @@
+//! Composes store, API server and controllers into one running server
