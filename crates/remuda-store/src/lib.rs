@@ -180,7 +180,10 @@ pub struct Frames {
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record").field("key", &self.key).field("revision", &self.revision).finish_non_exhaustive()
+        f.debug_struct("Record")
+            .field("key", &self.key)
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
     }
 }
 
