@@ -1,1 +1,9 @@
 //! What the API knows of objects: metadata rules, selectors, tables, and the defaults and validation of built-in kinds.
+//!
+//! Everything here is a pure function of JSON values. Objects come from clients, so no shape is taken for
+//! granted: a field of the wrong type counts as missing, never as a reason to stop.
+
+pub mod meta;
+pub mod names;
+pub mod path;
+pub mod selector;
