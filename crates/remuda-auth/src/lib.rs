@@ -1,1 +1,12 @@
-//! Identities, tokens, certificates and RBAC evaluation
+//! Who is calling and what they may do: identities, tokens, certificates, RBAC and audit policy.
+//!
+//! Everything here decides on data handed in. There is no network, no clock and no storage: callers
+//! pass the time, look up objects and turn the outcomes into HTTP.
+
+pub mod attributes;
+pub mod identity;
+mod quote;
+pub mod rbac;
+
+#[cfg(test)]
+mod testing;
