@@ -1,0 +1,3 @@
+//! Behaviour of the store through its public interface, engine by engine.
+
+mod conformance;
