@@ -3,6 +3,8 @@
 //! Everything here is a pure function of JSON values. Objects come from clients, so no shape is taken for
 //! granted: a field of the wrong type counts as missing, never as a reason to stop.
 
+pub mod defaults;
+mod json;
 pub mod meta;
 pub mod names;
 pub mod path;

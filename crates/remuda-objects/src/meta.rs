@@ -122,7 +122,7 @@ pub fn validate_object_meta(object: &Value, rules: &MetaRules) -> Vec<FieldError
             }
         }
         (false, false) => {
-            errors.push(FieldError::forbidden(path.child("namespace"), "not allowed on this type"))
+            errors.push(FieldError::forbidden(path.child("namespace"), "not allowed on this type"));
         }
         (false, true) => {}
     }
