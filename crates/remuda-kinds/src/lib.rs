@@ -1,1 +1,12 @@
-//! Built-in Kubernetes kinds as data: inventory, types, protobuf, OpenAPI, defaults, validation, tables
+//! Built-in Kubernetes kinds as data: what exists, which fields it has, how it is decoded
+//! from JSON and protobuf, and how it is described in OpenAPI.
+//!
+//! Pure: no I/O, no clock. One table ([`table`]) feeds everything.
+
+pub mod inventory;
+pub mod table;
+pub mod trees;
+
+pub use inventory::{NameRule, Resource, Subresource, find_kind, find_resource, groups, resources};
+pub use table::{Field, Ty, TypeDef, type_of};
+pub use trees::{object_meta, schema};
