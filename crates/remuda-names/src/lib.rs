@@ -1,1 +1,116 @@
-//! Every label, annotation, finalizer, path and header name that leaves the process
+//! Every label, annotation, finalizer, path and header name that leaves the process.
+//!
+//! This crate is the index of what other programs and people can depend on. Each constant says
+//! who writes it and who reads it; a string that appears here appears nowhere else.
+
+/// The program's name: of the binary, in `Server` headers and in the data directory.
+pub const PROGRAM: &str = "remuda";
+
+/// The port the server listens on unless told otherwise.
+pub const DEFAULT_PORT: u16 = 8443;
+
+/// Environment variables. Each sets the flag of the same name; a flag on the command line wins.
+pub mod env {
+    /// Where a configuration file is read from.
+    pub const CONFIG: &str = "REMUDA_CONFIG";
+    /// Listening address.
+    pub const BIND: &str = "REMUDA_BIND";
+    /// Address under which clients reach the server.
+    pub const ADVERTISE: &str = "REMUDA_ADVERTISE";
+    /// Where the chosen listening address is written to.
+    pub const ADDRESS_FILE: &str = "REMUDA_ADDRESS_FILE";
+    /// Data directory.
+    pub const DATA_DIR: &str = "REMUDA_DATA_DIR";
+    /// Where objects are stored.
+    pub const DATASTORE: &str = "REMUDA_DATASTORE";
+    /// Certificate authority of an etcd datastore.
+    pub const DATASTORE_CA: &str = "REMUDA_DATASTORE_CA";
+    /// Client certificate for an etcd datastore.
+    pub const DATASTORE_CERT: &str = "REMUDA_DATASTORE_CERT";
+    /// Key of the client certificate for an etcd datastore.
+    pub const DATASTORE_KEY: &str = "REMUDA_DATASTORE_KEY";
+    /// Serving certificate brought by the operator.
+    pub const TLS_CERT: &str = "REMUDA_TLS_CERT";
+    /// Key of the serving certificate brought by the operator.
+    pub const TLS_KEY: &str = "REMUDA_TLS_KEY";
+    /// Further names and addresses in the generated serving certificate, separated by commas.
+    pub const TLS_SAN: &str = "REMUDA_TLS_SAN";
+    /// Log filter.
+    pub const LOG_LEVEL: &str = "REMUDA_LOG_LEVEL";
+    /// Log format.
+    pub const LOG_FORMAT: &str = "REMUDA_LOG_FORMAT";
+    /// Audit log file.
+    pub const AUDIT_LOG: &str = "REMUDA_AUDIT_LOG";
+    /// Size at which the audit log is rotated, in MiB.
+    pub const AUDIT_LOG_MAX_SIZE: &str = "REMUDA_AUDIT_LOG_MAX_SIZE";
+    /// Rotated audit logs that are kept.
+    pub const AUDIT_LOG_MAX_BACKUPS: &str = "REMUDA_AUDIT_LOG_MAX_BACKUPS";
+    /// Audit policy file.
+    pub const AUDIT_POLICY: &str = "REMUDA_AUDIT_POLICY";
+    /// Static token file.
+    pub const TOKEN_FILE: &str = "REMUDA_TOKEN_FILE";
+    /// Whether requests without credentials are let in as `system:anonymous`.
+    pub const ANONYMOUS_AUTH: &str = "REMUDA_ANONYMOUS_AUTH";
+    /// Issuer of service-account tokens.
+    pub const SERVICE_ACCOUNT_ISSUER: &str = "REMUDA_SERVICE_ACCOUNT_ISSUER";
+    /// Audiences the API accepts in service-account tokens, separated by commas.
+    pub const API_AUDIENCES: &str = "REMUDA_API_AUDIENCES";
+    /// Connections open at one time.
+    pub const MAX_CONNECTIONS: &str = "REMUDA_MAX_CONNECTIONS";
+    /// Reading requests under way at one time.
+    pub const MAX_REQUESTS_INFLIGHT: &str = "REMUDA_MAX_REQUESTS_INFLIGHT";
+    /// Writing requests under way at one time.
+    pub const MAX_MUTATING_REQUESTS_INFLIGHT: &str = "REMUDA_MAX_MUTATING_REQUESTS_INFLIGHT";
+    /// Bytes in one request body.
+    pub const MAX_REQUEST_BYTES: &str = "REMUDA_MAX_REQUEST_BYTES";
+}
+
+/// Files. Relative ones are below the data directory.
+pub mod file {
+    /// Read by the server when it exists and no other file is named.
+    pub const DEFAULT_CONFIG: &str = "/etc/remuda/config.yaml";
+    /// Data directory of a server that runs as root.
+    pub const ROOT_DATA_DIR: &str = "/var/lib/remuda";
+    /// Held locked by whichever process works on the data directory; contains its process id.
+    pub const LOCK: &str = "remuda.lock";
+    /// The embedded store.
+    pub const STORE: &str = "store";
+    /// Keys that encrypt Secrets at rest.
+    pub const KEYRING: &str = "encryption.keys";
+    /// Certificates and keys.
+    pub const PKI: &str = "pki";
+    /// Certificate authority; agents and clients pin it.
+    pub const CA_CERT: &str = "pki/ca.crt";
+    /// Key of the certificate authority.
+    pub const CA_KEY: &str = "pki/ca.key";
+    /// Generated serving certificate.
+    pub const SERVER_CERT: &str = "pki/server.crt";
+    /// Key of the generated serving certificate.
+    pub const SERVER_KEY: &str = "pki/server.key";
+    /// Signs service-account tokens.
+    pub const SERVICE_ACCOUNT_KEY: &str = "pki/service-account.key";
+    /// Full rights on this server; written at each start, read by kubectl.
+    pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+    /// Short-lived files, emptied at start.
+    pub const SCRATCH: &str = "tmp";
+}
+
+/// HTTP paths that are ours, beside those of the Kubernetes API.
+pub mod path {
+    /// Everything below is served by the server itself.
+    pub const PREFIX: &str = "/remuda/v1/";
+    /// POST answers with a backup file. Authorised as a non-resource URL.
+    pub const BACKUP: &str = "/remuda/v1/backup";
+    /// POST makes a new encryption key and re-encrypts everything with it.
+    pub const ROTATE_KEYS: &str = "/remuda/v1/rotate-keys";
+    /// Prometheus metrics of the API and the process.
+    pub const METRICS: &str = "/metrics";
+}
+
+/// Users and groups the server issues certificates for.
+pub mod user {
+    /// Common name in the administrator's client certificate.
+    pub const ADMIN: &str = "kubernetes-admin";
+    /// Group that is allowed everything, as in Kubernetes.
+    pub const MASTERS: &str = "system:masters";
+}

@@ -1,0 +1,249 @@
+//! Accepting connections: the TLS handshake, then HTTP/1.1 or HTTP/2 on what comes out of it.
+//!
+//! Most connections of a busy server are watches that say nothing for minutes, so what counts is
+//! how little an idle one costs: one task, no read buffer larger than it needs, keep-alives on the
+//! socket rather than timers here.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, warn};
+
+use crate::tls;
+
+/// Who is at the other end of a connection, as far as TLS can tell.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    pub address: SocketAddr,
+    /// The address of ours the client connected to.
+    pub local: SocketAddr,
+    /// The certificates the client has shown, its own first. Not judged yet.
+    pub certificates: Option<Arc<[rustls::pki_types::CertificateDer<'static>]>>,
+}
+
+/// What happens to requests. One call of `connect` per connection, then `handle` per request.
+pub trait Handler: Clone + Send + Sync + 'static {
+    type Peer: Clone + Send + Sync + 'static;
+    type Body: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
+
+    fn connect(&self, remote: Remote) -> Self::Peer;
+
+    fn handle(
+        &self,
+        peer: Self::Peer,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// What the accept loop counts.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub accepted: AtomicU64,
+    pub open: AtomicU64,
+    pub handshakes_failed: AtomicU64,
+}
+
+#[derive(Clone)]
+pub struct Acceptor<H> {
+    pub tls: TlsAcceptor,
+    pub handler: H,
+    pub counters: Arc<Counters>,
+    /// From connecting to the end of the handshake.
+    pub handshake: Duration,
+    /// Told to finish what they are doing and close.
+    pub stop: CancellationToken,
+    pub tasks: TaskTracker,
+}
+
+/// A request's head must arrive within this time, and a kept connection must be used again within it.
+const HEAD: Duration = Duration::from_secs(300);
+/// After this silence the kernel asks whether the client is still there.
+const IDLE_PROBE: Duration = Duration::from_secs(30);
+const MAX_HEADER_BYTES: u32 = 256 * 1024;
+/// Watches of one client share a connection; an informer-heavy one has hundreds.
+const MAX_STREAMS: u32 = 1000;
+/// Unsent bytes of one HTTP/2 stream.
+const SEND_BUFFER: usize = 256 * 1024;
+const HTTP2_WINDOW: u32 = 256 * 1024;
+const HTTP2_CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+impl<H: Handler> Acceptor<H> {
+    /// Accepts until told to stop. The number of open connections never exceeds `limit`.
+    pub async fn run(self, listener: TcpListener, limit: usize) {
+        let slots = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        loop {
+            let next = async {
+                // Waiting for a slot before accepting leaves the surplus in the kernel's queue.
+                let slot = slots.clone().acquire_owned().await;
+                (slot, listener.accept().await)
+            };
+            let (slot, accepted) = tokio::select! {
+                () = self.stop.cancelled() => return,
+                next = next => next,
+            };
+            match (slot, accepted) {
+                (Ok(slot), Ok((stream, address))) => {
+                    let connection = self.clone().connection(stream, address, slot);
+                    self.tasks.spawn(connection);
+                }
+                (Err(_), _) => return,
+                (_, Err(error)) => self.pause(&error).await,
+            }
+        }
+    }
+
+    /// A connection that died in the queue is no matter; running out of descriptors passes only with time.
+    async fn pause(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            return;
+        }
+        warn!(%error, "cannot accept connections");
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+        }
+    }
+
+    async fn connection(self, stream: TcpStream, address: SocketAddr, _slot: OwnedSemaphorePermit) {
+        self.counters.accepted.fetch_add(1, Relaxed);
+        self.counters.open.fetch_add(1, Relaxed);
+        let _open = Open(self.counters.clone());
+        prepare(&stream);
+        let Ok(local) = stream.local_addr() else { return };
+        let stream = tokio::select! {
+            () = self.stop.cancelled() => return,
+            handshake = timeout(self.handshake, self.tls.accept(stream)) => match handshake {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    self.counters.handshakes_failed.fetch_add(1, Relaxed);
+                    debug!(%address, %error, "TLS handshake failed");
+                    return;
+                }
+                Err(_) => {
+                    self.counters.handshakes_failed.fetch_add(1, Relaxed);
+                    debug!(%address, "TLS handshake took too long");
+                    return;
+                }
+            }
+        };
+        let (_, session) = stream.get_ref();
+        let certificates = session.peer_certificates().map(|chain| chain.iter().cloned().collect());
+        let http2 = session.alpn_protocol() == Some(tls::H2);
+        let peer = self.handler.connect(Remote { address, local, certificates });
+        // Boxed each on its own: a connection of one kind need not carry the other's size.
+        if http2 {
+            Box::pin(self.http2(stream, peer)).await
+        } else {
+            Box::pin(self.http1(stream, peer)).await
+        }
+    }
+
+    async fn http1(self, stream: TlsStream<TcpStream>, peer: H::Peer) {
+        let service = service_fn(|request| {
+            let (handler, peer) = (self.handler.clone(), peer.clone());
+            async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_header_size(MAX_HEADER_BYTES as usize)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        log_end(ended);
+    }
+
+    async fn http2(self, stream: TlsStream<TcpStream>, peer: H::Peer) {
+        let service = service_fn(|request| {
+            let (handler, peer) = (self.handler.clone(), peer.clone());
+            async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
+        });
+        let connection = http2::Builder::new(Tasks(self.tasks.clone()))
+            .timer(TokioTimer::new())
+            .keep_alive_interval(IDLE_PROBE)
+            .keep_alive_timeout(Duration::from_secs(20))
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADER_BYTES)
+            .max_send_buf_size(SEND_BUFFER)
+            .initial_stream_window_size(HTTP2_WINDOW)
+            .initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        log_end(ended);
+    }
+}
+
+/// Runs an HTTP/2 connection's streams on the tracker, so that shutting down waits for them.
+#[derive(Clone)]
+struct Tasks(TaskTracker);
+
+impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}
+
+struct Open(Arc<Counters>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
+
+fn prepare(stream: &TcpStream) {
+    // Answers and events are small and somebody waits for each of them.
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(IDLE_PROBE).with_interval(IDLE_PROBE).with_retries(3);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}
+
+/// Clients go away in many ways, none of which is our trouble.
+fn log_end(ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        debug!(%error, "connection ended");
+    }
+}

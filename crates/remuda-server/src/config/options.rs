@@ -1,0 +1,148 @@
+//! One level of configuration. A field is a flag, an environment variable and a key of the file.
+
+use std::path::PathBuf;
+
+use remuda_names::env;
+use serde::Deserialize;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, clap::Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// Read options from this YAML file [default: /etc/remuda/config.yaml if it exists]
+    ///
+    /// Its keys are the names of the flags. A flag or an environment variable wins over the file.
+    #[serde(skip)]
+    #[arg(long, env = env::CONFIG, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Listen on this address [default: port 8443 on all addresses]
+    ///
+    /// `:PORT` is all addresses, port 0 is any free port.
+    #[arg(long, env = env::BIND, value_name = "ADDRESS:PORT")]
+    pub bind: Option<String>,
+
+    /// Tell clients and agents to use this address [default: the first address of this machine]
+    #[arg(long, env = env::ADVERTISE, value_name = "HOST[:PORT]")]
+    pub advertise: Option<String>,
+
+    /// Write the address the server listens on to this file once it is ready
+    #[arg(long, env = env::ADDRESS_FILE, value_name = "FILE")]
+    pub address_file: Option<PathBuf>,
+
+    /// Keep keys, certificates and the embedded store here
+    /// [default: /var/lib/remuda as root, else ~/.local/share/remuda]
+    #[arg(long, env = env::DATA_DIR, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Store objects here: embedded, memory, or etcd://HOST[:PORT][,HOST…] [default: embedded]
+    ///
+    /// `memory` forgets everything at the end. With etcd several servers may share the data.
+    #[arg(long, env = env::DATASTORE, value_name = "WHERE")]
+    pub datastore: Option<String>,
+
+    /// Trust this certificate authority for etcd
+    #[arg(long, env = env::DATASTORE_CA, value_name = "FILE")]
+    pub datastore_ca: Option<PathBuf>,
+
+    /// Present this client certificate to etcd
+    #[arg(long, env = env::DATASTORE_CERT, value_name = "FILE")]
+    pub datastore_cert: Option<PathBuf>,
+
+    /// Key of --datastore-cert
+    #[arg(long, env = env::DATASTORE_KEY, value_name = "FILE")]
+    pub datastore_key: Option<PathBuf>,
+
+    /// Serve with this certificate instead of a generated one (PEM, chain included)
+    #[arg(long, env = env::TLS_CERT, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Key of --tls-cert
+    #[arg(long, env = env::TLS_KEY, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Also put this name or address into the generated certificate (may be repeated)
+    #[arg(long, env = env::TLS_SAN, value_name = "NAME", value_delimiter = ',')]
+    pub tls_san: Option<Vec<String>>,
+
+    /// Log this: error, warn, info, debug, trace, or a filter such as info,remuda_store=debug
+    /// [default: info]
+    #[arg(long, env = env::LOG_LEVEL, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+
+    /// Log as text or as JSON lines [default: text]
+    #[arg(long, env = env::LOG_FORMAT, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+
+    /// Write an audit log (JSON lines) to this file
+    #[arg(long, env = env::AUDIT_LOG, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+
+    /// Begin a new audit log at this size, in MiB [default: 100]
+    #[arg(long, env = env::AUDIT_LOG_MAX_SIZE, value_name = "MIB")]
+    pub audit_log_max_size: Option<u64>,
+
+    /// Keep this many older audit logs [default: 10]
+    #[arg(long, env = env::AUDIT_LOG_MAX_BACKUPS, value_name = "N")]
+    pub audit_log_max_backups: Option<usize>,
+
+    /// What to audit (audit.k8s.io/v1 Policy, YAML) [default: metadata of every request]
+    #[arg(long, env = env::AUDIT_POLICY, value_name = "FILE")]
+    pub audit_policy: Option<PathBuf>,
+
+    /// Accept the tokens in this file (CSV: token,user,uid,"group1,group2")
+    #[arg(long, env = env::TOKEN_FILE, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Let requests without credentials in as system:anonymous [default: true]
+    #[arg(long, env = env::ANONYMOUS_AUTH, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub anonymous_auth: Option<bool>,
+
+    /// Issuer of service-account tokens [default: https://kubernetes.default.svc]
+    #[arg(long, env = env::SERVICE_ACCOUNT_ISSUER, value_name = "URL")]
+    pub service_account_issuer: Option<String>,
+
+    /// Accept service-account tokens for these audiences [default: the issuer]
+    #[arg(long, env = env::API_AUDIENCES, value_name = "AUDIENCE", value_delimiter = ',')]
+    pub api_audiences: Option<Vec<String>>,
+
+    /// Keep at most this many connections open [default: 20000]
+    #[arg(long, env = env::MAX_CONNECTIONS, value_name = "N")]
+    pub max_connections: Option<usize>,
+
+    /// Work on at most this many reading requests at a time [default: 400]
+    #[arg(long, env = env::MAX_REQUESTS_INFLIGHT, value_name = "N")]
+    pub max_requests_inflight: Option<usize>,
+
+    /// Work on at most this many writing requests at a time [default: 200]
+    #[arg(long, env = env::MAX_MUTATING_REQUESTS_INFLIGHT, value_name = "N")]
+    pub max_mutating_requests_inflight: Option<usize>,
+
+    /// Refuse request bodies larger than this [default: 3145728]
+    #[arg(long, env = env::MAX_REQUEST_BYTES, value_name = "BYTES")]
+    pub max_request_bytes: Option<usize>,
+}
+
+impl Options {
+    /// These options, and from `lower` what they leave open.
+    #[must_use]
+    pub fn or(self, lower: Options) -> Options {
+        macro_rules! either {
+            ($($field:ident)*) => { Options { $($field: self.$field.or(lower.$field)),* } };
+        }
+        either! {
+            config bind advertise address_file data_dir datastore datastore_ca datastore_cert datastore_key
+            tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
+            audit_policy token_file anonymous_auth service_account_issuer api_audiences max_connections
+            max_requests_inflight max_mutating_requests_inflight max_request_bytes
+        }
+    }
+}
