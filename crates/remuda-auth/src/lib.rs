@@ -4,6 +4,7 @@
 //! pass the time, look up objects and turn the outcomes into HTTP.
 
 pub mod attributes;
+pub mod bootstrap;
 pub mod identity;
 mod quote;
 pub mod rbac;
