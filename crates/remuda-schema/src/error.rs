@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::gotext;
+
 /// Machine-readable class of a field error; `as_str` is the `reason` of a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
@@ -54,7 +56,7 @@ impl FieldError {
 
     /// `Invalid value: <json>: detail`.
     pub fn invalid(field: impl Into<String>, value: &serde_json::Value, detail: &str) -> Self {
-        Self::new(field, Reason::Invalid, join(&format!("Invalid value: {value}"), detail))
+        Self::new(field, Reason::Invalid, join(&format!("Invalid value: {}", gotext::show(value)), detail))
     }
 
     /// `Forbidden: detail`.
@@ -64,19 +66,47 @@ impl FieldError {
 
     /// `Unsupported value: <json>: supported values: "a", "b"`.
     pub fn not_supported(field: impl Into<String>, value: &serde_json::Value, supported: &[&str]) -> Self {
-        let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
-        let message = format!("Unsupported value: {value}: supported values: {}", quoted.join(", "));
-        Self::new(field, Reason::NotSupported, message)
+        let quoted: Vec<String> = supported.iter().map(|value| gotext::quote(value)).collect();
+        let detail = if quoted.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", quoted.join(", "))
+        };
+        let head = format!("Unsupported value: {}", gotext::show(value));
+        Self::new(field, Reason::NotSupported, join(&head, &detail))
     }
 
     /// `Duplicate value: <json>`.
     pub fn duplicate(field: impl Into<String>, value: &serde_json::Value) -> Self {
-        Self::new(field, Reason::Duplicate, format!("Duplicate value: {value}"))
+        Self::new(field, Reason::Duplicate, format!("Duplicate value: {}", gotext::show(value)))
     }
 
     /// `Too long: may not be more than N bytes`.
     pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
-        Self::new(field, Reason::TooLong, format!("Too long: may not be more than {limit} bytes"))
+        let unit = if limit == 1 { "byte" } else { "bytes" };
+        Self::new(field, Reason::TooLong, format!("Too long: may not be more than {limit} {unit}"))
+    }
+
+    /// `Too many: N: must have at most M items`.
+    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+        let unit = if limit == 1 { "item" } else { "items" };
+        Self::new(field, Reason::TooMany, format!("Too many: {actual}: must have at most {limit} {unit}"))
+    }
+
+    /// `Invalid value: <json>: detail`, for a value of the wrong type.
+    pub fn type_invalid(field: impl Into<String>, value: &serde_json::Value, detail: &str) -> Self {
+        let head = format!("Invalid value: {}", gotext::show(value));
+        Self::new(field, Reason::TypeInvalid, join(&head, detail))
+    }
+
+    /// `Invalid value: detail`, for values too large to repeat.
+    pub fn invalid_omitted(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, Reason::Invalid, join("Invalid value", detail))
+    }
+
+    /// `Internal error: detail`.
+    pub fn internal(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, Reason::Internal, join("Internal error", detail))
     }
 }
 

@@ -1,8 +1,28 @@
 //! Structural schemas: compile, check, prune, default, validate.
+//!
+//! [`compile`] turns the JSON of a definition's version into a [`Schema`]; requests then go through
+//! [`Schema::prune`], [`Schema::coerce`], [`Schema::apply_defaults`] and [`Schema::validate`].
 
 pub mod error;
+pub mod format;
 pub mod schema;
 pub mod validation;
 
+mod compile;
+mod default;
+mod gotext;
+mod listtype;
+mod metadata;
+mod names;
+mod path;
+mod props;
+mod prune;
+mod ratchet;
+pub mod rules;
+mod validate;
+
+pub use compile::compile;
 pub use error::{FieldError, Reason};
-pub use schema::{Additional, ListType, PatchStrategy, Schema, Type};
+pub use metadata::coerce_metadata;
+pub use props::{RuleSource, SchemaError};
+pub use schema::{Additional, Hints, ListType, PatchStrategy, Schema, Type};

@@ -72,4 +72,90 @@ pub struct Schema {
     pub atomic_map: bool,
     pub patch: PatchStrategy,
     pub validation: Option<Box<crate::validation::Validation>>,
+    /// What the walks may skip; filled by [`Schema::seal`].
+    pub hints: Hints,
+}
+
+/// What is known about a node and everything below it. A node that was never sealed is walked fully.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hints {
+    pub sealed: bool,
+    /// Some node below has a default.
+    pub defaults: bool,
+    /// Pruning can remove something at or below this node.
+    pub prunes: bool,
+    /// An embedded resource is at or below this node.
+    pub embedded: bool,
+    /// A set or map list is at or below this node.
+    pub list_types: bool,
+    /// An expression rule is at or below this node.
+    pub rules: bool,
+}
+
+/// Hints are derived from the rest, so they never make two schemas differ.
+impl PartialEq for Hints {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Schema {
+    /// Computes [`Schema::hints`] from this node and its (already sealed) children.
+    pub fn seal(mut self) -> Self {
+        let has_rules = self.validation.as_ref().is_some_and(|validation| !validation.rules.is_empty());
+        let mut hints = Hints {
+            sealed: true,
+            defaults: false,
+            prunes: !self.preserve_unknown,
+            embedded: self.embedded_resource,
+            list_types: !matches!(self.list_type, ListType::Atomic),
+            rules: has_rules,
+        };
+        for child in self.children() {
+            hints.defaults |= child.default.is_some() || child.may_default();
+            hints.prunes |= child.may_prune();
+            hints.embedded |= child.may_embed();
+            hints.list_types |= child.may_have_list_types();
+            hints.rules |= child.may_have_rules();
+        }
+        self.hints = hints;
+        self
+    }
+
+    pub(crate) fn children(&self) -> impl Iterator<Item = &Arc<Schema>> {
+        let additional = match &self.additional {
+            Some(Additional::Schema(schema)) => Some(schema),
+            _ => None,
+        };
+        self.properties.values().chain(self.items.as_ref()).chain(additional)
+    }
+
+    /// The schema of an entry: a declared property, or that of all other entries.
+    pub(crate) fn entry(&self, name: &str) -> Option<&Arc<Schema>> {
+        match (self.properties.get(name), &self.additional) {
+            (Some(property), _) => Some(property),
+            (None, Some(Additional::Schema(schema))) => Some(schema),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn may_default(&self) -> bool {
+        !self.hints.sealed || self.hints.defaults
+    }
+
+    pub(crate) fn may_prune(&self) -> bool {
+        !self.hints.sealed || self.hints.prunes
+    }
+
+    pub(crate) fn may_embed(&self) -> bool {
+        !self.hints.sealed || self.hints.embedded
+    }
+
+    pub(crate) fn may_have_list_types(&self) -> bool {
+        !self.hints.sealed || self.hints.list_types
+    }
+
+    pub(crate) fn may_have_rules(&self) -> bool {
+        !self.hints.sealed || self.hints.rules
+    }
 }

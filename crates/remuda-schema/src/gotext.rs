@@ -1,0 +1,71 @@
+//! Values as the reference prints them in error texts: `%q` strings, `%v` numbers and compact JSON.
+
+use serde_json::Value;
+
+/// How a bad value appears after `Invalid value: `.
+pub(crate) fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Number(number) => match number.as_i64() {
+            Some(int) => int.to_string(),
+            None => float(number.as_f64().unwrap_or_default()),
+        },
+        other => json(other),
+    }
+}
+
+/// A string in double quotes with the escapes of Go's `%q`.
+pub(crate) fn quote(text: &str) -> String {
+    use std::fmt::Write;
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x0b' => out.push_str("\\v"),
+            c if !c.is_control() && c != '\u{a0}' && c != '\u{feff}' => out.push(c),
+            c if (c as u32) < 0x80 => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A float as `%v` prints it: shortest digits, exponent form below 1e-4 and from 1e6 upwards.
+pub(crate) fn float(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return if value.is_finite() { "0".to_owned() } else { value.to_string() };
+    }
+    let magnitude = value.abs();
+    if (1e-4..1e6).contains(&magnitude) {
+        return value.to_string();
+    }
+    let text = format!("{value:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    let (sign, exponent) = match exponent.strip_prefix('-') {
+        Some(rest) => ('-', rest),
+        None => ('+', exponent),
+    };
+    format!("{digits}e{sign}{exponent:0>2}")
+}
+
+/// Compact JSON with the HTML escapes Go's encoder applies.
+pub(crate) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&']) {
+        return text;
+    }
+    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
