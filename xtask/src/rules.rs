@@ -1,0 +1,199 @@
+//! The dependency rules of the workspace. A breach fails `cargo test -p xtask`.
+//!
+//! A rule states what is deliberately absent; `ARCHITECTURE.md` says why.
+
+use std::{collections::BTreeSet, fs};
+
+use crate::graph::{self, Package};
+
+/// Each crate, and the crates of ours it may use. A new crate takes its place here first.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("remuda-names", &[]),
+    ("remuda-cel", &[]),
+    ("remuda-schema", &["remuda-cel"]),
+    ("remuda-objects", &["remuda-schema", "remuda-cel"]),
+    ("remuda-merge", &["remuda-schema", "remuda-cel"]),
+    ("remuda-kinds", &["remuda-schema", "remuda-cel"]),
+    ("remuda-store", &["remuda-names"]),
+    ("remuda-auth", &["remuda-names"]),
+    (
+        "remuda-apiserver",
+        &[
+            "remuda-names",
+            "remuda-store",
+            "remuda-auth",
+            "remuda-cel",
+            "remuda-objects",
+            "remuda-schema",
+            "remuda-merge",
+            "remuda-kinds",
+        ],
+    ),
+    (
+        "remuda-server",
+        &[
+            "remuda-names",
+            "remuda-store",
+            "remuda-auth",
+            "remuda-apiserver",
+            "remuda-cel",
+            "remuda-objects",
+            "remuda-schema",
+            "remuda-merge",
+            "remuda-kinds",
+        ],
+    ),
+    ("remuda", &["*"]),
+    ("xtask", &[]),
+];
+
+/// No I/O, no clock, no randomness: the same input gives the same output.
+const PURE: &[&str] =
+    &["remuda-names", "remuda-cel", "remuda-objects", "remuda-schema", "remuda-merge", "remuda-kinds"];
+
+const IMPURE: &[&str] = &[
+    "tokio",
+    "mio",
+    "hyper",
+    "reqwest",
+    "tonic",
+    "rustls",
+    "aws-lc-rs",
+    "rand",
+    "kube",
+    "kube-client",
+    "kube-runtime",
+];
+
+/// Never anywhere: a second TLS stack, or abandoned.
+const BANNED: &[&str] = &["openssl-sys", "native-tls", "ring", "serde_yaml", "serde_yml", "chrono"];
+
+/// Two versions of these do not work together, or cost too much.
+const SINGLE: &[&str] =
+    &["tokio", "rustls", "hyper", "http", "tokio-tungstenite", "kube-core", "k8s-openapi"];
+
+fn names(packages: &BTreeSet<Package>) -> BTreeSet<&str> {
+    packages.iter().map(|package| package.name.as_str()).collect()
+}
+
+fn ours() -> BTreeSet<String> {
+    let mut ours = BTreeSet::from(["xtask".to_owned()]);
+    for entry in fs::read_dir(graph::root().join("crates")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().join("Cargo.toml").exists() {
+            ours.insert(entry.file_name().into_string().unwrap());
+        }
+    }
+    ours
+}
+
+fn check_absent(below: &str, absent: &[&str]) {
+    let packages = graph::below(below).unwrap();
+    let names = names(&packages);
+    let present: Vec<_> = absent.iter().filter(|name| names.contains(**name)).collect();
+    assert!(
+        present.is_empty(),
+        "{below} must not use {present:?}; cargo tree -p {below} -i NAME shows through whom"
+    );
+}
+
+#[test]
+fn every_crate_has_its_place_in_the_table() {
+    let table: BTreeSet<_> = MAY_USE.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(table, ours());
+}
+
+#[test]
+fn nothing_points_up() {
+    let ours = ours();
+    for (name, may_use) in MAY_USE {
+        if may_use.contains(&"*") {
+            continue;
+        }
+        let packages = graph::below(name).unwrap();
+        let used = names(&packages);
+        let breach: Vec<_> =
+            used.iter().filter(|used| ours.contains(**used) && !may_use.contains(used)).collect();
+        assert!(breach.is_empty(), "{name} must not use {breach:?}");
+    }
+}
+
+#[test]
+fn pure_crates_have_no_input_or_output_below_them() {
+    for name in PURE {
+        check_absent(name, IMPURE);
+    }
+}
+
+#[test]
+fn the_store_and_the_api_server_know_no_kubernetes_client() {
+    for name in ["remuda-store", "remuda-auth", "remuda-apiserver"] {
+        check_absent(name, &["kube", "kube-core", "kube-client", "kube-runtime", "k8s-openapi"]);
+    }
+}
+
+#[test]
+fn only_programs_use_anyhow() {
+    for (name, _) in MAY_USE.iter().filter(|(name, _)| !matches!(*name, "remuda" | "xtask")) {
+        let manifest =
+            fs::read_to_string(graph::root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let dependencies = manifest.split("[dev-dependencies]").next().unwrap();
+        assert!(!dependencies.contains("anyhow"), "{name} is a library: its errors are enums");
+    }
+}
+
+#[test]
+fn banned_crates_are_absent() {
+    let packages = graph::everything().unwrap();
+    let names = names(&packages);
+    let present: Vec<_> = BANNED.iter().filter(|name| names.contains(**name)).collect();
+    assert!(present.is_empty(), "{present:?}: cargo tree --workspace -i NAME shows through whom");
+}
+
+#[test]
+fn there_is_one_version_of_what_must_be_one() {
+    let packages = graph::everything().unwrap();
+    for name in SINGLE {
+        let versions: BTreeSet<_> =
+            packages.iter().filter(|package| package.name == *name).map(|package| &package.version).collect();
+        assert!(versions.len() <= 1, "{name}: {versions:?}");
+    }
+}
+
+#[test]
+fn json_numbers_and_key_order_stay_as_they_are() {
+    // Either feature changes every program that links serde_json: sorted keys are relied on.
+    for package in graph::everything().unwrap().iter().filter(|package| package.name == "serde_json") {
+        for feature in ["preserve_order", "arbitrary_precision"] {
+            assert!(!package.features.iter().any(|on| on == feature), "serde_json has {feature}");
+        }
+    }
+}
+
+#[test]
+fn every_crate_follows_the_workspace_lints() {
+    for name in ours() {
+        let dir = if name == "xtask" { name.clone() } else { format!("crates/{name}") };
+        let manifest = fs::read_to_string(graph::root().join(dir).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name}");
+    }
+}
+
+#[test]
+fn the_api_server_knows_no_kind_of_ours() {
+    let source = graph::root().join("crates/remuda-apiserver/src");
+    let mut pending = vec![source];
+    while let Some(dir) = pending.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            for group in ["cattle.io", "cluster.x-k8s.io"] {
+                assert!(!text.contains(group), "{} mentions {group}", path.display());
+            }
+        }
+    }
+}
