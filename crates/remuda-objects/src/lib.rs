@@ -3,8 +3,10 @@
 //! Everything here is a pure function of JSON values. Objects come from clients, so no shape is taken for
 //! granted: a field of the wrong type counts as missing, never as a reason to stop.
 
+pub mod columns;
 pub mod defaults;
 mod json;
+pub mod jsonpath;
 pub mod meta;
 pub mod names;
 pub mod path;
