@@ -3,10 +3,13 @@
 //!
 //! Pure: no I/O, no clock. One table ([`table`]) feeds everything.
 
+pub mod decode;
 pub mod inventory;
+pub mod scalar;
 pub mod table;
 pub mod trees;
 
+pub use decode::{DecodeError, decode};
 pub use inventory::{NameRule, Resource, Subresource, find_kind, find_resource, groups, resources};
 pub use table::{Field, Ty, TypeDef, type_of};
 pub use trees::{object_meta, schema};

@@ -1,0 +1,224 @@
+//! Times in the two text forms Kubernetes writes: whole seconds and microseconds, always UTC.
+
+use std::fmt::Write;
+
+/// A point in time: seconds since 1970 and nanoseconds within that second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instant {
+    pub seconds: i64,
+    pub nanos: u32,
+}
+
+/// Seconds of `0001-01-01T00:00:00Z`, which Go calls the zero time and writes as null.
+const ZERO: i64 = -62_135_596_800;
+/// Seconds of `9999-12-31T23:59:59Z`, the last year RFC 3339 can write.
+const LAST: i64 = 253_402_300_799;
+/// Seconds of `0000-01-01T00:00:00Z`.
+const FIRST: i64 = -62_167_219_200;
+
+impl Instant {
+    /// From a protobuf timestamp; `None` outside the years 0 to 9999.
+    pub fn new(seconds: i64, nanos: i32) -> Option<Self> {
+        let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+        (FIRST..=LAST).contains(&seconds).then_some(Self { seconds, nanos })
+    }
+
+    /// The value that stands for "not set".
+    pub fn is_zero(self) -> bool {
+        self.seconds == ZERO && self.nanos == 0
+    }
+
+    /// `2026-11-15T18:07:22Z`.
+    pub fn to_seconds_text(self) -> String {
+        let mut text = self.civil();
+        text.push('Z');
+        text
+    }
+
+    /// `2026-11-15T18:07:22.000000Z`.
+    pub fn to_micros_text(self) -> String {
+        let mut text = self.civil();
+        write!(text, ".{:06}Z", self.nanos / 1000).expect("writing to a string");
+        text
+    }
+
+    fn civil(self) -> String {
+        let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
+        let (year, month, day) = civil_from_days(days);
+        format!(
+            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
+            second / 3600,
+            second / 60 % 60,
+            second % 60
+        )
+    }
+}
+
+/// Reads RFC 3339 as Go does: `T` and `Z` in capitals, optional fraction of any length.
+pub fn parse_rfc3339(text: &str) -> Option<Instant> {
+    parse(text).map(|(instant, _)| instant)
+}
+
+/// Reads RFC 3339 with exactly six fractional digits, the only form `MicroTime` accepts.
+pub fn parse_micros(text: &str) -> Option<Instant> {
+    parse(text).filter(|(_, digits)| *digits == 6).map(|(instant, _)| instant)
+}
+
+fn parse(text: &str) -> Option<(Instant, usize)> {
+    let bytes = text.as_bytes();
+    if bytes.len() < 20 || !bytes.is_ascii() {
+        return None;
+    }
+    let number = |from: usize, to: usize| -> Option<i64> {
+        bytes
+            .get(from..to)?
+            .iter()
+            .try_fold(0i64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
+    };
+    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    if marks.iter().any(|(at, mark)| bytes[*at] != *mark) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let valid = (1..=12).contains(&month)
+        && (1..=days_in(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    if !valid {
+        return None;
+    }
+    let mut at = 19;
+    let (mut nanos, mut digits) = (0u32, 0usize);
+    if bytes[at] == b'.' || bytes[at] == b',' {
+        at += 1;
+        while let Some(byte) = bytes.get(at).filter(|byte| byte.is_ascii_digit()) {
+            if digits < 9 {
+                nanos = nanos * 10 + u32::from(byte - b'0');
+            }
+            digits += 1;
+            at += 1;
+        }
+        if digits == 0 {
+            return None;
+        }
+        for _ in digits..9 {
+            nanos *= 10;
+        }
+    }
+    let offset = match *bytes.get(at)? {
+        b'Z' if bytes.len() == at + 1 => 0,
+        sign @ (b'+' | b'-') if bytes.len() == at + 6 && bytes[at + 3] == b':' => {
+            let (hours, minutes) = (number(at + 1, at + 3)?, number(at + 4, at + 6)?);
+            if hours > 24 || minutes > 60 {
+                return None;
+            }
+            let seconds = hours * 3600 + minutes * 60;
+            if sign == b'-' { -seconds } else { seconds }
+        }
+        _ => return None,
+    };
+    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
+    (FIRST..=LAST).contains(&seconds).then_some((Instant { seconds, nanos }, digits))
+}
+
+fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days since 1970-01-01 of a date in the proleptic Gregorian calendar, counting years from March.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let (day, month) = (day_of_year - (153 * shifted + 2) / 5 + 1, (shifted + 2) % 12 + 1);
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_normalised_to_utc_seconds() {
+        for (text, seconds) in [
+            ("2026-11-15T18:07:22Z", "2026-11-15T18:07:22Z"),
+            ("2026-11-15T18:07:22.999999999Z", "2026-11-15T18:07:22Z"),
+            ("2026-11-15T18:07:22+02:30", "2026-11-15T15:37:22Z"),
+            ("2024-02-29T23:59:59-00:01", "2024-03-01T00:00:59Z"),
+            ("1969-12-31T23:59:59Z", "1969-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(parse_rfc3339(text).unwrap().to_seconds_text(), seconds);
+        }
+        assert!(parse_rfc3339("0001-01-01T00:00:00Z").unwrap().is_zero());
+    }
+
+    #[test]
+    fn malformed_times_are_refused() {
+        for text in [
+            "",
+            "2026-11-15",
+            "2026-11-15 18:07:22Z",
+            "2026-11-15t18:07:22Z",
+            "2026-13-15T18:07:22Z",
+            "2025-02-29T18:07:22Z",
+            "2026-11-15T24:00:00Z",
+            "2026-11-15T18:07:60Z",
+            "2026-11-15T18:07:22",
+            "2026-11-15T18:07:22.Z",
+            "2026-11-15T18:07:22+0200",
+            "2026-11-15T18:07:22Zx",
+            "2026-11-15T18:07:2\u{662}Z",
+        ] {
+            assert!(parse_rfc3339(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn micro_times_need_exactly_six_digits() {
+        assert_eq!(
+            parse_micros("2026-11-15T18:07:22.123456+01:00").unwrap().to_micros_text(),
+            "2026-11-15T17:07:22.123456Z"
+        );
+        for text in ["2026-11-15T18:07:22Z", "2026-11-15T18:07:22.123Z", "2026-11-15T18:07:22.1234567Z"] {
+            assert!(parse_micros(text).is_none(), "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn any_instant_survives_a_round_trip(seconds in FIRST..=LAST, micros in 0i32..1_000_000) {
+            let instant = Instant::new(seconds, micros * 1000).unwrap();
+            prop_assert_eq!(parse_micros(&instant.to_micros_text()), Some(instant));
+            if let Ok(theirs) = jiff::Timestamp::from_second(seconds) {
+                prop_assert_eq!(theirs.to_string(), instant.to_seconds_text());
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,40}") {
+            let _ = parse_rfc3339(&text);
+        }
+    }
+}
