@@ -12,19 +12,23 @@
 //! All engines answer reads and watches from the same in-memory state (`mvcc`); they differ in
 //! where a write becomes durable: [`Memory`] nowhere, [`Embedded`] in its own log.
 
+mod embedded;
 mod frames;
 mod memory;
 mod model;
 mod mvcc;
+mod seal;
 mod store;
 mod watch;
 
+pub use embedded::{Disk, Embedded, OpenError, Options, RESTORE_MARGIN, RealDisk};
 pub use frames::Frames;
 pub use memory::Memory;
 pub use model::{
     At, Change, Error, Event, ListQuery, Page, Record, Revision, Scope, Template, WatchEnd, Write,
 };
 pub use mvcc::Policy;
+pub use seal::{Keyring, SealError, Sealing};
 pub use store::Store;
 pub use watch::Watch;
 

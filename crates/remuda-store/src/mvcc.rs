@@ -326,6 +326,20 @@ impl Mvcc {
         if revision < oldest { Err(Error::Compacted { requested: revision, oldest }) } else { Ok(()) }
     }
 
+    /// One chunk of a pinned state, from within one collection.
+    pub(crate) fn list_without_count(&self, query: &ListQuery) -> Result<Vec<Arc<Record>>, Error> {
+        let mut records = Vec::new();
+        let Some(collection) = self.find(collection_of(&query.prefix)) else { return Ok(records) };
+        let revision = query.at.unwrap_or_else(|| self.published());
+        let after = query.after.as_deref();
+        collection.list(&Cut { prefix: &query.prefix, after, revision, limit: query.limit }, &mut records)?;
+        Ok(records)
+    }
+
+    pub(crate) fn base(&self) -> Revision {
+        self.base.load(Ordering::Acquire)
+    }
+
     pub(crate) fn list(&self, query: &ListQuery) -> Result<Page, Error> {
         self.check_seen(query.at)?;
         retrying(query.at, || self.page(query, query.at.unwrap_or_else(|| self.published())))

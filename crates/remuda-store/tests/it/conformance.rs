@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_store::{
-    Change, Error, ListQuery, Memory, Record, Revision, Scope, Store, Template, WatchEnd, Write,
+    Change, Embedded, Error, ListQuery, Memory, Options, Record, Revision, Scope, Store, Template, WatchEnd,
+    Write,
 };
 
 pub(crate) fn create(key: &str, value: &str) -> Write {
@@ -290,4 +291,10 @@ async fn closing_ends_everything(store: &dyn Store) {
 #[tokio::test]
 async fn the_memory_engine_conforms() {
     all(&Memory::default()).await;
+}
+
+#[tokio::test]
+async fn the_embedded_engine_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    all(&Embedded::open(dir.path(), Options::default()).unwrap()).await;
 }

@@ -1,0 +1,158 @@
+//! Names, creation and removal of files in the data directory.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::error::OpenError;
+use crate::Revision;
+
+const LOCK: &str = "LOCK";
+/// Present once the store has been set up: a directory with it and without data lost its data.
+const MARK: &str = "STORE";
+
+pub(super) struct Listing {
+    /// First revisions of log segments, ascending.
+    pub(super) segments: Vec<Revision>,
+    /// Revisions of checkpoints, ascending.
+    pub(super) checkpoints: Vec<Revision>,
+    pub(super) marked: bool,
+}
+
+pub(super) fn segment_path(dir: &Path, first: Revision) -> PathBuf {
+    dir.join(format!("wal-{first:020}.log"))
+}
+
+pub(super) fn checkpoint_path(dir: &Path, revision: Revision) -> PathBuf {
+    dir.join(format!("checkpoint-{revision:020}.db"))
+}
+
+pub(super) fn create_dir(dir: &Path) -> Result<(), OpenError> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(OpenError::io(dir))
+}
+
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    File::open(dir)?.sync_all()
+}
+
+/// Takes the directory for this process until the file is dropped.
+pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
+    let path = dir.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(OpenError::io(&path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+            let pid = if pid.is_empty() { "unknown".to_owned() } else { pid };
+            return Err(OpenError::Locked { dir: dir.into(), pid });
+        }
+        Err(TryLockError::Error(source)) => return Err(OpenError::Io { path, source }),
+    }
+    // Only for the message another process gives; a full disk does not keep the store closed.
+    let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    if let Err(error) = noted {
+        tracing::warn!(%error, path = %path.display(), "cannot note the process id in the lock file");
+    }
+    Ok(file)
+}
+
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// The name a file has until it is complete.
+pub(super) fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    name.into()
+}
+
+/// Gives a complete, synced file its name.
+pub(super) fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(temporary, path)?;
+    sync_dir(path.parent().unwrap_or(Path::new("")))
+}
+
+pub(super) fn mark(dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join(MARK);
+    let write = || {
+        let temporary = temporary(&path);
+        let mut file = create_new(&temporary)?;
+        writeln!(file, "format {}", super::format::FORMAT)?;
+        file.sync_all()?;
+        put_in_place(&temporary, &path)
+    };
+    write().map_err(OpenError::io(&path))
+}
+
+/// What is in the directory. Files that were never completed are removed.
+pub(super) fn list(dir: &Path) -> Result<Listing, OpenError> {
+    let mut listing = Listing { segments: Vec::new(), checkpoints: Vec::new(), marked: false };
+    for entry in fs::read_dir(dir).map_err(OpenError::io(dir))? {
+        let entry = entry.map_err(OpenError::io(dir))?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let number = |prefix, suffix| -> Option<Revision> {
+            let digits: &str = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+            if digits.len() == 20 { digits.parse().ok() } else { None }
+        };
+        if let Some(first) = number("wal-", ".log") {
+            listing.segments.push(first);
+        } else if let Some(revision) = number("checkpoint-", ".db") {
+            listing.checkpoints.push(revision);
+        } else if name == MARK {
+            listing.marked = true;
+        } else if (name.starts_with("wal-") || name.starts_with("checkpoint-") || name.starts_with(MARK))
+            && name.ends_with(".tmp")
+        {
+            let path = entry.path();
+            fs::remove_file(&path).map_err(OpenError::io(&path))?;
+        }
+    }
+    listing.segments.sort_unstable();
+    listing.checkpoints.sort_unstable();
+    Ok(listing)
+}
+
+/// Removes what a checkpoint at `revision` makes superfluous, oldest first, so that what a crash
+/// leaves behind is without gap.
+pub(super) fn remove_before(dir: &Path, revision: Revision) -> Result<(), OpenError> {
+    let listing = list_quietly(dir)?;
+    for first in listing.segments.into_iter().filter(|first| *first <= revision) {
+        let path = segment_path(dir, first);
+        fs::remove_file(&path).map_err(OpenError::io(&path))?;
+    }
+    for old in listing.checkpoints.into_iter().filter(|old| *old < revision) {
+        let path = checkpoint_path(dir, old);
+        fs::remove_file(&path).map_err(OpenError::io(&path))?;
+    }
+    Ok(())
+}
+
+/// As `list`, while others are creating files.
+fn list_quietly(dir: &Path) -> Result<Listing, OpenError> {
+    let mut listing = Listing { segments: Vec::new(), checkpoints: Vec::new(), marked: true };
+    for entry in fs::read_dir(dir).map_err(OpenError::io(dir))? {
+        let name = entry.map_err(OpenError::io(dir))?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let number = |prefix, suffix| -> Option<Revision> {
+            name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok()
+        };
+        listing.segments.extend(number("wal-", ".log"));
+        listing.checkpoints.extend(number("checkpoint-", ".db"));
+    }
+    listing.segments.sort_unstable();
+    listing.checkpoints.sort_unstable();
+    Ok(listing)
+}
