@@ -1,7 +1,9 @@
 //! Composes store, API server and controllers into one running server.
 
 pub mod accept;
+pub mod archive;
 pub mod config;
 pub mod datadir;
+pub mod kubeconfig;
 pub mod listen;
 pub mod tls;

@@ -1,0 +1,104 @@
+//! `remuda server`: starts the server and stays until told to stop.
+
+use std::{future::Future, process};
+
+use remuda_server::{
+    Running, Server,
+    config::{LogFormat, Options},
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::{failure::Failure, log, output};
+
+pub(crate) fn run(options: Options) -> Result<(), Failure> {
+    let options = options.with_file().map_err(|error| Failure::new(&error, error.hint()))?;
+    let logging = options.logging();
+    let config = options.resolve().map_err(|error| Failure::new(&error, error.hint()))?;
+    log::init(&logging)?;
+    runtime()?.block_on(async {
+        let mut signals = Signals::new()?;
+        let running = tokio::select! {
+            started = Server::start(config) => started.map_err(|error| Failure::new(&error, error.hint()))?,
+            () = signals.stop() => return Ok(()),
+        };
+        if logging.format == LogFormat::Text {
+            greet(&running);
+        }
+        stay(running, &mut signals).await
+    })
+}
+
+/// One worker per core, and never fewer than two: a long computation must not stall the accept loop.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.max(2))
+        .enable_all()
+        .thread_name("remuda")
+        .build()
+        .map_err(|error| Failure::new(&error, None))
+}
+
+fn greet(running: &Running) {
+    output::line(&format!("remuda is ready at {}", running.url()));
+    output::line(&format!("  export KUBECONFIG={}", running.kubeconfig().display()));
+    output::line("  kubectl get namespaces");
+}
+
+async fn stay(mut running: Running, signals: &mut Signals) -> Result<(), Failure> {
+    loop {
+        tokio::select! {
+            failed = running.failed() => {
+                let failure = Failure::new(&failed, None);
+                running.shutdown().await;
+                return Err(failure);
+            }
+            () = signals.stop() => break,
+            () = signals.reload() => running.reload(),
+        }
+    }
+    info!("stopping");
+    let finished = or_second_signal(running.shutdown(), signals).await;
+    if !finished {
+        warn!("told twice to stop: leaving at once");
+        process::exit(130);
+    }
+    info!("stopped");
+    Ok(())
+}
+
+async fn or_second_signal(shutdown: impl Future<Output = ()>, signals: &mut Signals) -> bool {
+    tokio::select! {
+        () = shutdown => true,
+        () = signals.stop() => false,
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::new(&error, None));
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    async fn reload(&mut self) {
+        self.hangup.recv().await;
+    }
+}

@@ -1,0 +1,28 @@
+//! `remuda version`.
+
+use serde_json::json;
+
+use crate::{
+    command::{Format, Version},
+    failure::Failure,
+    output,
+};
+
+/// Set by whoever builds a release.
+const COMMIT: Option<&str> = option_env!("REMUDA_COMMIT");
+
+pub(crate) fn print(arguments: &Version) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    match arguments.output {
+        Format::Text => {
+            let commit = COMMIT.map(|commit| format!(", commit {commit}")).unwrap_or_default();
+            output::line(&format!("remuda {version} ({platform}{commit})"));
+        }
+        Format::Json => {
+            let value = json!({"version": version, "commit": COMMIT, "platform": platform});
+            output::line(&format!("{value:#}"));
+        }
+    }
+    Ok(())
+}
