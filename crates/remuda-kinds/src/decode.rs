@@ -217,7 +217,12 @@ impl Decoder<'_> {
             Ty::Bool if value.is_boolean() => Ok(()),
             Ty::Int64 if value.is_i64() => Ok(()),
             Ty::Int32 if is_int32(value) => Ok(()),
-            Ty::Double if value.is_number() => Ok(()),
+            Ty::Double if value.is_number() => {
+                if let Some(whole) = value.as_f64().and_then(whole_number).filter(|_| value.is_f64()) {
+                    *value = whole.into();
+                }
+                Ok(())
+            }
             Ty::IntOrString if value.is_string() || is_int32(value) => Ok(()),
             Ty::Raw | Ty::Json | Ty::Fields => Ok(()),
             Ty::Bytes => bytes(value, place),
@@ -294,6 +299,13 @@ pub(crate) fn schema_props() -> Ty {
 
 fn is_int32(value: &Value) -> bool {
     value.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
+}
+
+/// Go writes whole floating-point numbers without a fraction.
+pub(crate) fn whole_number(number: f64) -> Option<i64> {
+    // Beyond this not every integer has a floating-point form.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
 }
 
 /// What Go makes of a null inside a list or map.

@@ -5,11 +5,13 @@
 
 pub mod decode;
 pub mod inventory;
+pub mod protobuf;
 pub mod scalar;
 pub mod table;
 pub mod trees;
 
 pub use decode::{DecodeError, decode};
 pub use inventory::{NameRule, Resource, Subresource, find_kind, find_resource, groups, resources};
+pub use protobuf::{Expected, ProtoError, decode_protobuf, decode_protobuf_as};
 pub use table::{Field, Ty, TypeDef, type_of};
 pub use trees::{object_meta, schema};
