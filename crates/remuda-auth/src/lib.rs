@@ -6,6 +6,9 @@
 pub mod attributes;
 pub mod bootstrap;
 pub mod identity;
+pub mod jwt;
+pub mod keys;
+pub mod pem;
 mod quote;
 pub mod rbac;
 
