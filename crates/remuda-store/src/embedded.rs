@@ -54,8 +54,8 @@ pub use self::{
     error::OpenError,
 };
 use crate::{
-    At, DEFAULT_VALUE_LIMIT, Error, ListQuery, Page, Policy, Record, Revision, Scope, Sealing, Store, Watch,
-    Write, mvcc::Mvcc,
+    DEFAULT_VALUE_LIMIT, Error, ListQuery, Page, Policy, Reading, Record, Revision, Scope, Sealing, Store,
+    Watch, Write, mvcc::Mvcc,
 };
 
 /// How many revisions a restore skips: days of writing at full speed, years at a usual one.
@@ -244,7 +244,7 @@ impl Drop for Embedded {
 }
 
 impl Store for Embedded {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<At<Option<Arc<Record>>>, Error>> {
+    fn get<'a>(&'a self, key: &'a str) -> Reading<'a, Option<Arc<Record>>> {
         async { self.mvcc.get(key) }.boxed()
     }
 
@@ -252,7 +252,7 @@ impl Store for Embedded {
         &'a self,
         keys: &'a [String],
         at: Option<Revision>,
-    ) -> BoxFuture<'a, Result<At<Vec<Option<Arc<Record>>>>, Error>> {
+    ) -> Reading<'a, Vec<Option<Arc<Record>>>> {
         async move { self.mvcc.get_many(keys, at) }.boxed()
     }
 

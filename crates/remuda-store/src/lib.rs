@@ -29,7 +29,7 @@ pub use model::{
 };
 pub use mvcc::Policy;
 pub use seal::{Keyring, SealError, Sealing};
-pub use store::Store;
+pub use store::{Reading, Store};
 pub use watch::Watch;
 
 /// The largest value taken unless configured otherwise.

@@ -6,8 +6,8 @@ use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 
 use crate::{
-    At, DEFAULT_VALUE_LIMIT, Error, ListQuery, Page, Policy, Record, Revision, Scope, Store, Watch, Write,
-    mvcc::Mvcc,
+    DEFAULT_VALUE_LIMIT, Error, ListQuery, Page, Policy, Reading, Record, Revision, Scope, Store, Watch,
+    Write, mvcc::Mvcc,
 };
 
 /// A store in memory only.
@@ -44,7 +44,7 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<At<Option<Arc<Record>>>, Error>> {
+    fn get<'a>(&'a self, key: &'a str) -> Reading<'a, Option<Arc<Record>>> {
         async { self.mvcc.get(key) }.boxed()
     }
 
@@ -52,7 +52,7 @@ impl Store for Memory {
         &'a self,
         keys: &'a [String],
         at: Option<Revision>,
-    ) -> BoxFuture<'a, Result<At<Vec<Option<Arc<Record>>>>, Error>> {
+    ) -> Reading<'a, Vec<Option<Arc<Record>>>> {
         async move { self.mvcc.get_many(keys, at) }.boxed()
     }
 

@@ -6,17 +6,20 @@ use futures::future::BoxFuture;
 
 use crate::{At, Error, ListQuery, Page, Record, Revision, Scope, Watch, Write};
 
+/// A read under way.
+pub type Reading<'a, T> = BoxFuture<'a, Result<At<T>, Error>>;
+
 /// The store. Engines differ in where a write becomes durable; reads and watches are served
 /// from memory and are linearizable unless said otherwise.
 pub trait Store: Send + Sync + 'static {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<At<Option<Arc<Record>>>, Error>>;
+    fn get<'a>(&'a self, key: &'a str) -> Reading<'a, Option<Arc<Record>>>;
 
     /// Several keys at one revision.
     fn get_many<'a>(
         &'a self,
         keys: &'a [String],
         at: Option<Revision>,
-    ) -> BoxFuture<'a, Result<At<Vec<Option<Arc<Record>>>>, Error>>;
+    ) -> Reading<'a, Vec<Option<Arc<Record>>>>;
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Page, Error>>;
 

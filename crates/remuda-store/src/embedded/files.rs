@@ -39,8 +39,20 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Takes the directory for this process until the file is dropped.
-pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
+/// The directory belongs to this process while this lives.
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process that was just forked still has the file open.
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "cannot release the lock file");
+        }
+    }
+}
+
+/// Takes the directory for this process.
+pub(super) fn lock(dir: &Path) -> Result<Lock, OpenError> {
     let path = dir.join(LOCK);
     let mut file = OpenOptions::new()
         .read(true)
@@ -64,7 +76,7 @@ pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
     if let Err(error) = noted {
         tracing::warn!(%error, path = %path.display(), "cannot note the process id in the lock file");
     }
-    Ok(file)
+    Ok(Lock(file))
 }
 
 pub(super) fn create_new(path: &Path) -> io::Result<File> {

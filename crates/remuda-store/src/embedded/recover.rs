@@ -1,15 +1,11 @@
 //! From files to state: the newest good checkpoint, and the log after it.
 
-use std::{
-    fs::{self, File},
-    path::Path,
-    sync::Arc,
-};
+use std::{fs, path::Path, sync::Arc};
 
 use super::{
     Options,
     error::OpenError,
-    files::{self, Listing},
+    files::{self, Listing, Lock},
     format::{Fields, Frame},
     snapshot,
     wal::{self, Segment, Tail},
@@ -22,7 +18,7 @@ pub(super) struct Recovered {
     /// Bytes of log a recovery has to read besides the checkpoint.
     pub(super) log_bytes: u64,
     pub(super) checkpoint_bytes: u64,
-    pub(super) lock: File,
+    pub(super) lock: Lock,
 }
 
 pub(super) fn open(dir: &Path, options: &Options) -> Result<Recovered, OpenError> {

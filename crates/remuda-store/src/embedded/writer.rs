@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
     path::PathBuf,
     sync::{Arc, atomic::Ordering, mpsc},
     thread::JoinHandle,
@@ -16,6 +15,7 @@ use tokio::sync::oneshot;
 use super::{
     Options, Shared,
     checkpoint::Job,
+    files::Lock,
     format::{Kind, begin_frame, finish_frame, put_event},
     wal::{Failure, Segment},
 };
@@ -26,8 +26,10 @@ const BATCH_BYTES: usize = 4 << 20;
 /// A buffer grown by a burst of large values is given back.
 const KEEP_BUFFER: usize = 16 << 20;
 
+type Answer = oneshot::Sender<Result<Arc<Record>, Error>>;
+
 pub(super) enum Command {
-    Write(Write, oneshot::Sender<Result<Arc<Record>, Error>>),
+    Write(Write, Answer),
     Checkpoint(oneshot::Sender<Result<(), String>>),
     Probe(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
@@ -43,14 +45,14 @@ pub(super) struct Writer {
     pub(super) jobs: mpsc::Sender<Job>,
     pub(super) checkpointer: JoinHandle<()>,
     /// Released when this thread ends.
-    pub(super) lock: File,
+    pub(super) lock: Lock,
     pub(super) buffer: Vec<u8>,
 }
 
 /// A write that will happen if the log takes it.
 struct Pending {
     event: Arc<Event>,
-    answer: oneshot::Sender<Result<Arc<Record>, Error>>,
+    answer: Answer,
 }
 
 #[derive(Default)]
@@ -59,7 +61,7 @@ struct Batch {
     /// States of the keys the batch has touched so far.
     overlay: HashMap<Arc<str>, Option<Arc<Record>>>,
     /// Refusals because of something earlier in the batch.
-    refused: Vec<(Error, oneshot::Sender<Result<Arc<Record>, Error>>)>,
+    refused: Vec<(Error, Answer)>,
     bytes: usize,
 }
 
@@ -113,7 +115,7 @@ impl Writer {
         }
     }
 
-    fn stage(&self, batch: &mut Batch, write: &Write, answer: oneshot::Sender<Result<Arc<Record>, Error>>) {
+    fn stage(&self, batch: &mut Batch, write: &Write, answer: Answer) {
         if let Some(reason) = self.shared.read_only.get() {
             let _ = answer.send(Err(Error::Unavailable(reason.clone())));
             return;

@@ -1,3 +1,10 @@
 //! Behaviour of the store through its public interface, engine by engine.
 
+#![allow(clippy::unwrap_used)]
+
+mod clients;
 mod conformance;
+mod crash;
+mod faults;
+mod model;
+mod sealing;
