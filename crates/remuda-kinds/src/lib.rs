@@ -5,6 +5,7 @@
 
 pub mod decode;
 pub mod inventory;
+pub mod openapi;
 pub mod protobuf;
 pub mod scalar;
 pub mod table;
