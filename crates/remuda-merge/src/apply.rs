@@ -121,7 +121,7 @@ fn take_from_others(
     schema: Option<&Schema>,
     write: &Write<'_>,
     difference: &Difference<'_>,
-    entries: &mut Vec<Entry>,
+    entries: &mut [Entry],
     own: Option<usize>,
 ) {
     let mut foreign: Vec<String> = Vec::new();
@@ -202,8 +202,8 @@ impl Tracked<'_> {
     fn filter(self, set: &mut Set<'_>) {
         match self {
             Self::All => {}
-            Self::Except(paths) => except(set, &paths.to_vec()),
-            Self::Only(paths) => only(set, &paths.to_vec()),
+            Self::Except(paths) => except(set, paths),
+            Self::Only(paths) => only(set, paths),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! [`remuda_schema`]; time is an argument. The semantics follow kube-apiserver, including the
 //! quirks of the libraries it uses, because clients were written against those.
 //!
-//! * [`json_patch`], [`merge_patch`]: the classic patch formats.
+//! * [`json_patch`], [`merge_patch`], [`strategic`]: the three classic patch formats.
 //! * [`fields`]: the `FieldsV1` set; [`managed`]: the entries of `metadata.managedFields`.
 //! * [`apply`]: who owns what after a write, and the server-side apply merge.
 
@@ -16,6 +16,7 @@ pub mod managed;
 pub mod merge_patch;
 mod meta;
 mod order;
+pub mod strategic;
 #[cfg(test)]
 mod testing;
 mod typed;

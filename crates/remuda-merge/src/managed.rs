@@ -233,7 +233,7 @@ pub(crate) fn decode(list: &Value) -> Result<Vec<Entry>, EntryError> {
             other => return Err(EntryError::FieldsType(index, other.to_owned())),
         }
         let time = map.get("time").filter(|time| !time.is_null());
-        if time.is_some_and(|time| !time.as_str().is_some_and(|time| time.parse::<Timestamp>().is_ok())) {
+        if time.is_some_and(|time| time.as_str().is_none_or(|time| time.parse::<Timestamp>().is_err())) {
             return Err(EntryError::Time(index));
         }
         let fields = match map.get("fieldsV1") {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use remuda_schema::{Additional, ListType, Schema, Type};
+use remuda_schema::{Additional, ListType, PatchStrategy, Schema, Type};
 
 use crate::fields::{PathElement, Set};
 
@@ -67,6 +67,12 @@ fn list(items: Schema, list_type: ListType) -> Schema {
     Schema { kind: Type::Array, items: Some(Arc::new(items)), list_type, ..Schema::default() }
 }
 
+/// The list with the strategic merge behaviour it has in every kind.
+fn merged(list: Schema, key: Option<&str>) -> Schema {
+    let patch = PatchStrategy { merge: true, merge_key: key.map(str::to_owned), ..PatchStrategy::default() };
+    Schema { patch, ..list }
+}
+
 fn object_meta() -> Schema {
     let texts = || Schema {
         kind: Type::Object,
@@ -85,8 +91,8 @@ fn object_meta() -> Schema {
         ("labels", texts()),
         ("deletionGracePeriodSeconds", scalar(Type::Integer)),
         ("generation", scalar(Type::Integer)),
-        ("finalizers", list(scalar(Type::String), ListType::Set)),
-        ("ownerReferences", list(owner, ListType::Map(vec!["uid".to_owned()]))),
+        ("finalizers", merged(list(scalar(Type::String), ListType::Set), None)),
+        ("ownerReferences", merged(list(owner, ListType::Map(vec!["uid".to_owned()])), Some("uid"))),
         ("managedFields", list(free, ListType::Atomic)),
     ]))
 }

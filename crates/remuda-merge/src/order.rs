@@ -9,26 +9,26 @@ use std::cmp::Ordering;
 use serde_json::{Number, Value};
 
 /// A value usable as the key of an ordered map.
-#[derive(Clone, Copy)]
-pub(crate) struct Ordered<'a>(pub(crate) &'a Value);
+#[derive(Clone)]
+pub(crate) struct Key(pub(crate) Value);
 
-impl PartialEq for Ordered<'_> {
+impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Ordered<'_> {}
+impl Eq for Key {}
 
-impl PartialOrd for Ordered<'_> {
+impl PartialOrd for Key {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ordered<'_> {
+impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare(self.0, other.0)
+        compare(&self.0, &other.0)
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) fn stated<'a>(value: &'a Value, typed: Typed<'a>) -> Set<'a> {
 }
 
 /// Every path of a value.
+#[cfg(test)]
 pub(crate) fn every<'a>(value: &'a Value, typed: Typed<'a>) -> Set<'a> {
     collect(value, typed, Members::Every).1
 }

@@ -48,7 +48,7 @@ impl Check {
                 for (name, value) in map {
                     let Some(field) = typed.declared(name).or_else(|| typed.undeclared()) else {
                         self.within(&PathElement::Field(name), |check| {
-                            check.error("field not declared in schema")
+                            check.error("field not declared in schema");
                         });
                         // The reference stops at the first unknown field of a map.
                         return;
