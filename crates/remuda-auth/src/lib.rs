@@ -4,13 +4,19 @@
 //! pass the time, look up objects and turn the outcomes into HTTP.
 
 pub mod attributes;
+pub mod audit;
 pub mod bootstrap;
+mod der;
 pub mod identity;
+pub mod impersonation;
 pub mod jwt;
 pub mod keys;
+pub mod kubeconfig;
 pub mod pem;
+pub mod pki;
 mod quote;
 pub mod rbac;
+pub mod tokens;
 
 #[cfg(test)]
 mod testing;

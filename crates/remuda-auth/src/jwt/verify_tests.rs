@@ -11,7 +11,8 @@ use crate::{
     keys::KeyPair,
 };
 
-const NOW: i64 = 1_800_000_000;
+/// Ahead of the real time: another implementation in these tests looks at the clock.
+const NOW: i64 = 4_000_000_000;
 
 struct World {
     issuer: Issuer,
@@ -171,6 +172,24 @@ fn an_rsa_key_brought_along_works_too() {
     let token = world.issuer.issue(spec(), NOW).unwrap().token;
     assert_eq!(part(&token, 0)["alg"], "RS256");
     assert!(world.verifier.verify(&token, NOW).is_ok());
+}
+
+/// Others verify our tokens from the published key set alone.
+#[test]
+fn another_implementation_accepts_our_tokens() {
+    for key in [KeyPair::generate().unwrap(), KeyPair::generate_rsa().unwrap()] {
+        let world = world_with(key);
+        let token = world.issuer.issue(spec(), NOW).unwrap().token;
+        let header = jsonwebtoken::decode_header(&token).unwrap();
+        let set: jsonwebtoken::jwk::JwkSet =
+            serde_json::from_value(crate::jwt::discovery::jwks(world.verifier.keys())).unwrap();
+        let key = jsonwebtoken::DecodingKey::from_jwk(set.find(&header.kid.unwrap()).unwrap()).unwrap();
+        let mut validation = jsonwebtoken::Validation::new(header.alg);
+        validation.set_audience(&[DEFAULT_ISSUER]);
+        validation.set_issuer(&[DEFAULT_ISSUER]);
+        let decoded = jsonwebtoken::decode::<Value>(&token, &key, &validation).unwrap();
+        assert_eq!(decoded.claims["sub"], "system:serviceaccount:ns:sa");
+    }
 }
 
 #[test]
