@@ -1,5 +1,7 @@
 //! What a request wants to do, in the terms of authorization and audit, and the text of its refusal.
 
+use serde_json::Value;
+
 use crate::{
     identity::User,
     quote::{push, quoted},
@@ -29,6 +31,27 @@ impl<'a> Attributes<'a> {
     /// `verb` is the HTTP method in lower case.
     pub fn path(verb: &'a str, path: &'a str) -> Self {
         Self { verb, path: Some(path), ..Self::default() }
+    }
+
+    /// Reads the `spec` of a SubjectAccessReview or its relatives. `None` unless it has either
+    /// `resourceAttributes` or `nonResourceAttributes`.
+    pub fn from_review(spec: &'a Value) -> Option<Self> {
+        let object = |key: &str| spec.get(key).filter(|value| value.is_object());
+        let text = |object: &'a Value, key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
+        match (object("resourceAttributes"), object("nonResourceAttributes")) {
+            (Some(asked), None) => Some(Self {
+                verb: text(asked, "verb"),
+                group: text(asked, "group"),
+                version: text(asked, "version"),
+                resource: text(asked, "resource"),
+                subresource: text(asked, "subresource"),
+                namespace: text(asked, "namespace"),
+                name: text(asked, "name"),
+                path: None,
+            }),
+            (None, Some(asked)) => Some(Self::path(text(asked, "verb"), text(asked, "path"))),
+            _ => None,
+        }
     }
 
     pub fn version(self, version: &'a str) -> Self {
@@ -125,7 +148,26 @@ fn sanitized(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn review_specs_ask_about_a_resource_or_a_path_but_not_both() {
+        let resource =
+            json!({"verb": "get", "group": "apps", "resource": "deployments", "namespace": "d", "name": "x"});
+        let path = json!({"verb": "get", "path": "/x"});
+        let spec = json!({"user": "u", "resourceAttributes": resource});
+        let expected = Attributes::resource("get", "apps", "deployments").namespace("d").name("x");
+        assert_eq!(Attributes::from_review(&spec), Some(expected));
+        let spec = json!({"nonResourceAttributes": path});
+        assert_eq!(Attributes::from_review(&spec), Some(Attributes::path("get", "/x")));
+        for spec in
+            [json!({}), json!(null), json!({"resourceAttributes": resource, "nonResourceAttributes": path})]
+        {
+            assert_eq!(Attributes::from_review(&spec), None);
+        }
+    }
 
     #[test]
     fn denials_read_as_clients_expect() {

@@ -105,6 +105,21 @@ impl User {
         self.in_group(GROUP_MASTERS)
     }
 
+    /// The user a SubjectAccessReview asks about. Its `spec` says `user` where a UserInfo says `username`.
+    pub fn from_review(spec: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let list = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(text).collect()
+        };
+        let extra = spec.get("extra").and_then(Value::as_object).into_iter().flatten();
+        Self {
+            name: spec.get("user").and_then(text).unwrap_or_default(),
+            uid: spec.get("uid").and_then(text).unwrap_or_default(),
+            groups: spec.get("groups").map(list).unwrap_or_default(),
+            extra: extra.map(|(key, values)| (key.to_lowercase(), list(values))).collect(),
+        }
+    }
+
     pub fn to_user_info(&self) -> Value {
         serde_json::to_value(self).expect("strings, lists and string-keyed maps always serialize")
     }
@@ -185,6 +200,15 @@ mod tests {
         );
         assert_eq!(User::default().to_user_info(), json!({}));
         assert_eq!(serde_json::from_value::<User>(json!({"username": "x"})).unwrap().name, "x");
+    }
+
+    #[test]
+    fn a_review_names_its_user_in_its_own_way() {
+        let spec = json!({"user": "u", "uid": "1", "groups": ["g", 2], "extra": {"Scope": ["a"]}});
+        let user = User::from_review(&spec);
+        assert_eq!((user.name.as_str(), user.uid.as_str(), user.groups.len()), ("u", "1", 1));
+        assert_eq!(user.extra["scope"], ["a"]);
+        assert_eq!(User::from_review(&json!([])), User::default());
     }
 
     #[test]

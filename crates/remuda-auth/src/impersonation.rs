@@ -118,7 +118,7 @@ impl Impersonation {
 }
 
 /// Lower-cased and percent-decoded; a key that cannot be decoded is meant literally.
-fn extra_key(raw: &str) -> String {
+pub(crate) fn extra_key(raw: &str) -> String {
     let raw = raw.to_ascii_lowercase();
     percent_decode(&raw).unwrap_or(raw)
 }

@@ -7,6 +7,7 @@ pub mod attributes;
 pub mod audit;
 pub mod bootstrap;
 mod der;
+pub mod front_proxy;
 pub mod identity;
 pub mod impersonation;
 pub mod jwt;

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use serde_json::{Map, Value};
+
 use super::{
     GROUP,
     cover::covers,
@@ -91,6 +93,35 @@ pub fn check_aggregation(user: &User, policy: &Policy) -> Result<(), Escalation>
     })
 }
 
+/// Whether an update of a role or binding needs no check: nothing changed but what garbage collection and
+/// bookkeeping write.
+///
+/// Labels count as a change even when the rules stay the same: they decide which aggregated roles gather
+/// those rules.
+pub fn is_harmless_update(old: &Value, new: &Value) -> bool {
+    const FREE: [&str; 5] =
+        ["finalizers", "ownerReferences", "managedFields", "resourceVersion", "generation"];
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let same = |old: Option<&Value>, new: Option<&Value>| {
+        let (old, new) = (old.filter(|v| !empty(v)), new.filter(|v| !empty(v)));
+        old == new
+    };
+    let same_metadata = || {
+        let fields = |object: &Map<String, Value>| object.get("metadata").and_then(Value::as_object).cloned();
+        let (old, new) = (fields(old).unwrap_or_default(), fields(new).unwrap_or_default());
+        let mut keys = old.keys().chain(new.keys()).filter(|key| !FREE.contains(&key.as_str()));
+        keys.all(|key| same(old.get(key), new.get(key)))
+    };
+    let mut keys = old.keys().chain(new.keys()).filter(|key| *key != "metadata");
+    keys.all(|key| same(old.get(key), new.get(key))) && same_metadata()
+}
+
 /// The permission that lifts [`check_escalation`] for this role.
 pub fn escalate_attributes<'a>(kind: Kind, namespace: &'a str, name: &'a str) -> Attributes<'a> {
     Attributes::resource("escalate", GROUP, kind.resource()).version("*").namespace(namespace).name(name)
@@ -133,10 +164,10 @@ fn compact(rules: Vec<Rule>) -> Vec<Rule> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-    use crate::rbac::policy::RbacChange;
+    use crate::rbac::{object::Key, policy::RbacChange};
 
     fn policy(rules: Value) -> Policy {
         let policy = Policy::new();
@@ -179,11 +210,7 @@ mod tests {
     #[test]
     fn unresolved_roles_of_the_user_are_mentioned() {
         let policy = policy(json!([]));
-        policy.apply(RbacChange::Delete(super::super::object::Key {
-            kind: Kind::ClusterRole,
-            namespace: String::new(),
-            name: "held".into(),
-        }));
+        policy.apply(RbacChange::Delete(Key::new(Kind::ClusterRole, "", "held")));
         let wanted = rules(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
         let error = check_escalation(&User::new("u", [""; 0]), &policy, "", &wanted).unwrap_err();
         assert_eq!(
@@ -219,6 +246,24 @@ mod tests {
         );
         assert_eq!(bind_attributes(&refer("RoleBinding", "x"), "d"), None);
         assert_eq!(escalate_attributes(Kind::Role, "d", "r").resource, "roles");
+    }
+
+    #[test]
+    fn only_bookkeeping_is_free() {
+        let old = json!({"metadata": {"name": "r", "labels": {"a": "b"}, "resourceVersion": "1"}, "rules": [{"verbs": ["get"]}]});
+        let with = |pointer: &str, key: &str, value: Value| {
+            let mut new = old.clone();
+            new.pointer_mut(pointer).unwrap()[key] = value;
+            is_harmless_update(&old, &new)
+        };
+        assert!(with("/metadata", "finalizers", json!(["x"])));
+        assert!(with("/metadata", "resourceVersion", json!("2")));
+        assert!(with("/metadata", "annotations", json!({})));
+        assert!(with("", "aggregationRule", json!(null)));
+        assert!(!with("/metadata/labels", "aggregate", json!("true")));
+        assert!(!with("", "rules", json!([])));
+        assert!(!with("/metadata", "annotations", json!({"a": "b"})));
+        assert!(!is_harmless_update(&json!(1), &json!(1)));
     }
 
     #[test]

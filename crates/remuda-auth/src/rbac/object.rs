@@ -59,6 +59,10 @@ impl Kind {
 }
 
 impl Key {
+    pub fn new(kind: Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+
     /// Reads the name from `metadata`. A namespace on a cluster-scoped kind is ignored.
     pub fn of(kind: Kind, object: &Value) -> Self {
         let namespace = if kind.is_namespaced() { meta(object, "namespace") } else { "" };

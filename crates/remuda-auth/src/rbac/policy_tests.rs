@@ -1,6 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::rbac::{
+    aggregate::aggregate,
+    escalation::{check_escalation, is_harmless_update},
+};
 
 fn put(policy: &Policy, object: &Value) {
     let kind = Kind::from_kind(object["kind"].as_str().unwrap()).unwrap();
@@ -27,10 +31,6 @@ fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: Value)
 
 fn read_pods() -> Value {
     json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}])
-}
-
-fn key(kind: Kind, namespace: &str, name: &str) -> Key {
-    Key { kind, namespace: namespace.into(), name: name.into() }
 }
 
 #[track_caller]
@@ -129,8 +129,8 @@ fn changes_take_effect_at_once_and_leave_nothing_behind() {
     assert!(!policy.authorize(&a, &get).allowed && policy.authorize(&b, &get).allowed);
     put(&policy, &role("d", "r", json!([])));
     assert!(!policy.authorize(&b, &get).allowed);
-    policy.apply(RbacChange::Delete(key(Kind::RoleBinding, "d", "rb")));
-    policy.apply(RbacChange::Delete(key(Kind::Role, "d", "r")));
+    policy.apply(RbacChange::Delete(Key::new(Kind::RoleBinding, "d", "rb")));
+    policy.apply(RbacChange::Delete(Key::new(Kind::Role, "d", "r")));
     let index = policy.index.read();
     assert!(index.bindings.is_empty() && index.roles.is_empty() && index.namespaces.is_empty());
 }
@@ -312,6 +312,14 @@ proptest! {
         for kind in [Kind::Role, Kind::ClusterRole, Kind::RoleBinding, Kind::ClusterRoleBinding] {
             policy.apply(RbacChange::Put(kind, &object));
         }
+        let user = User::from_review(&object);
+        if let Some(attributes) = Attributes::from_review(&object) {
+            policy.authorize(&user, &attributes);
+        }
+        let rules = Rule::parse_all(object.get("rules"));
+        let _ = check_escalation(&user, &policy, "d", &rules);
+        let _ = aggregate(&object, std::iter::once(&object));
+        prop_assert!(!object.is_object() || is_harmless_update(&object, &object));
         policy.authorize(&User::anonymous(), &Attributes::resource("get", "", "pods").namespace("d"));
     }
 }
