@@ -17,13 +17,19 @@ use crate::{
 /// Nesting beyond this is refused. Only JSON schemas inside definitions can nest without end.
 const MAX_DEPTH: usize = 128;
 
+/// Unknown fields beyond these are dropped silently, as the original does; it also bounds the text that a
+/// hostile body can make us write.
+const MAX_UNKNOWN: usize = 100;
+/// Longer names of unknown fields are cut in reports.
+const MAX_NAME: usize = 256;
+
 /// Why a body does not fit its kind; the text is what the original says, without a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct DecodeError(pub String);
 
 /// Decodes a whole object of this type in place. Paths of unknown fields (`spec.ports[0].x`) are appended to
-/// `unknown`, depth first.
+/// `unknown`, depth first, until it holds a hundred.
 pub fn decode(ty: &TypeDef, value: &mut Value, unknown: &mut Vec<String>) -> Result<(), DecodeError> {
     let mut decoder = Decoder { unknown };
     decoder.message(ty, value, &Path { parent: None, step: Step::Root }, ty.name, 0)?;
@@ -89,7 +95,8 @@ impl fmt::Display for Path<'_> {
             Step::Index(index) => write!(f, "[{index}]"),
             Step::Key(key) | Step::Entry(key) => {
                 let first = self.parent.is_none_or(|parent| matches!(parent.step, Step::Root));
-                write!(f, "{}{key}", if first { "" } else { "." })
+                let shown = key.get(..key.floor_char_boundary(MAX_NAME)).unwrap_or(key);
+                write!(f, "{}{shown}", if first { "" } else { "." })
             }
         }
     }
@@ -195,7 +202,9 @@ impl Decoder<'_> {
                     _ => Err(place.mismatch(value, &Ty::String)),
                 };
             }
-            self.unknown.push(path.to_string());
+            if self.unknown.len() < MAX_UNKNOWN {
+                self.unknown.push(path.to_string());
+            }
             return Ok(false);
         };
         if value.is_null() {

@@ -206,18 +206,14 @@ fn schemas(kinds: &[&KindDoc], dialect: Dialect) -> Map<String, Value> {
 }
 
 fn list_schema(kind: &KindDoc, dialect: Dialect) -> Value {
-    let items = match dialect {
-        Dialect::V2 => dialect.reference(&kind.schema_name()),
-        Dialect::V3 => {
-            let siblings = [("default".to_owned(), json!({}))].into_iter().collect();
-            match kind.schema {
-                Source::BuiltIn => dialect.reference_with(&kind.schema_name(), siblings),
-                Source::Custom(_) => dialect.reference(&kind.schema_name()),
-            }
-        }
-    };
+    let mut item = Map::new();
     let mut metadata = Map::new();
     metadata.insert("description".to_owned(), text::LIST_METADATA.into());
+    if dialect == Dialect::V3 && matches!(kind.schema, Source::BuiltIn) {
+        item.insert("default".to_owned(), json!({}));
+        metadata.insert("default".to_owned(), json!({}));
+    }
+    let items = dialect.reference_with(&kind.schema_name(), item);
     json!({
         "description": format!("A list of {} objects.", kind.kind),
         "type": "object",

@@ -35,6 +35,17 @@ fn unknown_fields_go_and_are_reported_with_their_paths() {
 }
 
 #[test]
+fn reports_of_unknown_fields_are_bounded() {
+    let long = "k".repeat(100_000);
+    let fields: serde_json::Map<String, Value> = (0..1000).map(|n| (format!("f{n}"), json!(1))).collect();
+    let schema = json!({"properties": {long: fields}});
+    let value = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+    let (_, unknown) = run("apiextensions.k8s.io", "CustomResourceDefinition", value).unwrap();
+    assert_eq!(unknown.len(), 100);
+    assert!(unknown.iter().all(|path| path.len() < 1000));
+}
+
+#[test]
 fn nulls_and_empty_values_vanish_but_pointers_and_structs_stay() {
     becomes(
         "apps",

@@ -217,6 +217,7 @@ impl Types {
         if self.dialect == Dialect::V3 {
             let default = match item {
                 Ty::String => Some(json!("")),
+                Ty::Int32 | Ty::Int64 => Some(json!(0)),
                 Ty::Message(_) => Some(json!({})),
                 _ => None,
             };

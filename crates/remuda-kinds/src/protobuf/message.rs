@@ -1,7 +1,7 @@
 //! Messages of the type table.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::{Map, Number, Value, map::Entry};
+use serde_json::{Map, Number, Value};
 
 use super::{
     ProtoError,
@@ -48,20 +48,17 @@ fn decode_field(
 ) -> Result<(), ProtoError> {
     match &field.ty {
         Ty::List(item) => {
-            let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
-            if let Value::Array(list) = list {
+            if let Value::Array(list) = slot(object, field.name, || Value::Array(Vec::new())) {
                 list_item(field, item, payload, list, depth)?;
             }
         }
         Ty::Map(item) => {
-            let map = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            if let Value::Object(map) = map {
+            if let Value::Object(map) = slot(object, field.name, || Value::Object(Map::new())) {
                 map_entry(field, item, payload, map, depth)?;
             }
         }
         Ty::Message(id) => {
-            let inner = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            if let Value::Object(inner) = inner {
+            if let Value::Object(inner) = slot(object, field.name, || Value::Object(Map::new())) {
                 decode_into(table().get(*id), payload.bytes()?, inner, depth + 1)?;
             }
         }
@@ -70,16 +67,20 @@ fn decode_field(
             if is_omitted(field, &value) {
                 object.remove(field.name);
             } else {
-                match object.entry(field.name) {
-                    Entry::Vacant(entry) => {
-                        entry.insert(value);
-                    }
-                    Entry::Occupied(mut entry) => *entry.get_mut() = value,
-                }
+                object.insert(field.name.to_owned(), value);
             }
         }
     }
     Ok(())
+}
+
+/// The value under a name, made first if need be. Names repeat once per list item, so they are not copied
+/// each time.
+fn slot<'a>(object: &'a mut Map<String, Value>, name: &str, make: impl FnOnce() -> Value) -> &'a mut Value {
+    if !object.contains_key(name) {
+        object.insert(name.to_owned(), make());
+    }
+    &mut object[name]
 }
 
 fn list_item(

@@ -57,7 +57,7 @@ pub fn canonical(text: &str) -> Result<String, QuantityError> {
             _ => format = Format::Decimal,
         }
     }
-    let (mantissa, exponent) = number.to_thousands();
+    let (mantissa, exponent) = number.into_thousands();
     Ok(format!("{sign}{mantissa}{}", decimal_suffix(exponent, format)))
 }
 
@@ -213,7 +213,7 @@ impl Decimal {
     }
 
     /// Digits and an exponent that is a multiple of three.
-    fn to_thousands(mut self) -> (String, i64) {
+    fn into_thousands(mut self) -> (String, i64) {
         self.strip_zeros();
         while self.exponent.rem_euclid(3) != 0 {
             self.digits.push(0);
