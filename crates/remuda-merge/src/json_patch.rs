@@ -452,6 +452,18 @@ mod tests {
             })
             .collect();
         refused(json!({"a": {}}), Value::Array(deep), 422, "nested too deeply");
+        let path = "/x".repeat(100);
+        let tower = |tower: Value, _| json!({ "x": tower });
+        let steep: Vec<Value> = (0..30)
+            .flat_map(|_| {
+                [
+                    json!({"op": "add", "path": "/w", "value": (0..100).fold(json!({}), tower)}),
+                    json!({"op": "move", "from": "/a", "path": format!("/w{path}/a")}),
+                    json!({"op": "move", "from": "/w", "path": "/a"}),
+                ]
+            })
+            .collect();
+        refused(json!({"a": {}}), Value::Array(steep), 422, "nested too deeply");
         let front: Vec<Value> = vec![json!({"op": "add", "path": "/l/0", "value": 1}); 9_000];
         refused(json!({"l": vec![0; 100_000]}), Value::Array(front), 422, "too many list items");
     }

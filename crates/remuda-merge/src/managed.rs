@@ -6,15 +6,21 @@
 use std::cmp::Ordering;
 
 use jiff::Timestamp;
+use remuda_schema::Schema;
 use serde_json::{Map, Value};
 
 use crate::{
     fields::{Set, json, raw},
     gotext, order,
+    typed::{Typed, prune},
 };
 
 /// Most entries of updates; beyond that the oldest are combined.
 pub const MAX_UPDATE_ENTRIES: usize = 10;
+/// Most entries a client may write; more is nobody's honest list.
+const MAX_ENTRIES: usize = 1000;
+/// Longest name of a manager.
+const MAX_MANAGER_BYTES: usize = 128;
 /// Manager of combined old entries.
 const ANCIENT: &str = "ancient-changes";
 /// Manager of what existed before an object was first applied.
@@ -55,14 +61,15 @@ impl PartialEq for Identity<'_> {
 impl Identity<'_> {
     /// The order of managers in conflict messages.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
-        let version = |identity: &Self| match identity.operation {
-            Operation::Apply => String::new(),
-            Operation::Update => identity.api_version.to_owned(),
-        };
-        (self.manager, self.operation)
-            .cmp(&(other.manager, other.operation))
-            .then_with(|| version(self).cmp(&version(other)))
-            .then_with(|| self.subresource.cmp(other.subresource))
+        fn version<'i>(identity: &Identity<'i>) -> &'i str {
+            if identity.operation == Operation::Update { identity.api_version } else { "" }
+        }
+        (self.manager, self.operation, version(self), self.subresource).cmp(&(
+            other.manager,
+            other.operation,
+            version(other),
+            other.subresource,
+        ))
     }
 
     /// `"name" with subresource "status" using v1`: how conflict messages name a manager.
@@ -85,6 +92,8 @@ impl Identity<'_> {
 pub enum EntryError {
     #[error("managedFields must be a list of objects")]
     Shape,
+    #[error("too many managedFields entries: {0}")]
+    TooMany(usize),
     #[error("operation must be `Apply` or `Update`")]
     Operation,
     #[error("apiVersion must not be empty")]
@@ -191,6 +200,39 @@ fn time_text(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
+/// The name a writer has who did not give one: the product of its user agent.
+pub fn default_manager(user_agent: &str) -> String {
+    let product = user_agent.split('/').next().unwrap_or_default();
+    let mut name = String::new();
+    for char in product.chars().filter(|char| !char.is_control()) {
+        if name.len() + char.len_utf8() > MAX_MANAGER_BYTES {
+            break;
+        }
+        name.push(char);
+    }
+    if name.is_empty() { "unknown".to_owned() } else { name }
+}
+
+/// Adapts the list of an object to a type that came to own as a whole what it used to own by
+/// parts. To be called on objects written before their schema changed that way; tells whether
+/// anything did change.
+pub fn reconcile(object: &mut Value, schema: &Schema) -> bool {
+    let Some(list) = strip(object) else { return false };
+    let mut entries = entries(list);
+    let mut changed = false;
+    for entry in &mut entries {
+        let set = entry.set();
+        let folded = prune::fold(&set, Typed::Root(Some(schema)));
+        if folded != set {
+            let fields = folded.to_json();
+            entry.set_fields(fields);
+            changed = true;
+        }
+    }
+    store(object, entries);
+    changed
+}
+
 /// The list of an object.
 pub fn of(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
@@ -217,8 +259,12 @@ pub(crate) fn is_reset(list: &Value) -> bool {
 
 /// Reads a list from a client and makes it canonical.
 pub(crate) fn decode(list: &Value) -> Result<Vec<Entry>, EntryError> {
-    let mut entries: Vec<Entry> = Vec::new();
-    for (index, value) in list.as_array().ok_or(EntryError::Shape)?.iter().enumerate() {
+    let list = list.as_array().ok_or(EntryError::Shape)?;
+    if list.len() > MAX_ENTRIES {
+        return Err(EntryError::TooMany(list.len()));
+    }
+    let mut entries: Vec<Entry> = Vec::with_capacity(list.len());
+    for (index, value) in list.iter().enumerate() {
         let Value::Object(map) = value else { return Err(EntryError::Shape) };
         let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
         if !matches!(text("operation"), "Apply" | "Update") {
@@ -277,14 +323,19 @@ pub(crate) fn store(object: &mut Value, mut entries: Vec<Entry>) {
     }
 }
 
-fn sort(entries: &mut [Entry]) {
+fn sort(entries: &mut Vec<Entry>) {
     if entries.len() < 2 {
         return;
     }
-    entries.sort_by_cached_key(|entry| {
-        let text = |key| entry.text(key).to_owned();
-        (entry.operation(), entry.seconds(), text("manager"), text("apiVersion"), text("subresource"))
+    let mut timed: Vec<(i64, Entry)> = entries.drain(..).map(|entry| (entry.seconds(), entry)).collect();
+    timed.sort_by(|(left_time, left), (right_time, right)| {
+        let key =
+            |entry: &Entry| ["manager", "apiVersion", "subresource"].map(|key| entry.text(key).to_owned());
+        (left.operation(), left_time)
+            .cmp(&(right.operation(), right_time))
+            .then_with(|| key(left).cmp(&key(right)))
     });
+    entries.extend(timed.into_iter().map(|(_, entry)| entry));
 }
 
 /// Combines the oldest entries of updates, by version, until there are no more than allowed.

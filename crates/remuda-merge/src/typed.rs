@@ -92,6 +92,15 @@ impl<'a> Typed<'a> {
         *self.list_type() == ListType::Atomic
     }
 
+    /// Declared to be owned as a whole, whatever the value.
+    pub(crate) fn is_atomic(self) -> bool {
+        match self.kind() {
+            Type::Object => self.atomic_map(),
+            Type::Array => self.atomic_list(),
+            _ => false,
+        }
+    }
+
     /// The type of a declared field.
     pub(crate) fn declared(self, name: &str) -> Option<Typed<'a>> {
         if let Self::Root(_) = self {

@@ -42,6 +42,13 @@ pub fn apply(
     if managed::of(applied).is_some_and(|list| !list.is_null()) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
+    let version = applied.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if version != write.api_version {
+        return Err(ApplyError::BadRequest(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
+            write.api_version
+        )));
+    }
     let typed = Typed::Root(schema);
     validate(applied, typed).map_err(|error| {
         ApplyError::Typed(format!("failed to create typed patch object ({}): {error}", description(applied)))

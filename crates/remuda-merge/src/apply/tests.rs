@@ -548,3 +548,76 @@ fn only_times_make_no_write() {
     assert!(!managed::is_noop(world.live(), &other));
     assert!(!managed::is_noop(&other, world.live()));
 }
+
+#[test]
+fn repeated_items_are_owned_together() {
+    let mut world = World::new();
+    let ports = |values: &[i64]| -> Value {
+        values.iter().map(|value| json!({"name": "a", "port": value})).collect()
+    };
+    world.put("u1", json!({"ports": ports(&[1, 2]), "set": ["x", "x"]}));
+    let item = json!({".": {}, "k:{\"name\":\"a\"}": {}});
+    assert_eq!(world.owners()[0].1, json!({".": {}, "f:ports": item, "f:set": {".": {}, "v:\"x\"": {}}}));
+    world.put("u2", json!({"ports": ports(&[1, 3]), "set": ["x", "x"]}));
+    assert_eq!(world.owners()[1], ("u2/Update".to_owned(), json!({"f:ports": {"k:{\"name\":\"a\"}": {}}})));
+    // An apply makes one of them.
+    world.try_apply("m", json!({"ports": ports(&[4])}), true).expect("forced");
+    assert_eq!(world.spec()["ports"], ports(&[4]));
+}
+
+#[test]
+fn null_states_a_field_without_emptying_a_map() {
+    let mut world = World::new();
+    world.put("u", json!({"labels": {"a": "1"}, "ports": [{"name": "a"}]}));
+    world.apply("m", json!({"labels": null, "ports": null, "color": null}));
+    assert_eq!(world.spec(), &json!({"labels": {"a": "1"}, "ports": [{"name": "a"}], "color": null}));
+    assert_eq!(
+        world.owners()[0],
+        ("m/Apply".to_owned(), json!({"f:labels": {}, "f:ports": {}, "f:color": {}}))
+    );
+}
+
+#[test]
+fn an_emptied_map_that_is_owned_stays_empty() {
+    let mut world = World::new();
+    world.put("u", json!({"labels": {"a": "1"}}));
+    world.try_apply("m", json!({"labels": {"a": "2"}}), true).expect("forced");
+    world.apply("m", json!({"color": "red"}));
+    world.check(
+        json!({"labels": {}, "color": "red"}),
+        &[("m/Apply", json!({"f:color": {}})), ("u/Update", json!({".": {}, "f:labels": {}}))],
+    );
+}
+
+#[test]
+fn the_version_of_a_configuration_must_be_that_of_the_request() {
+    let mut other = object(json!({}));
+    other["apiVersion"] = json!("x.io/v2");
+    let error = World::new().try_apply_object("m", &other, false).expect_err("another version");
+    let text =
+        "Incorrect version specified in apply patch. Specified patch version: x.io/v2, expected: x.io/v1";
+    assert_eq!(error, ApplyError::BadRequest(text.to_owned()));
+}
+
+#[test]
+fn sets_follow_a_type_that_became_atomic() {
+    let mut world = World::new();
+    world.apply("m", json!({"nested": {"a": "1", "b": "2"}, "ports": [{"name": "a"}], "color": "red"}));
+    assert!(!managed::reconcile(world.object.as_mut().expect("stored"), &world.schema));
+    let mut schema = world.schema.clone();
+    let spec = std::sync::Arc::make_mut(schema.properties.get_mut("spec").expect("spec"));
+    std::sync::Arc::make_mut(spec.properties.get_mut("nested").expect("nested")).atomic_map = true;
+    std::sync::Arc::make_mut(spec.properties.get_mut("ports").expect("ports")).list_type = Default::default();
+    assert!(managed::reconcile(world.object.as_mut().expect("stored"), &schema));
+    assert_eq!(world.owners()[0].1, json!({"f:nested": {}, "f:ports": {}, "f:color": {}}));
+}
+
+#[test]
+fn the_default_manager_is_the_product_of_the_user_agent() {
+    for (agent, name) in
+        [("kubectl/v1.36 (linux)", "kubectl"), ("", "unknown"), ("/x", "unknown"), ("a\u{7}b", "ab")]
+    {
+        assert_eq!(managed::default_manager(agent), name);
+    }
+    assert_eq!(managed::default_manager(&"é".repeat(100)).len(), 128);
+}

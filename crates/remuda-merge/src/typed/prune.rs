@@ -54,6 +54,22 @@ fn named<'a>(set: &Set<'a>, typed: Typed<'_>) -> Set<'a> {
     Set::from_nodes(nodes.collect())
 }
 
+/// The set with everything below an atomic value replaced by the value itself.
+pub(crate) fn fold<'a>(set: &Set<'a>, typed: Typed<'_>) -> Set<'a> {
+    let nodes = set.nodes().iter().map(|node| {
+        let inner = match &node.element {
+            PathElement::Field(name) => typed.field(name),
+            PathElement::Key(_) => typed.item(),
+            _ => Typed::Free,
+        };
+        if !node.children.is_empty() && inner.is_atomic() {
+            return Node { element: node.element.clone(), member: true, children: Set::new() };
+        }
+        Node { element: node.element.clone(), member: node.member, children: fold(&node.children, inner) }
+    });
+    Set::from_nodes(nodes.collect())
+}
+
 fn remove(value: &mut Value, set: &Set<'_>, typed: Typed<'_>) {
     match typed.form(value) {
         Form::Map if !typed.atomic_map() => {
