@@ -1,0 +1,361 @@
+//! Resolves names and overloads, infers types, and builds the tree that is evaluated.
+
+mod calls;
+mod unify;
+
+use std::sync::Arc;
+
+use self::unify::Types;
+use crate::{
+    ast::{Entry, Expr, ExprKind, Fold, FoldKind, Literal, Select},
+    node::{EntryNode, FoldNode, KnownField, Node, SelectNode},
+    source::Issues,
+    types::Type,
+};
+
+/// Names of types, usable as values.
+const TYPE_NAMES: &[&str] = &[
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+    "dyn",
+    "optional_type",
+    "google.protobuf.Timestamp",
+    "google.protobuf.Duration",
+    "net.IP",
+    "net.CIDR",
+    "kubernetes.Quantity",
+    "kubernetes.URL",
+    "kubernetes.Semver",
+    "kubernetes.NamedFormat",
+];
+
+pub(crate) struct Checked {
+    pub(crate) node: Node,
+    pub(crate) output: Type,
+    /// Variables that occur, in the order of their slots.
+    pub(crate) used: Vec<(String, Type)>,
+}
+
+pub(crate) fn check(expr: &Expr, variables: &[(String, Type)], issues: &mut Issues) -> Option<Checked> {
+    let before = issues.len();
+    let mut checker =
+        Checker { variables, used: Vec::new(), scope: Vec::new(), types: Types::default(), issues };
+    let (ty, node) = checker.check(expr);
+    let output = checker.types.resolve(&ty, true);
+    if checker.types.exhausted() {
+        checker.issues.report(expr.at, "types of the expression are too complex");
+    }
+    let used = checker.used;
+    (checker.issues.len() == before).then_some(Checked { node, output, used })
+}
+
+struct Checker<'e, 'i> {
+    variables: &'e [(String, Type)],
+    used: Vec<(String, Type)>,
+    /// Names bound by macros around the expression at hand.
+    scope: Vec<(String, Type)>,
+    types: Types,
+    issues: &'i mut Issues,
+}
+
+type Typed = (Type, Node);
+
+impl Checker<'_, '_> {
+    fn check(&mut self, expr: &Expr) -> Typed {
+        match &expr.kind {
+            ExprKind::Literal(literal) => (literal_type(literal), Node::Literal(literal.clone())),
+            ExprKind::Ident(name) => match self.resolve_name(name) {
+                Some(typed) => typed,
+                None => self.undeclared(expr.at, name),
+            },
+            ExprKind::Select { operand, field, mode } => self.select(expr, operand, field, *mode),
+            ExprKind::Call { name, target, args } => self.call(expr, name, target.as_deref(), args),
+            ExprKind::Logic { and, terms } => self.logic(*and, terms),
+            ExprKind::List(entries) => self.list(entries, false),
+            ExprKind::Map(entries) => self.map(entries),
+            ExprKind::Fold(fold) => self.fold(expr.at, fold),
+            ExprKind::Bind { name, init, body } => {
+                let (ty, init) = self.check(init);
+                let (ty, body) = self.within(&[(name, ty)], |checker| checker.check(body));
+                (ty, Node::Bind(Box::new([init, body])))
+            }
+            ExprKind::OptMap { target, name, body, flat } => self.opt_map(expr.at, target, name, body, *flat),
+        }
+    }
+
+    fn error(&mut self, at: u32, message: impl Into<String>) -> Typed {
+        self.issues.report(at, message);
+        (Type::Error, Node::Invalid)
+    }
+
+    fn undeclared(&mut self, at: u32, name: &str) -> Typed {
+        self.error(at, format!("undeclared reference to '{name}' (in container '')"))
+    }
+
+    fn mismatch(&mut self, at: u32, expected: &Type, found: &Type) {
+        let (expected, found) = (self.types.resolve(expected, true), self.types.resolve(found, true));
+        self.issues.report(at, format!("expected type '{expected}' but found '{found}'"));
+    }
+
+    fn resolve_name(&mut self, name: &str) -> Option<Typed> {
+        if let Some(slot) = self.scope.iter().rposition(|(bound, _)| bound == name) {
+            return Some((self.scope[slot].1.clone(), Node::Local(slot)));
+        }
+        if let Some((_, ty)) = self.variables.iter().find(|(variable, _)| variable == name) {
+            let slot = self.used.iter().position(|(used, _)| used == name).unwrap_or_else(|| {
+                self.used.push((name.to_owned(), ty.clone()));
+                self.used.len() - 1
+            });
+            return Some((ty.clone(), Node::Variable(slot)));
+        }
+        let known = TYPE_NAMES.iter().find(|known| **known == name)?;
+        Some((Type::Type, Node::TypeName(known)))
+    }
+
+    /// Checks with more names bound.
+    fn within<T>(&mut self, names: &[(&str, Type)], inside: impl FnOnce(&mut Self) -> T) -> T {
+        let base = self.scope.len();
+        self.scope.extend(names.iter().map(|(name, ty)| ((*name).to_owned(), ty.clone())));
+        let result = inside(self);
+        self.scope.truncate(base);
+        result
+    }
+
+    fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, mode: Select) -> Typed {
+        if mode == Select::Plain
+            && let Some(name) = expr.qualified()
+            && let Some(typed) = self.resolve_name(&name)
+        {
+            return typed;
+        }
+        let (ty, operand) = self.check(operand);
+        let ty = self.types.resolve(&ty, false);
+        let (target, mut optional) = match &ty {
+            Type::Optional(inner) => (self.types.resolve(inner, false), true),
+            _ => (ty, false),
+        };
+        optional |= mode == Select::Optional;
+        let mut known = None;
+        let found = match &target {
+            Type::Map(map) => map.value.clone(),
+            Type::Object(object) => match object.fields.get(field) {
+                Some(declared) => {
+                    let (object, ty) = (Arc::clone(object), declared.ty.clone());
+                    known = Some(KnownField { object, json: declared.json.clone(), ty });
+                    declared.ty.clone()
+                }
+                None => return self.error(expr.at, format!("undefined field '{field}'")),
+            },
+            Type::Param(_) => {
+                self.types.assignable(&Type::Dyn, &target);
+                Type::Dyn
+            }
+            Type::Dyn | Type::Error => Type::Dyn,
+            _ => {
+                return self.error(expr.at, format!("type '{target}' does not support field selection"));
+            }
+        };
+        let node = SelectNode { operand, field: field.to_owned(), mode, known };
+        let ty = match (mode, optional) {
+            (Select::Test, _) => Type::Bool,
+            (_, true) => Type::optional(found),
+            (_, false) => found,
+        };
+        (ty, Node::Select(Box::new(node)))
+    }
+
+    fn logic(&mut self, and: bool, terms: &[Expr]) -> Typed {
+        let mut nodes = Vec::with_capacity(terms.len());
+        for term in terms {
+            nodes.push(self.bool(term));
+        }
+        (Type::Bool, Node::Logic { and, terms: nodes })
+    }
+
+    /// An expression that has to be a bool.
+    fn bool(&mut self, expr: &Expr) -> Node {
+        let (ty, node) = self.check(expr);
+        if !self.types.assignable(&ty, &Type::Bool) {
+            self.mismatch(expr.at, &Type::Bool, &ty);
+        }
+        node
+    }
+
+    fn entry(&mut self, entry: &Entry) -> Typed {
+        let (ty, node) = self.check(&entry.value);
+        if !entry.optional {
+            return (ty, node);
+        }
+        match self.types.resolve(&ty, false) {
+            Type::Optional(inner) => (Type::clone(&inner), node),
+            ty => {
+                if !ty.is_dyn_or_error() {
+                    self.mismatch(entry.value.at, &Type::optional(ty.clone()), &ty);
+                }
+                (ty, node)
+            }
+        }
+    }
+
+    /// `mixed` allows for elements of several types, as the arguments of a format are.
+    fn list(&mut self, entries: &[Entry], mixed: bool) -> Typed {
+        let mut item: Option<Type> = None;
+        let mut nodes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (ty, value) = self.entry(entry);
+            nodes.push(EntryNode { optional: entry.optional, value });
+            item = Some(self.element(entry.value.at, item, ty, mixed));
+        }
+        let item = item.unwrap_or_else(|| self.types.fresh());
+        (Type::list(item), Node::List(nodes))
+    }
+
+    fn element(&mut self, at: u32, previous: Option<Type>, current: Type, mixed: bool) -> Type {
+        let Some(previous) = previous else { return current };
+        match self.types.join(&previous, &current) {
+            Some(joined) => joined,
+            None if mixed => Type::Dyn,
+            None => {
+                self.mismatch(at, &previous, &current);
+                Type::Error
+            }
+        }
+    }
+
+    fn map(&mut self, entries: &[(Expr, Entry)]) -> Typed {
+        let (mut key_type, mut value_type) = (None, None);
+        let mut nodes = Vec::with_capacity(entries.len());
+        for (key, entry) in entries {
+            let (ty, key_node) = self.check(key);
+            let ty = self.types.resolve(&ty, false);
+            if matches!(
+                ty,
+                Type::List(_)
+                    | Type::Map(_)
+                    | Type::Object(_)
+                    | Type::Optional(_)
+                    | Type::Null
+                    | Type::Double
+            ) {
+                self.issues.report(key.at, format!("unsupported key type: {ty}"));
+            }
+            key_type = Some(self.element(key.at, key_type, ty, false));
+            let (ty, value) = self.entry(entry);
+            value_type = Some(self.element(entry.value.at, value_type, ty, false));
+            nodes.push((key_node, EntryNode { optional: entry.optional, value }));
+        }
+        let key = key_type.unwrap_or_else(|| self.types.fresh());
+        let value = value_type.unwrap_or_else(|| self.types.fresh());
+        (Type::map(key, value), Node::Map(nodes))
+    }
+
+    /// Types of the names bound by a comprehension over `range`.
+    fn range(&mut self, at: u32, range: &Type, two: bool) -> (Type, Type) {
+        match self.types.resolve(range, false) {
+            Type::List(list) if two => (Type::Int, list.item.clone()),
+            Type::List(list) => (list.item.clone(), Type::Dyn),
+            Type::Map(map) => (map.key.clone(), map.value.clone()),
+            range @ (Type::Dyn | Type::Error | Type::Param(_)) => {
+                self.types.assignable(&Type::Dyn, &range);
+                (Type::Dyn, Type::Dyn)
+            }
+            range => {
+                self.issues.report(
+                    at,
+                    format!(
+                        "expression of type '{range}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                    ),
+                );
+                (Type::Error, Type::Error)
+            }
+        }
+    }
+
+    fn fold(&mut self, at: u32, fold: &Fold) -> Typed {
+        let (range_type, range) = self.check(&fold.range);
+        let two = fold.second.is_some();
+        let (first, second) = self.range(fold.range.at, &range_type, two);
+        let mut names = vec![(fold.first.as_str(), first.clone())];
+        if let Some(name) = &fold.second {
+            names.push((name, second));
+        }
+        let (filter, body_type, body) = self.within(&names, |checker| {
+            let filter = fold.filter.as_ref().map(|filter| checker.bool(filter));
+            let (ty, body) = checker.check(&fold.body);
+            (filter, ty, body)
+        });
+        let boolean =
+            matches!(fold.kind, FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne | FoldKind::Filter);
+        if boolean && !self.types.assignable(&body_type, &Type::Bool) {
+            self.mismatch(fold.body.at, &Type::Bool, &body_type);
+        }
+        let ty = match fold.kind {
+            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => Type::Bool,
+            FoldKind::Filter => Type::list(first),
+            FoldKind::List => Type::list(body_type),
+            FoldKind::Map => Type::map(first, body_type),
+            FoldKind::Entries => {
+                let (key, value) = (self.types.fresh(), self.types.fresh());
+                let map = Type::map(key, value);
+                if !self.types.assignable(&body_type, &map) {
+                    self.mismatch(fold.body.at, &map, &body_type);
+                }
+                map
+            }
+            FoldKind::SortBy => {
+                let key = self.types.resolve(&body_type, true);
+                if matches!(key, Type::List(_) | Type::Map(_) | Type::Object(_) | Type::Null | Type::Type) {
+                    self.issues.report(
+                        at,
+                        format!("found no matching overload for 'sortBy' applied to '{range_type}.({key})'"),
+                    );
+                }
+                Type::list(first)
+            }
+        };
+        let node = FoldNode { kind: fold.kind, range, two, filter, body };
+        (ty, Node::Fold(Box::new(node)))
+    }
+
+    fn opt_map(&mut self, at: u32, target: &Expr, name: &str, body: &Expr, flat: bool) -> Typed {
+        let (ty, target) = self.check(target);
+        let inner = self.types.fresh();
+        if !self.types.assignable(&ty, &Type::optional(inner.clone())) {
+            let ty = self.types.resolve(&ty, true);
+            let name = if flat { "optFlatMap" } else { "optMap" };
+            return self.error(at, format!("found no matching overload for '{name}' applied to '{ty}'"));
+        }
+        let inner = self.types.resolve(&inner, false);
+        let (result, body_node) = self.within(&[(name, inner)], |checker| checker.check(body));
+        let ty = if flat {
+            let wanted = Type::optional(self.types.fresh());
+            if !self.types.assignable(&result, &wanted) {
+                self.mismatch(body.at, &wanted, &result);
+            }
+            result
+        } else {
+            Type::optional(result)
+        };
+        (ty, Node::OptMap { parts: Box::new([target, body_node]), flat })
+    }
+}
+
+fn literal_type(literal: &Literal) -> Type {
+    match literal {
+        Literal::Null => Type::Null,
+        Literal::Bool(_) => Type::Bool,
+        Literal::Int(_) => Type::Int,
+        Literal::Uint(_) => Type::Uint,
+        Literal::Double(_) => Type::Double,
+        Literal::String(_) => Type::String,
+        Literal::Bytes(_) => Type::Bytes,
+    }
+}

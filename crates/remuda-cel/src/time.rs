@@ -1,0 +1,351 @@
+//! Points in time and spans, with the ranges and formats CEL has.
+//!
+//! A timestamp is kept as seconds and nanoseconds rather than as jiff's type, because CEL
+//! reaches to the last second of the year 9999 and jiff stops a day earlier.
+
+use std::fmt;
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+
+const SECONDS_PER_DAY: i64 = 86_400;
+/// 0001-01-01T00:00:00Z
+const MIN_SECONDS: i64 = -62_135_596_800;
+/// 9999-12-31T23:59:59Z
+const MAX_SECONDS: i64 = 253_402_300_799;
+pub(crate) const NANOS: i64 = 1_000_000_000;
+
+/// A point in time between the years 1 and 9999.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    seconds: i64,
+    nanos: u32,
+}
+
+impl Timestamp {
+    /// `None` outside of the years 1 to 9999.
+    pub fn new(seconds: i64, nanos: u32) -> Option<Self> {
+        let valid = (MIN_SECONDS..=MAX_SECONDS).contains(&seconds) && i64::from(nanos) < NANOS;
+        valid.then_some(Self { seconds, nanos })
+    }
+
+    pub fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    pub fn nanos(self) -> u32 {
+        self.nanos
+    }
+
+    /// RFC 3339 with a zone.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (date, time) = split_date(text)?;
+        parse_time(date, time, false)
+    }
+
+    /// What `format: date` and `format: date-time` allow: a date alone, or a time that may lack
+    /// its zone.
+    pub(crate) fn parse_lenient(text: &str) -> Option<Self> {
+        match split_date(text) {
+            Some((date, time)) => parse_time(date, time, true),
+            None => Self::new(parse_date(text)?.checked_mul(SECONDS_PER_DAY)?, 0),
+        }
+    }
+
+    pub(crate) fn add_nanos(self, nanos: i64) -> Option<Self> {
+        let total = i128::from(self.seconds) * i128::from(NANOS) + i128::from(self.nanos) + i128::from(nanos);
+        let seconds = i64::try_from(total.div_euclid(i128::from(NANOS))).ok()?;
+        Self::new(seconds, total.rem_euclid(i128::from(NANOS)) as u32)
+    }
+
+    /// The span from `earlier`, when it fits.
+    pub(crate) fn since(self, earlier: Self) -> Option<i64> {
+        let seconds = i128::from(self.seconds) - i128::from(earlier.seconds);
+        let nanos = i128::from(self.nanos) - i128::from(earlier.nanos);
+        i64::try_from(seconds * i128::from(NANOS) + nanos).ok()
+    }
+
+    /// The fields of the calendar and clock at `zone`.
+    pub(crate) fn civil(self, zone: &Zone) -> Civil {
+        let local = self.seconds + zone.offset(self.seconds);
+        let days = local.div_euclid(SECONDS_PER_DAY);
+        let (year, month, day) = from_days(days);
+        Civil {
+            year,
+            month,
+            day,
+            day_of_year: days - to_days(year, 1, 1),
+            // The first of January 1970 was a Thursday; Sunday is 0.
+            weekday: (days + 4).rem_euclid(7),
+            second: local.rem_euclid(SECONDS_PER_DAY),
+        }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let civil = self.civil(&Zone::Fixed(0));
+        let (hour, minute, second) = (civil.second / 3600, civil.second / 60 % 60, civil.second % 60);
+        write!(f, "{:04}-{:02}-{:02}", civil.year, civil.month, civil.day)?;
+        write!(f, "T{hour:02}:{minute:02}:{second:02}")?;
+        if self.nanos != 0 {
+            write!(f, ".{}", format!("{:09}", self.nanos).trim_end_matches('0'))?;
+        }
+        f.write_str("Z")
+    }
+}
+
+pub(crate) struct Civil {
+    pub(crate) year: i64,
+    pub(crate) month: i64,
+    pub(crate) day: i64,
+    /// From 0.
+    pub(crate) day_of_year: i64,
+    pub(crate) weekday: i64,
+    /// Of the day.
+    pub(crate) second: i64,
+}
+
+pub(crate) enum Zone {
+    /// Seconds east of Greenwich.
+    Fixed(i64),
+    Named(TimeZone),
+}
+
+impl Zone {
+    /// A name of the IANA database, or an offset such as `-08:00` or `02:00`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() || text == "UTC" || text == "Z" {
+            return Some(Zone::Fixed(0));
+        }
+        if let Some((hours, minutes)) = text.split_once(':') {
+            let (sign, hours) = match hours.strip_prefix('-') {
+                Some(hours) => (-1, hours),
+                None => (1, hours.strip_prefix('+').unwrap_or(hours)),
+            };
+            let (hours, minutes) = (number(hours, 1..=2)?, number(minutes, 1..=2)?);
+            return (hours < 24 && minutes < 60).then_some(Zone::Fixed(sign * (hours * 3600 + minutes * 60)));
+        }
+        // The compiled-in database: no files are read.
+        static ZONES: std::sync::LazyLock<TimeZoneDatabase> =
+            std::sync::LazyLock::new(TimeZoneDatabase::bundled);
+        ZONES.get(text).ok().map(Zone::Named)
+    }
+
+    fn offset(&self, seconds: i64) -> i64 {
+        match self {
+            Zone::Fixed(offset) => *offset,
+            Zone::Named(zone) => {
+                let (min, max) = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
+                let at = jiff::Timestamp::from_second(seconds.clamp(min, max)).unwrap_or_default();
+                i64::from(zone.to_offset(at).seconds())
+            }
+        }
+    }
+}
+
+fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<i64> {
+    let valid = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if valid { text.parse().ok() } else { None }
+}
+
+fn split_date(text: &str) -> Option<(&str, &str)> {
+    if !text.is_ascii() || text.len() < 11 || !matches!(text.as_bytes()[10], b'T' | b't' | b' ') {
+        return None;
+    }
+    Some((&text[..10], &text[11..]))
+}
+
+/// Days since 1970.
+fn parse_date(text: &str) -> Option<i64> {
+    if text.len() != 10 || !text.is_ascii() || text.as_bytes()[4] != b'-' || text.as_bytes()[7] != b'-' {
+        return None;
+    }
+    let (year, month, day) =
+        (number(&text[..4], 4..=4)?, number(&text[5..7], 2..=2)?, number(&text[8..], 2..=2)?);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let last = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        _ => return None,
+    };
+    ((1..=last).contains(&day)).then(|| to_days(year, month, day))
+}
+
+fn parse_time(date: &str, time: &str, lenient: bool) -> Option<Timestamp> {
+    let days = parse_date(date)?;
+    let bytes = time.as_bytes();
+    if bytes.len() < 8 || bytes[2] != b':' || bytes[5] != b':' {
+        return None;
+    }
+    let (hour, minute, second) =
+        (number(&time[..2], 2..=2)?, number(&time[3..5], 2..=2)?, number(&time[6..8], 2..=2)?);
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let mut rest = &time[8..];
+    let mut nanos = 0;
+    if let Some(fraction) = rest.strip_prefix('.') {
+        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            return None;
+        }
+        // Beyond nanoseconds digits are dropped.
+        let kept = &fraction[..digits.min(9)];
+        nanos = kept.parse::<u32>().ok()? * 10u32.pow(9 - kept.len() as u32);
+        rest = &fraction[digits..];
+    }
+    let offset = match rest {
+        "Z" | "z" => 0,
+        "" if lenient => 0,
+        _ => {
+            let sign = match rest.as_bytes().first()? {
+                b'+' => 1,
+                b'-' => -1,
+                _ => return None,
+            };
+            let (hours, minutes) = rest[1..].split_once(':')?;
+            let (hours, minutes) = (number(hours, 2..=2)?, number(minutes, 2..=2)?);
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
+            sign * (hours * 3600 + minutes * 60)
+        }
+    };
+    Timestamp::new(days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second - offset, nanos)
+}
+
+/// Days since 1970 of a date of the proleptic Gregorian calendar.
+fn to_days(year: i64, month: i64, day: i64) -> i64 {
+    // Years start in March, so that the leap day is the last of its year.
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
+}
+
+fn from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+/// Parses `1h30m`, `-1.5s`, `300ms`, `0`: Go's syntax, in nanoseconds.
+pub(crate) fn parse_duration(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total: i128 = 0;
+    while !rest.is_empty() {
+        let whole = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (digits, after) = rest.split_at(whole);
+        let (fraction, after) = match after.strip_prefix('.') {
+            Some(after) => after.split_at(after.bytes().take_while(u8::is_ascii_digit).count()),
+            None => ("", after),
+        };
+        if (digits.is_empty() && fraction.is_empty()) || digits.len() > 19 {
+            return None;
+        }
+        let unit_len = after.bytes().take_while(|byte| *byte != b'.' && !byte.is_ascii_digit()).count();
+        let (unit, after) = after.split_at(unit_len);
+        let unit: i128 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        total += digits.parse::<i128>().unwrap_or(0) * unit;
+        let kept = &fraction[..fraction.len().min(18)];
+        if !kept.is_empty() {
+            total += kept.parse::<i128>().ok()? * unit / 10i128.pow(kept.len() as u32);
+        }
+        if total > 1 << 63 {
+            return None;
+        }
+        rest = after;
+    }
+    i64::try_from(if negative { -total } else { total }).ok()
+}
+
+/// Seconds with as many decimals as needed: `3600s`, `0.25s`.
+pub(crate) fn format_duration(nanos: i64) -> String {
+    let magnitude = nanos.unsigned_abs();
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (seconds, fraction) = (magnitude / NANOS as u64, magnitude % NANOS as u64);
+    if fraction == 0 {
+        return format!("{sign}{seconds}s");
+    }
+    format!("{sign}{seconds}.{}s", format!("{fraction:09}").trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_read_back_as_written() {
+        for text in [
+            "1970-01-01T00:00:00Z",
+            "0001-01-01T00:00:00Z",
+            "9999-12-31T23:59:59.999999999Z",
+            "2000-02-29T12:34:56.5Z",
+            "1969-12-31T23:59:59Z",
+        ] {
+            assert_eq!(Timestamp::parse(text).map(|time| time.to_string()).as_deref(), Some(text));
+        }
+        assert_eq!(
+            Timestamp::parse("2020-01-01T00:00:00+02:00").unwrap().to_string(),
+            "2019-12-31T22:00:00Z"
+        );
+        for text in
+            ["", "2020-01-01", "2021-02-29T00:00:00Z", "2020-01-01T24:00:00Z", "2020-01-01T00:00:00", "é"]
+        {
+            assert_eq!(Timestamp::parse(text), None, "{text}");
+        }
+        assert!(Timestamp::parse_lenient("2020-01-01").is_some());
+        assert!(Timestamp::parse_lenient("2020-01-01T00:00:00").is_some());
+    }
+
+    #[test]
+    fn durations_follow_the_syntax_of_go() {
+        for (text, nanos) in [
+            ("0", Some(0)),
+            ("1s", Some(NANOS)),
+            ("1h30m", Some(5400 * NANOS)),
+            ("-1.5s", Some(-1_500_000_000)),
+            ("1us", Some(1000)),
+            (".5s", Some(500_000_000)),
+            ("1", None),
+            ("", None),
+            ("s", None),
+            ("1d", None),
+            ("9999999999h", None),
+            ("é", None),
+        ] {
+            assert_eq!(parse_duration(text), nanos, "{text}");
+        }
+        assert_eq!(format_duration(-1_500_000_000), "-1.5s");
+        assert_eq!(format_duration(3600 * NANOS), "3600s");
+        assert_eq!(format_duration(i64::MIN), "-9223372036.854775808s");
+    }
+}
