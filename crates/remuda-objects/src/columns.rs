@@ -143,7 +143,7 @@ fn text_or(value: &Value, fallback: &str) -> Value {
 }
 
 /// A number or text as text (`intOrString`).
-fn scalar(value: &Value) -> Option<String> {
+pub(crate) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

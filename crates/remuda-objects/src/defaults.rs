@@ -40,6 +40,7 @@ pub fn apply(group: &str, kind: &str, object: &mut Value) {
         ("networking.k8s.io", "IngressClass") => ingress_class(top),
         ("discovery.k8s.io", "EndpointSlice") => endpoint_slice(top),
         ("apiregistration.k8s.io", "APIService") => api_service(top),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(top),
         ("admissionregistration.k8s.io", _) => admission(kind, top),
         _ => {}
     }
@@ -403,6 +404,26 @@ fn api_service(top: &mut Object) {
     }
 }
 
+fn definition(top: &mut Object) {
+    let Some(spec) = object(top, "spec") else { return };
+    if let Some(names) = object(spec, "names") {
+        let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if !kind.is_empty() {
+            set_text(names, "singular", &kind.to_lowercase());
+            set_text(names, "listKind", &format!("{kind}List"));
+        }
+    }
+    if let Some(conversion) = ensure(spec, "conversion") {
+        set_text(conversion, "strategy", "None");
+        let service = object(conversion, "webhook")
+            .and_then(|webhook| object(webhook, "clientConfig"))
+            .and_then(|config| object(config, "service"));
+        if let Some(service) = service {
+            set(service, "port", 443);
+        }
+    }
+}
+
 fn admission(kind: &str, top: &mut Object) {
     match kind {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
@@ -519,6 +540,16 @@ mod tests {
             json!({"webhooks": [{"name": "a", "clientConfig": {"service": {"name": "s", "namespace": "n", "port": 443}},
                 "rules": [{"scope": "*"}], "failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {},
                 "objectSelector": {}, "timeoutSeconds": 10, "reinvocationPolicy": "Never"}]}),
+        );
+    }
+
+    #[test]
+    fn definitions_derive_their_names_from_the_kind() {
+        check(
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            json!({"spec": {"names": {"kind": "Foo", "plural": "foos"}}}),
+            json!({"spec": {"names": {"kind": "Foo", "plural": "foos", "singular": "foo", "listKind": "FooList"}, "conversion": {"strategy": "None"}}}),
         );
     }
 

@@ -69,9 +69,6 @@ impl JsonPath {
         let text = text.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(text);
         let text = text.strip_prefix(['$', '@']).unwrap_or(text);
         let steps = parse_steps(text, true)?;
-        if steps.len() > MAX_STEPS {
-            return Err(JsonPathError::TooLong);
-        }
         Ok(Self { steps })
     }
 
@@ -122,15 +119,10 @@ fn walk<'a>(steps: &[Step], value: &'a Value) -> Option<&'a Value> {
 }
 
 fn descend<'a>(rest: &[Step], value: &'a Value, depth: usize) -> Option<&'a Value> {
-    if depth > MAX_DEPTH {
+    if depth > MAX_DEPTH || rest.is_empty() {
         return None;
     }
-    // A second descent inside of this one would look at the same values again, once per level.
-    let rest = match rest.split_first() {
-        Some((Step::Descend, tail)) => tail,
-        _ => rest,
-    };
-    if let Some(found) = walk_shallow(rest, value) {
+    if let Some(found) = walk(rest, value) {
         return Some(found);
     }
     match value {
@@ -138,11 +130,6 @@ fn descend<'a>(rest: &[Step], value: &'a Value, depth: usize) -> Option<&'a Valu
         Value::Object(fields) => fields.values().find_map(|item| descend(rest, item, depth + 1)),
         _ => None,
     }
-}
-
-/// `walk` without a further descent: paths with more than one `..` are refused by the parser.
-fn walk_shallow<'a>(steps: &[Step], value: &'a Value) -> Option<&'a Value> {
-    if steps.is_empty() { None } else { walk(steps, value) }
 }
 
 impl Filter {
@@ -194,7 +181,8 @@ fn parse_steps(text: &str, filters: bool) -> Result<Vec<Step>, JsonPathError> {
     while let Some(first) = rest.chars().next() {
         match first {
             '.' if rest.starts_with("..") => {
-                if steps.contains(&Step::Descend) {
+                // One descent looks at every value once; a second one inside of it, or in a filter, would look again.
+                if !filters || steps.contains(&Step::Descend) {
                     return Err(JsonPathError::Syntax(rest.to_owned()));
                 }
                 steps.push(Step::Descend);
@@ -214,6 +202,9 @@ fn parse_steps(text: &str, filters: bool) -> Result<Vec<Step>, JsonPathError> {
             }
             _ if steps.is_empty() => rest = take_field(rest, &mut steps)?,
             _ => return Err(JsonPathError::Syntax(rest.to_owned())),
+        }
+        if steps.len() > MAX_STEPS {
+            return Err(JsonPathError::TooLong);
         }
     }
     Ok(steps)
@@ -394,7 +385,8 @@ mod tests {
 
     #[test]
     fn broken_paths_are_refused() {
-        for path in [".a[", ".a[x]", ".a[?(@.b==c)]", ".a[?(@.b[?(@.c)])]", ".a[0]b", "..a..b"] {
+        for path in [".a[", ".a[x]", ".a[?(@.b==c)]", ".a[?(@.b[?(@.c)])]", ".a[0]b", "..a..b", ".a[?(@..b)]"]
+        {
             assert!(JsonPath::parse(path).is_err(), "{path}");
         }
     }

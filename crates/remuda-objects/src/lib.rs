@@ -5,9 +5,16 @@
 
 pub mod columns;
 pub mod defaults;
+pub mod fields;
 mod json;
 pub mod jsonpath;
 pub mod meta;
 pub mod names;
 pub mod path;
+pub mod quantity;
 pub mod selector;
+pub mod status;
+pub mod validate;
+
+#[cfg(test)]
+mod hostile;

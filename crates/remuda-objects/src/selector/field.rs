@@ -56,9 +56,9 @@ impl FieldSelector {
     }
 
     /// Matches with the field values `get` returns; a missing value counts as empty.
-    pub fn matches_with(&self, mut get: impl FnMut(&str) -> Option<String>) -> bool {
+    pub fn matches_with<V: AsRef<str>>(&self, mut get: impl FnMut(&str) -> Option<V>) -> bool {
         self.terms.iter().all(|term| {
-            let equal = get(&term.path).as_deref().unwrap_or_default() == term.value;
+            let equal = get(&term.path).as_ref().map_or("", AsRef::as_ref) == term.value;
             equal == (term.operator == FieldOperator::Equals)
         })
     }
