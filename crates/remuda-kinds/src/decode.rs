@@ -116,7 +116,9 @@ impl Place<'_> {
             Value::String(_) => "string".to_owned(),
             Value::Array(_) => "array".to_owned(),
             Value::Object(_) => "object".to_owned(),
-            Value::Number(number) if matches!(ty, Ty::Int32 | Ty::Int64) => format!("number {number}"),
+            Value::Number(number) if matches!(ty, Ty::Int32 | Ty::Int64 | Ty::IntOrString) => {
+                format!("number {number}")
+            }
             Value::Number(_) => "number".to_owned(),
         };
         DecodeError(format!(
@@ -237,7 +239,7 @@ impl Decoder<'_> {
             Ty::Bytes => bytes(value, place),
             Ty::Time => self::time(value, place),
             Ty::MicroTime => micro_time(value, place),
-            Ty::Quantity => self::quantity(value, place),
+            Ty::Quantity => self::quantity(value),
             Ty::Strings => self.list(&Ty::String, value, place, depth),
             Ty::List(item) => self.list(item, value, place, depth),
             Ty::Map(item) => self.map(item, value, place, depth),
@@ -247,14 +249,31 @@ impl Decoder<'_> {
                 self.fields(inner, object, place.path, depth)
             }
             Ty::SchemaOrBool if value.is_boolean() => Ok(()),
-            Ty::SchemaOrArray if value.is_array() => self.list(&schema_props(), value, place, depth),
-            Ty::SchemaOrStrings if value.is_array() => self.list(&Ty::String, value, place, depth),
-            Ty::SchemaOrBool | Ty::SchemaOrArray | Ty::SchemaOrStrings => {
-                self.value(&schema_props(), value, place, depth)
+            Ty::SchemaOrBool if !value.is_object() => {
+                Err(DecodeError("boolean or JSON schema expected".to_owned()))
             }
+            Ty::SchemaOrBool | Ty::SchemaOrArray | Ty::SchemaOrStrings => self.union(ty, value, place, depth),
             Ty::String | Ty::Bool | Ty::Int32 | Ty::Int64 | Ty::Double | Ty::IntOrString => {
                 Err(place.mismatch(value, ty))
             }
+        }
+    }
+
+    /// The unions of JSON schemas decode themselves, and in there the original does not look for unknown
+    /// fields: reporting them would refuse definitions it accepts.
+    fn union(
+        &mut self,
+        ty: &Ty,
+        value: &mut Value,
+        place: &Place<'_>,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let mut unreported = Vec::new();
+        let mut inner = Decoder { unknown: &mut unreported };
+        match ty {
+            Ty::SchemaOrArray if value.is_array() => inner.list(&schema_props(), value, place, depth),
+            Ty::SchemaOrStrings if value.is_array() => inner.list(&Ty::String, value, place, depth),
+            _ => inner.value(&schema_props(), value, place, depth),
         }
     }
 
@@ -360,30 +379,33 @@ fn bytes(value: &mut Value, place: &Place<'_>) -> Result<(), DecodeError> {
 
 fn time(value: &mut Value, place: &Place<'_>) -> Result<(), DecodeError> {
     let Value::String(text) = value else { return Err(place.mismatch(value, &Ty::Time)) };
-    let instant = time::parse_rfc3339(text).ok_or_else(|| time_error(text, "2006-01-02T15:04:05Z07:00"))?;
+    let instant = time::parse_rfc3339(text).ok_or_else(|| time_error(text, time::SECONDS))?;
     *value = if instant.is_zero() { Value::Null } else { instant.to_seconds_text().into() };
     Ok(())
 }
 
 fn micro_time(value: &mut Value, place: &Place<'_>) -> Result<(), DecodeError> {
     let Value::String(text) = value else { return Err(place.mismatch(value, &Ty::MicroTime)) };
-    let instant =
-        time::parse_micros(text).ok_or_else(|| time_error(text, "2006-01-02T15:04:05.000000Z07:00"))?;
+    let instant = time::parse_micros(text).ok_or_else(|| time_error(text, time::MICROS))?;
     *value = if instant.is_zero() { Value::Null } else { instant.to_micros_text().into() };
     Ok(())
 }
 
 fn time_error(text: &str, layout: &str) -> DecodeError {
-    // The original goes on to name the part that does not fit; whoever reads this has the text before them.
     let shown: String = text.chars().take(64).collect();
-    DecodeError(format!("parsing time {shown:?} as {layout:?}: cannot parse {shown:?}"))
+    match time::complaint(&shown, layout) {
+        Some((rest, element)) => {
+            DecodeError(format!("parsing time {shown:?} as {layout:?}: cannot parse {rest:?} as {element:?}"))
+        }
+        None => DecodeError(format!("parsing time {shown:?}: value out of range")),
+    }
 }
 
-fn quantity(value: &mut Value, place: &Place<'_>) -> Result<(), DecodeError> {
+fn quantity(value: &mut Value) -> Result<(), DecodeError> {
     let canonical = match value {
         Value::String(text) => quantity::canonical(text),
         Value::Number(number) => quantity::canonical(&number.to_string()),
-        _ => return Err(place.mismatch(value, &Ty::Quantity)),
+        _ => Err(quantity::QuantityError::Format),
     };
     *value = canonical.map_err(|error| DecodeError(error.to_string()))?.into();
     Ok(())
@@ -394,14 +416,13 @@ fn go_type(ty: &Ty) -> String {
     let name = match ty {
         Ty::String => "string",
         Ty::Bool => "bool",
-        Ty::Int32 => "int32",
+        Ty::Int32 | Ty::IntOrString => "int32",
         Ty::Int64 => "int64",
         Ty::Double => "float64",
         Ty::Bytes => "[]uint8",
-        Ty::Time => "v1.Time",
-        Ty::MicroTime => "v1.MicroTime",
+        // These decode themselves from a string or a number.
+        Ty::Time | Ty::MicroTime => "string",
         Ty::Quantity => "resource.Quantity",
-        Ty::IntOrString => "intstr.IntOrString",
         Ty::Fields => "v1.FieldsV1",
         Ty::Raw => "runtime.RawExtension",
         Ty::Json => "v1.JSON",

@@ -119,13 +119,35 @@ fn wrong_types_are_told_like_go_does() {
             json!({"spec": {"replicas": 3_000_000_000_i64}}),
             "json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32",
         ),
+        (
+            "",
+            "ConfigMap",
+            json!({"metadata": {"creationTimestamp": 5}}),
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+        ),
+        (
+            "apps",
+            "Deployment",
+            json!({"spec": {"template": {"spec": {"containers": ["x"]}}}}),
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.template.spec.containers of type v1.Container",
+        ),
+        (
+            "",
+            "Service",
+            json!({"spec": {"ports": [{"targetPort": 1.5}]}}),
+            "json: cannot unmarshal number 1.5 into Go struct field ServicePort.spec.ports.targetPort of type int32",
+        ),
+        (
+            "coordination.k8s.io",
+            "Lease",
+            json!({"spec": {"renewTime": "2026-11-15T18:07:22Z"}}),
+            "parsing time \"2026-11-15T18:07:22Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"Z\" as \".000000\"",
+        ),
         ("", "Secret", json!({"data": {"a": "?"}}), "illegal base64 data at input byte 0"),
         ("", "Pod", json!([]), "json: cannot unmarshal array into Go value of type v1.Pod"),
     ] {
         assert_eq!(run(group, kind, value).unwrap_err(), expected);
     }
-    let error = run("coordination.k8s.io", "Lease", json!({"spec": {"renewTime": "2026-11-15T18:07:22Z"}}));
-    assert!(error.unwrap_err().starts_with("parsing time \"2026-11-15T18:07:22Z\""));
     let error = run("", "Node", json!({"status": {"capacity": {"cpu": "lots"}}}));
     assert!(error.unwrap_err().starts_with("quantities must match"));
 }
@@ -146,6 +168,10 @@ fn json_schemas_decode_in_all_their_forms() {
     let (_, unknown) =
         run("apiextensions.k8s.io", "CustomResourceDefinition", crd(&json!({"not": {"typo": 1}}))).unwrap();
     assert_eq!(unknown, ["spec.versions[0].schema.openAPIV3Schema.not.typo"]);
+    let unions = json!({"items": {"typo": 1}, "additionalProperties": {"typo": 1}});
+    let (value, unknown) = run("apiextensions.k8s.io", "CustomResourceDefinition", crd(&unions)).unwrap();
+    assert_eq!(value, crd(&json!({"items": {}, "additionalProperties": {}})));
+    assert!(unknown.is_empty());
 }
 
 #[test]

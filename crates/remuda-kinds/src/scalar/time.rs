@@ -123,6 +123,46 @@ fn parse(text: &str) -> Option<(Instant, usize)> {
     (FIRST..=LAST).contains(&seconds).then_some((Instant { seconds, nanos }, digits))
 }
 
+/// The layouts of the two forms, as Go writes them.
+pub(crate) const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
+pub(crate) const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// Where a text leaves its layout: what is left of the text, and the element of the layout it should be.
+/// `None` if the form is right, so that only a value can be out of range.
+pub(crate) fn complaint<'a>(text: &'a str, layout: &str) -> Option<(&'a str, &'static str)> {
+    let mut rest = text;
+    let elements = ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"];
+    for element in elements {
+        let width = element.len();
+        let fits = rest.get(..width).is_some_and(|part| {
+            part == element || (width > 1 && part.bytes().all(|byte| byte.is_ascii_digit()))
+        });
+        if !fits {
+            return Some((rest, element));
+        }
+        rest = &rest[width..];
+    }
+    let fraction = rest
+        .strip_prefix(['.', ','])
+        .map_or(0, |digits| digits.bytes().take_while(u8::is_ascii_digit).count());
+    if layout == MICROS {
+        if fraction < 6 {
+            return Some((rest, ".000000"));
+        }
+        rest = &rest[7..];
+    } else if fraction > 0 {
+        rest = &rest[fraction + 1..];
+    }
+    let zone = rest == "Z"
+        || (rest.len() == 6
+            && rest.starts_with(['+', '-'])
+            && rest.bytes().enumerate().skip(1).all(|(at, byte)| match at {
+                3 => byte == b':',
+                _ => byte.is_ascii_digit(),
+            }));
+    (!zone).then_some((rest, "Z07:00"))
+}
+
 fn days_in(year: i64, month: i64) -> i64 {
     match month {
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
@@ -204,6 +244,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn complaints_name_the_part_that_does_not_fit() {
+        for (text, layout, rest, element) in [
+            ("x", SECONDS, "x", "2006"),
+            ("2026-11-15 18:07:22Z", SECONDS, " 18:07:22Z", "T"),
+            ("2026-11-15T18:07:22Z", MICROS, "Z", ".000000"),
+            ("2026-11-15T18:07:22.1234567Z", MICROS, "7Z", "Z07:00"),
+            ("2026-11-15T18:07:22", SECONDS, "", "Z07:00"),
+        ] {
+            assert_eq!(complaint(text, layout), Some((rest, element)), "{text}");
+        }
+        assert_eq!(complaint("2026-13-15T18:07:22Z", SECONDS), None);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -219,6 +273,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in ".{0,40}") {
             let _ = parse_rfc3339(&text);
+            let _ = (complaint(&text, SECONDS), complaint(&text, MICROS));
         }
     }
 }
