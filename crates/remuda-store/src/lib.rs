@@ -10,9 +10,10 @@
 //! it is durable (as far as the engine is) and visible to reads and watches.
 //!
 //! All engines answer reads and watches from the same in-memory state (`mvcc`); they differ in
-//! where a write becomes durable: [`Memory`] nowhere, [`Embedded`] in its own log.
+//! where a write becomes durable: [`Memory`] nowhere, [`Embedded`] in its own log, [`Etcd`] in etcd.
 
 mod embedded;
+mod etcd;
 mod frames;
 mod memory;
 mod model;
@@ -22,6 +23,7 @@ mod store;
 mod watch;
 
 pub use embedded::{Disk, Embedded, OpenError, Options, RESTORE_MARGIN, RealDisk};
+pub use etcd::{Etcd, EtcdError, EtcdOptions, EtcdTls};
 pub use frames::Frames;
 pub use memory::Memory;
 pub use model::{

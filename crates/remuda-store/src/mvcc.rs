@@ -239,7 +239,6 @@ impl Mvcc {
     ///
     /// The new collections and the revision appear under one lock. A reader that found an old
     /// collection before finds it retired and looks again.
-    #[allow(dead_code)]
     pub(crate) fn replace(&self, records: &[Arc<Record>], revision: Revision) {
         self.base.fetch_max(revision, Ordering::AcqRel);
         let mut new = BTreeMap::new();

@@ -92,6 +92,15 @@ impl Keyring {
         }
     }
 
+    /// Reads the file again: another process may have rotated it.
+    pub fn reload(&self) -> Result<(), SealError> {
+        let _changing = self.changing.lock();
+        let text = fs::read_to_string(&self.path)
+            .map_err(|source| SealError::Io { path: self.path.clone(), source })?;
+        *self.keys.write() = parse(&text, &self.path)?;
+        Ok(())
+    }
+
     /// Identifiers of the keys, the active one first.
     pub fn ids(&self) -> Vec<u64> {
         self.keys.read().iter().map(|key| key.id).collect()
@@ -233,6 +242,19 @@ impl Sealing {
             .len();
         bytes.truncate(len);
         Ok(bytes)
+    }
+}
+
+impl Sealing {
+    /// As `open`; a key this process does not know yet may be in the file by now.
+    pub(crate) fn open_or_reload(&self, key: &str, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
+        match self.open(key, sealed) {
+            Err(SealError::MissingKey { .. }) => {
+                self.keyring.reload()?;
+                self.open(key, sealed)
+            }
+            other => other,
+        }
     }
 }
 

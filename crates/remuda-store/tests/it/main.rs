@@ -5,6 +5,7 @@
 mod clients;
 mod conformance;
 mod crash;
+mod etcd;
 mod faults;
 mod model;
 mod sealing;

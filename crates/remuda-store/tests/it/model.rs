@@ -77,14 +77,14 @@ impl Oracle {
 
 enum Engine {
     Memory(Memory),
-    Embedded(Option<Embedded>, tempfile::TempDir, Options),
+    Embedded(Option<Box<Embedded>>, tempfile::TempDir, Box<Options>),
 }
 
 impl Engine {
     fn store(&self) -> &dyn Store {
         match self {
             Self::Memory(store) => store,
-            Self::Embedded(store, ..) => store.as_ref().unwrap(),
+            Self::Embedded(store, ..) => &**store.as_ref().unwrap(),
         }
     }
 }
@@ -125,7 +125,7 @@ async fn run(mut engine: Engine, steps: Vec<Step>) {
                 follow(&mut follower, &mut followed);
                 if let Engine::Embedded(store, dir, options) = &mut engine {
                     drop(store.take());
-                    *store = Some(Embedded::open(dir.path(), options.clone()).unwrap());
+                    *store = Some(Box::new(Embedded::open(dir.path(), (**options).clone()).unwrap()));
                     oracle.known_from = oracle.known_from.max(oracle.checkpoint);
                     oracle.reopened = true;
                     let now = store.as_ref().unwrap().observed();
@@ -173,8 +173,8 @@ async fn write(store: &dyn Store, oracle: &mut Oracle, step: &Step, index: usize
         }
         Step::Update(key, stale) => {
             let key = KEYS[key];
-            let expected =
-                state.get(key).map_or(1, |found| found.revision) - u64::from(stale && index % 3 == 0);
+            let expected = state.get(key).map_or(1, |found| found.revision)
+                - u64::from(stale && index.is_multiple_of(3));
             let write = Write::Update { key: key.into(), expected, value: slotted };
             (key, Change::Updated, write, format!("<{revision}> {index}"))
         }
@@ -288,6 +288,6 @@ proptest! {
             options.segment_bytes = 400;
         }
         let store = Embedded::open(dir.path(), options.clone()).unwrap();
-        block_on(run(Engine::Embedded(Some(store), dir, options), steps));
+        block_on(run(Engine::Embedded(Some(Box::new(store)), dir, Box::new(options)), steps));
     }
 }

@@ -1,0 +1,261 @@
+//! This process's copy of what is in etcd: loaded once, then kept up by one watch.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    client::{Client, EtcdError},
+    layout::{Head, Layout},
+    proto::{DELETE, RangeRequest, WatchCreateRequest, WatchEvent, WatchRequest},
+};
+use crate::{Change, Event, Record, Revision, mvcc::Mvcc};
+
+const PAGE: i64 = 500;
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+pub(super) struct Replica {
+    pub(super) client: Client,
+    pub(super) layout: Layout,
+    pub(super) mvcc: Arc<Mvcc>,
+    /// Writes of this process whose event has not come by yet.
+    pending: Mutex<HashMap<u64, oneshot::Sender<Arc<Event>>>>,
+    /// Asks for another connection: this one delivers nothing.
+    pub(super) kick: Notify,
+    problem: Mutex<Option<String>>,
+}
+
+/// What is in etcd at one revision.
+pub(super) struct Loaded {
+    records: Vec<Arc<Record>>,
+    /// The newest write.
+    revision: Revision,
+    /// etcd's revision, from which the watch goes on.
+    at: i64,
+}
+
+enum Ended {
+    Lost(String),
+    Compacted,
+}
+
+impl Replica {
+    pub(super) fn new(client: Client, layout: Layout, mvcc: Arc<Mvcc>) -> Self {
+        Self {
+            client,
+            layout,
+            mvcc,
+            pending: Mutex::default(),
+            kick: Notify::new(),
+            problem: Mutex::default(),
+        }
+    }
+
+    /// Why the copy is not being kept up.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
+    }
+
+    /// The event of the write with this id, when it comes.
+    pub(super) fn expect(self: &Arc<Self>, id: u64) -> Expected {
+        let (sender, receiver) = oneshot::channel();
+        self.pending.lock().insert(id, sender);
+        Expected { replica: self.clone(), id, receiver }
+    }
+
+    pub(super) async fn load(&self) -> Result<Loaded, EtcdError> {
+        let (mut key, range_end) = self.layout.range();
+        let mut loaded = Loaded { records: Vec::new(), revision: 0, at: 0 };
+        loop {
+            let request = RangeRequest {
+                key,
+                range_end: range_end.clone(),
+                limit: PAGE,
+                revision: loaded.at,
+                keys_only: false,
+            };
+            let page = self.client.range(request).await;
+            let page = page.map_err(|status| EtcdError::Request(status.message().to_owned()))?;
+            if loaded.at == 0 {
+                loaded.at = page.header.unwrap_or_default().revision;
+            }
+            for kv in &page.kvs {
+                loaded.revision = loaded.revision.max(kv.mod_revision as Revision);
+                if let Some(key) = self.layout.key(&kv.key) {
+                    loaded.records.push(Arc::new(self.layout.record(key, kv)?));
+                }
+            }
+            match page.kvs.last() {
+                Some(last) if page.more => {
+                    let mut next = last.key.to_vec();
+                    next.push(0);
+                    key = next.into();
+                }
+                _ => return Ok(loaded),
+            }
+        }
+    }
+
+    /// Takes over a loaded state. Returns where the watch goes on.
+    pub(super) fn take(&self, loaded: Loaded) -> i64 {
+        // Unless there was a write nothing is missing, however far etcd itself has moved.
+        if loaded.revision > self.mvcc.published() {
+            self.mvcc.replace(&loaded.records, loaded.revision);
+            self.pending.lock().clear();
+        }
+        loaded.at + 1
+    }
+
+    /// Follows etcd until told to stop.
+    pub(super) async fn run(self: Arc<Self>, mut next: i64, stop: CancellationToken) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            let before = next;
+            let ended = tokio::select! {
+                ended = self.follow(&mut next) => ended,
+                () = stop.cancelled() => return,
+            };
+            if next > before {
+                backoff = BACKOFF_MIN;
+            }
+            match ended {
+                Ended::Lost(reason) => {
+                    tracing::warn!(%reason, "lost the watch on etcd");
+                    *self.problem.lock() = Some(reason);
+                }
+                Ended::Compacted => {
+                    tracing::warn!(revision = next, "etcd has forgotten what was missed, loading everything");
+                    match self.load().await {
+                        Ok(loaded) => {
+                            next = self.take(loaded);
+                            continue;
+                        }
+                        Err(error) => *self.problem.lock() = Some(error.to_string()),
+                    }
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(backoff) => {}
+                () = stop.cancelled() => return,
+            }
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    async fn follow(&self, next: &mut i64) -> Ended {
+        let (key, range_end) = self.layout.range();
+        let create = WatchCreateRequest { key, range_end, start_revision: *next };
+        let opened = self.client.watch(WatchRequest { create: Some(create) }).await;
+        let mut stream = match opened {
+            Ok(stream) => stream,
+            Err(status) => return Ended::Lost(status.message().to_owned()),
+        };
+        loop {
+            let message = tokio::select! {
+                message = stream.message() => message,
+                () = self.kick.notified() => {
+                    self.client.avoid_current();
+                    return Ended::Lost("events are overdue".to_owned());
+                }
+            };
+            let response = match message {
+                Ok(Some(response)) => response,
+                Ok(None) => return Ended::Lost("etcd ended the stream".to_owned()),
+                Err(status) => {
+                    self.client.avoid_current();
+                    return Ended::Lost(status.message().to_owned());
+                }
+            };
+            if response.compact_revision > 0 {
+                return Ended::Compacted;
+            }
+            if response.canceled {
+                return Ended::Lost(response.cancel_reason);
+            }
+            if response.created {
+                *self.problem.lock() = None;
+            }
+            let revision = |event: &WatchEvent| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+            for group in response.events.chunk_by(|one, other| revision(one) == revision(other)) {
+                let at = revision(&group[0]);
+                if at < *next {
+                    continue;
+                }
+                if let Err(error) = self.apply(group, at as Revision) {
+                    tracing::error!(%error, revision = at, "cannot take over a change from etcd");
+                    return Ended::Lost(error.to_string());
+                }
+                *next = at + 1;
+            }
+        }
+    }
+
+    /// Takes over one revision.
+    fn apply(&self, group: &[WatchEvent], revision: Revision) -> Result<(), EtcdError> {
+        if revision <= self.mvcc.published() {
+            return Ok(());
+        }
+        let mut head: Option<Head> = None;
+        for kv in group.iter().filter_map(|event| event.kv.as_ref()) {
+            if self.layout.is_head(&kv.key) && !kv.value.is_empty() {
+                head = Some(self.layout.decode_head(&kv.value)?);
+            }
+        }
+        let mut events = Vec::with_capacity(1);
+        for event in group {
+            let Some(kv) = &event.kv else { continue };
+            let Some(key) = self.layout.key(&kv.key) else { continue };
+            let previous = self.mvcc.newest(key);
+            let (change, record) = match (&previous, event.kind == DELETE) {
+                (None, true) => continue,
+                (Some(previous), true) => {
+                    let last = head.as_ref().and_then(|head| head.last.as_ref());
+                    let record = match last.filter(|(of, _)| of == key) {
+                        Some((_, last)) => {
+                            Record::new(previous.key.clone(), previous.created, revision, last)
+                        }
+                        None => previous.moved_to(revision),
+                    };
+                    (Change::Deleted, record)
+                }
+                (None, false) => (Change::Created, self.layout.record(key, kv)?),
+                (Some(_), false) => (Change::Updated, self.layout.record(key, kv)?),
+            };
+            events.push(Event::new(change, Arc::new(record), previous));
+        }
+        self.mvcc.commit(&events, revision);
+        if let (Some(head), Some(event)) = (head, events.into_iter().next())
+            && let Some(waiting) = self.pending.lock().remove(&head.id)
+        {
+            let _ = waiting.send(event);
+        }
+        Ok(())
+    }
+}
+
+/// A write under way.
+pub(super) struct Expected {
+    replica: Arc<Replica>,
+    id: u64,
+    receiver: oneshot::Receiver<Arc<Event>>,
+}
+
+impl Expected {
+    pub(super) fn arrived(&mut self) -> Option<Arc<Record>> {
+        self.receiver.try_recv().ok().map(|event| event.record.clone())
+    }
+
+    /// `None`: the copy was loaded anew and skipped it.
+    pub(super) async fn wait(&mut self) -> Option<Arc<Record>> {
+        (&mut self.receiver).await.ok().map(|event| event.record.clone())
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.replica.pending.lock().remove(&self.id);
+    }
+}
