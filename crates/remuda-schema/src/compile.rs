@@ -1,12 +1,16 @@
 //! From the JSON of a definition's schema to the tree that requests are checked against.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use serde_json::Value;
 
 use crate::{
+    fieldpath,
     format::Format,
-    props::{AdditionalProps, Props, SchemaError},
+    props::{AdditionalProps, Props, RuleSource, SchemaError},
     rules::{self, Rule},
     schema::{Additional, ListType, Schema, Type},
     validation::{Pattern, Validation},
@@ -22,50 +26,103 @@ pub fn compile(schema_json: &Value) -> Result<Arc<Schema>, SchemaError> {
 }
 
 pub(crate) fn compile_props(props: &Props) -> Arc<Schema> {
-    let schema = node(props, true);
-    rules::compile_tree(Arc::new(schema), true)
+    let mut compiler = Compiler::default();
+    rules::compile_tree(Arc::new(compiler.node(props)), true)
 }
 
-/// A tree whose rules are not compiled, for checks that only need structure.
-pub(crate) fn compile_without_rules(props: &Props) -> Schema {
-    node(props, false)
+/// Large schemas repeat a few patterns hundreds of times; each is compiled once.
+#[derive(Default)]
+struct Compiler {
+    patterns: HashMap<String, Pattern>,
 }
 
-fn node(props: &Props, with_rules: bool) -> Schema {
-    let properties: BTreeMap<String, Arc<Schema>> = props
-        .properties
-        .iter()
-        .map(|(name, child)| (name.clone(), Arc::new(node(child, with_rules))))
-        .collect();
-    let additional = match &props.additional {
-        None => None,
-        Some(AdditionalProps::Allowed(_)) => Some(Additional::Any),
-        Some(AdditionalProps::Schema(schema)) => Some(Additional::Schema(Arc::new(node(schema, with_rules)))),
-    };
-    let list_type = match props.list_type.as_deref() {
-        Some("set") => ListType::Set,
-        Some("map") if !props.list_map_keys.is_empty() => ListType::Map(props.list_map_keys.clone()),
-        _ => ListType::Atomic,
-    };
-    Schema {
-        kind: if props.int_or_string { Type::Any } else { parse_type(&props.kind) },
-        description: props.description.clone(),
-        format: (!props.format.is_empty()).then(|| props.format.clone()),
-        nullable: props.nullable,
-        int_or_string: props.int_or_string,
-        preserve_unknown: props.preserves(),
-        embedded_resource: props.embedded,
-        properties,
-        required: props.required.clone(),
-        additional,
-        items: props.item().map(|item| Arc::new(node(item, with_rules))),
-        default: props.default.clone(),
-        list_type,
-        atomic_map: props.map_type.as_deref() == Some("atomic"),
-        validation: validation(props, with_rules).map(Box::new),
-        ..Schema::default()
+impl Compiler {
+    fn node(&mut self, props: &Props) -> Schema {
+        let properties: BTreeMap<String, Arc<Schema>> =
+            props.properties.iter().map(|(name, child)| (name.clone(), Arc::new(self.node(child)))).collect();
+        let additional = match &props.additional {
+            None => None,
+            Some(AdditionalProps::Allowed(_)) => Some(Additional::Any),
+            Some(AdditionalProps::Schema(schema)) => Some(Additional::Schema(Arc::new(self.node(schema)))),
+        };
+        let list_type = match props.list_type.as_deref() {
+            Some("set") => ListType::Set,
+            Some("map") if !props.list_map_keys.is_empty() => ListType::Map(props.list_map_keys.clone()),
+            _ => ListType::Atomic,
+        };
+        Schema {
+            kind: if props.int_or_string { Type::Any } else { parse_type(&props.kind) },
+            description: props.description.clone(),
+            format: (!props.format.is_empty()).then(|| props.format.clone()),
+            nullable: props.nullable,
+            int_or_string: props.int_or_string,
+            preserve_unknown: props.preserves(),
+            embedded_resource: props.embedded,
+            properties,
+            required: props.required.clone(),
+            additional,
+            items: props.item().map(|item| Arc::new(self.node(item))),
+            default: props.default.clone(),
+            list_type,
+            atomic_map: props.map_type.as_deref() == Some("atomic"),
+            validation: self.validation(props).map(Box::new),
+            ..Schema::default()
+        }
+        .seal()
     }
-    .seal()
+
+    fn validation(&mut self, props: &Props) -> Option<Validation> {
+        let validation = Validation {
+            minimum: props.minimum,
+            exclusive_minimum: props.exclusive_minimum,
+            maximum: props.maximum,
+            exclusive_maximum: props.exclusive_maximum,
+            multiple_of: props.multiple_of,
+            min_length: props.min_length,
+            max_length: props.max_length,
+            pattern: (!props.pattern.is_empty()).then(|| self.pattern(&props.pattern)),
+            enumeration: props.enumeration.clone(),
+            min_items: props.min_items,
+            max_items: props.max_items,
+            unique_items: props.unique_items,
+            min_properties: props.min_properties,
+            max_properties: props.max_properties,
+            closed: props.additional == Some(AdditionalProps::Allowed(false)),
+            all_of: self.nested(&props.all_of),
+            any_of: self.nested(&props.any_of),
+            one_of: self.nested(&props.one_of),
+            not: props.not.as_ref().map(|child| Arc::new(self.node(child))),
+            format: Format::of(if props.int_or_string { "" } else { &props.kind }, &props.format),
+            rules: props
+                .rules
+                .iter()
+                .filter(|rule| !rule.rule.trim().is_empty())
+                .map(|source| rule(props, source))
+                .collect(),
+        };
+        (validation != Validation::default()).then_some(validation)
+    }
+
+    fn pattern(&mut self, source: &str) -> Pattern {
+        if let Some(known) = self.patterns.get(source) {
+            return known.clone();
+        }
+        let pattern = Pattern::new(source);
+        self.patterns.insert(source.to_owned(), pattern.clone());
+        pattern
+    }
+
+    fn nested(&mut self, list: &[Props]) -> Vec<Arc<Schema>> {
+        list.iter().map(|child| Arc::new(self.node(child))).collect()
+    }
+}
+
+fn rule(props: &Props, source: &RuleSource) -> Rule {
+    let field = match source.field_path.as_str() {
+        "" => String::new(),
+        path => fieldpath::resolve(path, props, true).map(|found| found.text).unwrap_or_default(),
+    };
+    Rule::new(source.clone(), field)
 }
 
 fn parse_type(name: &str) -> Type {
@@ -78,32 +135,4 @@ fn parse_type(name: &str) -> Type {
         "boolean" => Type::Boolean,
         _ => Type::Any,
     }
-}
-
-fn validation(props: &Props, with_rules: bool) -> Option<Validation> {
-    let nested = |list: &[Props]| list.iter().map(|child| Arc::new(node(child, with_rules))).collect();
-    let validation = Validation {
-        minimum: props.minimum,
-        exclusive_minimum: props.exclusive_minimum,
-        maximum: props.maximum,
-        exclusive_maximum: props.exclusive_maximum,
-        multiple_of: props.multiple_of,
-        min_length: props.min_length,
-        max_length: props.max_length,
-        pattern: (!props.pattern.is_empty()).then(|| Pattern::new(&props.pattern)),
-        enumeration: props.enumeration.clone(),
-        min_items: props.min_items,
-        max_items: props.max_items,
-        unique_items: props.unique_items,
-        min_properties: props.min_properties,
-        max_properties: props.max_properties,
-        closed: props.additional == Some(AdditionalProps::Allowed(false)),
-        all_of: nested(&props.all_of),
-        any_of: nested(&props.any_of),
-        one_of: nested(&props.one_of),
-        not: props.not.as_ref().map(|child| Arc::new(node(child, with_rules))),
-        format: Format::of(if props.int_or_string { "" } else { &props.kind }, &props.format),
-        rules: if with_rules { props.rules.iter().cloned().map(Rule::new).collect() } else { Vec::new() },
-    };
-    (validation != Validation::default()).then_some(validation)
 }

@@ -9,7 +9,9 @@ pub mod schema;
 pub mod validation;
 
 mod compile;
+mod crd;
 mod default;
+mod fieldpath;
 mod gotext;
 mod listtype;
 mod metadata;
@@ -19,10 +21,19 @@ mod props;
 mod prune;
 mod ratchet;
 pub mod rules;
+mod structural;
 mod validate;
 
 pub use compile::compile;
+pub use crd::{
+    Column, Conversion, CrdError, CrdVersion, CrdView, ScalePaths, check_crd, check_scale, crd_warnings,
+    default_crd, record_storage_version,
+};
 pub use error::{FieldError, Reason};
 pub use metadata::coerce_metadata;
 pub use props::{RuleSource, SchemaError};
 pub use schema::{Additional, Hints, ListType, PatchStrategy, Schema, Type};
+pub use structural::check_structural;
+
+#[cfg(test)]
+mod properties;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 /// Deeper schemas are refused; every walk along a schema is thereby bounded.
-pub(crate) const MAX_DEPTH: usize = 200;
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// The JSON of a schema does not have the shape of one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

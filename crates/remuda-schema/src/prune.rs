@@ -61,33 +61,34 @@ impl Walk<'_> {
 
     fn object(&mut self, map: &mut Map<String, Value>, schema: &Schema, root: bool, path: &Path<'_>) {
         let resource = root || schema.embedded_resource;
-        map.retain(|name, child| {
-            let meta = META.contains(&name.as_str());
-            if resource && meta {
-                return true;
+        let mut lookup = schema.lookup(map.len());
+        let mut drop = false;
+        for (name, child) in map.iter_mut() {
+            if resource && META.contains(&name.as_str()) {
+                continue;
             }
-            if let Some(property) = schema.properties.get(name) {
-                if child.is_object() || child.is_array() {
-                    self.node(child, Some(property), false, &path.field(name));
-                }
-                return true;
-            }
-            match &schema.additional {
-                Some(additional) => {
-                    let schema = match additional {
-                        Additional::Schema(schema) => Some(schema.as_ref()),
-                        Additional::Any => None,
-                    };
-                    self.node(child, schema, false, &path.field(name));
-                    true
-                }
-                None if schema.preserve_unknown => true,
-                None => {
+            let entry = match (lookup.find(name), &schema.additional) {
+                (Some(property), _) => Some(property.as_ref()),
+                (None, Some(Additional::Schema(schema))) => Some(schema.as_ref()),
+                (None, Some(Additional::Any)) => None,
+                (None, None) if schema.preserve_unknown => continue,
+                (None, None) => {
                     self.report(name, path);
-                    false
+                    drop = true;
+                    continue;
                 }
+            };
+            // Scalars cannot hold fields.
+            if child.is_object() || child.is_array() {
+                self.node(child, entry, false, &path.field(name));
             }
-        });
+        }
+        // Rarely anything is unknown, so finding that out does not touch the map.
+        if drop {
+            map.retain(|name, _| {
+                (resource && META.contains(&name.as_str())) || schema.properties.contains_key(name)
+            });
+        }
     }
 
     /// Items below a preserving list keep what they do not specify themselves.

@@ -5,7 +5,12 @@
 //! shared as `Arc<Schema>`. It has no references: a recursive type ends in a node with
 //! [`Schema::preserve_unknown`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, btree_map},
+    iter::Peekable,
+    sync::Arc,
+};
 
 use serde_json::Value;
 
@@ -130,6 +135,13 @@ impl Schema {
         self.properties.values().chain(self.items.as_ref()).chain(additional)
     }
 
+    /// Finds the properties of an object with `entries` entries, asked for in their order.
+    pub(crate) fn lookup(&self, entries: usize) -> Lookup<'_> {
+        // Passing by what is not there must not cost more than searching for what is.
+        let dense = entries.saturating_mul(4) >= self.properties.len();
+        Lookup { properties: &self.properties, cursor: self.properties.iter().peekable(), dense, last: "" }
+    }
+
     /// The schema of an entry: a declared property, or that of all other entries.
     pub(crate) fn entry(&self, name: &str) -> Option<&Arc<Schema>> {
         match (self.properties.get(name), &self.additional) {
@@ -157,5 +169,61 @@ impl Schema {
 
     pub(crate) fn may_have_rules(&self) -> bool {
         !self.hints.sealed || self.hints.rules
+    }
+}
+
+/// Objects and properties are both sorted, so walking along both beats a search per entry.
+pub(crate) struct Lookup<'s> {
+    properties: &'s BTreeMap<String, Arc<Schema>>,
+    cursor: Peekable<btree_map::Iter<'s, String, Arc<Schema>>>,
+    dense: bool,
+    last: &'s str,
+}
+
+impl<'s> Lookup<'s> {
+    pub(crate) fn find(&mut self, name: &str) -> Option<&'s Arc<Schema>> {
+        if !self.dense || name <= self.last && !self.last.is_empty() {
+            return self.properties.get(name);
+        }
+        while let Some((known, schema)) = self.cursor.peek() {
+            match known.as_str().cmp(name) {
+                Ordering::Less => {
+                    self.last = known;
+                    self.cursor.next();
+                }
+                Ordering::Equal => {
+                    self.last = known;
+                    let schema = *schema;
+                    self.cursor.next();
+                    return Some(schema);
+                }
+                Ordering::Greater => return None,
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lookups_find_the_same_in_any_order() {
+        let properties: BTreeMap<String, Arc<Schema>> =
+            ["b", "d", "f", "h"].iter().map(|name| ((*name).to_owned(), Arc::default())).collect();
+        let schema = Schema { properties, ..Schema::default() };
+        let names = ["", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
+        for first in names {
+            for second in names {
+                for third in names {
+                    let mut lookup = schema.lookup(3);
+                    for name in [first, second, third] {
+                        let expected = schema.properties.contains_key(name);
+                        assert_eq!(lookup.find(name).is_some(), expected, "{first} {second} {third}: {name}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -447,8 +447,9 @@ impl Check<'_> {
             }
         }
         if !schema.properties.is_empty() {
+            let mut lookup = schema.lookup(map.len());
             for (name, child) in map {
-                let Some(property) = schema.properties.get(name) else { continue };
+                let Some(property) = lookup.find(name) else { continue };
                 // Both objects were converted to one version, so its change cannot be seen here.
                 let visible = !(path.is_root()
                     && self.base.is_empty()

@@ -1,0 +1,69 @@
+//! Groups of the Kubernetes community need an approval on their definitions.
+
+use serde_json::Value;
+
+use crate::{crd::text, error::FieldError, gotext};
+
+const ANNOTATION: &str = "api-approved.kubernetes.io";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Approval {
+    Invalid,
+    Approved,
+    Bypassed,
+    Missing,
+}
+
+pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let group = new.get("spec").map(|spec| text(spec, "group")).unwrap_or_default();
+    let protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
+    if !protected {
+        return;
+    }
+    let approval = state(new);
+    // An update that leaves the approval as it was is not the place to complain about it.
+    if old.is_some_and(|old| state(old) == approval) {
+        return;
+    }
+    let field = format!("metadata.annotations[{ANNOTATION}]");
+    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let name = gotext::quote(ANNOTATION);
+    match approval {
+        Approval::Approved | Approval::Bypassed => {}
+        Approval::Missing => {
+            let detail = format!("protected groups must have approval annotation {name}, {see}");
+            errors.push(FieldError::required(field, &detail));
+        }
+        Approval::Invalid => {
+            let detail = format!(
+                "protected groups must have approval annotation {name} with either a URL or a reason starting with \"unapproved\", {see}"
+            );
+            errors.push(FieldError::invalid(field, &annotation(new).into(), &detail));
+        }
+    }
+}
+
+fn annotation(crd: &Value) -> &str {
+    let annotations = crd.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.map(|annotations| text(annotations, ANNOTATION)).unwrap_or_default()
+}
+
+fn state(crd: &Value) -> Approval {
+    let value = annotation(crd);
+    if value.is_empty() {
+        Approval::Missing
+    } else if value.starts_with("unapproved") {
+        Approval::Bypassed
+    } else if is_url(value) {
+        Approval::Approved
+    } else {
+        Approval::Invalid
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    crate::format::is_request_uri(text)
+        && text.split_once("://").is_some_and(|(_, rest)| !rest.is_empty() && !rest.starts_with(['/', '?']))
+}

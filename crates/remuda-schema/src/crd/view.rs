@@ -1,0 +1,192 @@
+//! A definition as the API server uses it: parsed once, schemas compiled.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{
+    compile::compile,
+    crd::{flag, list, present, schema_json, text, texts},
+    props::SchemaError,
+    schema::Schema,
+};
+
+/// A stored definition that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum CrdError {
+    #[error("read definition: {0} is missing")]
+    Missing(&'static str),
+    #[error("compile schema of version {version}")]
+    Schema { version: String, source: SchemaError },
+}
+
+#[derive(Debug, Clone)]
+pub struct CrdView {
+    pub group: String,
+    pub plural: String,
+    pub singular: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub namespaced: bool,
+    pub versions: Vec<CrdVersion>,
+    pub conversion: Conversion,
+}
+
+#[derive(Debug, Clone)]
+pub struct CrdVersion {
+    pub name: String,
+    pub served: bool,
+    pub storage: bool,
+    /// The warning to send with every answer of a deprecated version.
+    pub deprecated: Option<String>,
+    pub schema: Arc<Schema>,
+    /// As written, for publishing.
+    pub schema_json: Value,
+    /// Has a status subresource.
+    pub status: bool,
+    pub scale: Option<ScalePaths>,
+    /// As declared; none means the default column with the age.
+    pub columns: Vec<Column>,
+    /// JSON paths, each with its leading dot.
+    pub selectable_fields: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    pub label_selector: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    pub kind: String,
+    pub format: String,
+    pub description: String,
+    pub priority: i32,
+    pub json_path: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Conversion {
+    /// Only `apiVersion` changes.
+    None,
+    Webhook {
+        /// `url` or `service`, and `caBundle`, as written.
+        client_config: Value,
+        review_versions: Vec<String>,
+    },
+}
+
+impl CrdView {
+    /// Reads a (defaulted) definition.
+    pub fn parse(crd: &Value) -> Result<Self, CrdError> {
+        let spec = present(crd, "spec").ok_or(CrdError::Missing("spec"))?;
+        let names = present(spec, "names").ok_or(CrdError::Missing("spec.names"))?;
+        let group = text(spec, "group").to_owned();
+        let kind = text(names, "kind").to_owned();
+        if text(names, "plural").is_empty() {
+            return Err(CrdError::Missing("spec.names.plural"));
+        }
+        let owned = |name: &str, default: String| match text(names, name) {
+            "" => default,
+            text => text.to_owned(),
+        };
+        let mut versions = Vec::new();
+        for version in list(spec, "versions") {
+            versions.push(CrdVersion::parse(version, &group, &kind)?);
+        }
+        Ok(Self {
+            plural: text(names, "plural").to_owned(),
+            singular: owned("singular", kind.to_lowercase()),
+            list_kind: owned("listKind", format!("{kind}List")),
+            short_names: texts(names, "shortNames").map(str::to_owned).collect(),
+            categories: texts(names, "categories").map(str::to_owned).collect(),
+            namespaced: text(spec, "scope") == "Namespaced",
+            versions,
+            conversion: Conversion::parse(spec),
+            group,
+            kind,
+        })
+    }
+
+    pub fn version(&self, name: &str) -> Option<&CrdVersion> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
+    pub fn storage_version(&self) -> Option<&CrdVersion> {
+        self.versions.iter().find(|version| version.storage)
+    }
+}
+
+impl CrdVersion {
+    fn parse(version: &Value, group: &str, kind: &str) -> Result<Self, CrdError> {
+        let name = text(version, "name").to_owned();
+        // Without a schema everything but the metadata is unknown.
+        let schema_json =
+            schema_json(version).cloned().unwrap_or_else(|| serde_json::json!({"type": "object"}));
+        let schema =
+            compile(&schema_json).map_err(|source| CrdError::Schema { version: name.clone(), source })?;
+        let deprecated = flag(version, "deprecated").then(|| match text(version, "deprecationWarning") {
+            "" => format!("{group}/{name} {kind} is deprecated"),
+            warning => warning.to_owned(),
+        });
+        let subresources = present(version, "subresources");
+        let scale =
+            subresources.and_then(|subresources| present(subresources, "scale")).map(|scale| ScalePaths {
+                spec_replicas: text(scale, "specReplicasPath").to_owned(),
+                status_replicas: text(scale, "statusReplicasPath").to_owned(),
+                label_selector: Some(text(scale, "labelSelectorPath"))
+                    .filter(|path| !path.is_empty())
+                    .map(str::to_owned),
+            });
+        Ok(Self {
+            served: flag(version, "served"),
+            storage: flag(version, "storage"),
+            deprecated,
+            schema,
+            schema_json,
+            status: subresources.is_some_and(|subresources| present(subresources, "status").is_some()),
+            scale,
+            columns: list(version, "additionalPrinterColumns").iter().map(Column::parse).collect(),
+            selectable_fields: list(version, "selectableFields")
+                .iter()
+                .map(|field| text(field, "jsonPath").to_owned())
+                .collect(),
+            name,
+        })
+    }
+}
+
+impl Column {
+    fn parse(column: &Value) -> Self {
+        let priority = column.get("priority").and_then(Value::as_i64).unwrap_or_default();
+        Self {
+            name: text(column, "name").to_owned(),
+            kind: text(column, "type").to_owned(),
+            format: text(column, "format").to_owned(),
+            description: text(column, "description").to_owned(),
+            priority: i32::try_from(priority).unwrap_or_default(),
+            json_path: text(column, "jsonPath").to_owned(),
+        }
+    }
+}
+
+impl Conversion {
+    fn parse(spec: &Value) -> Self {
+        let conversion = present(spec, "conversion");
+        let webhook = conversion
+            .filter(|conversion| text(conversion, "strategy") == "Webhook")
+            .and_then(|conversion| present(conversion, "webhook"));
+        match webhook {
+            None => Self::None,
+            Some(webhook) => Self::Webhook {
+                client_config: webhook.get("clientConfig").cloned().unwrap_or_default(),
+                review_versions: texts(webhook, "conversionReviewVersions").map(str::to_owned).collect(),
+            },
+        }
+    }
+}
