@@ -139,6 +139,9 @@ impl<H: Handler> Acceptor<H> {
         let _open = Open(self.counters.clone());
         prepare(&stream);
         let Ok(local) = stream.local_addr() else { return };
+        // A socket for both families shows IPv4 addresses inside IPv6 ones.
+        let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        let (address, local) = (plain(address), plain(local));
         let stream = tokio::select! {
             () = self.stop.cancelled() => return,
             handshake = timeout(self.handshake, self.tls.accept(stream)) => match handshake {

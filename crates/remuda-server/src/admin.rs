@@ -84,7 +84,7 @@ impl Admin {
         let authority = uri.authority().ok_or_else(address)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(443);
-        let name = ServerName::try_from(host.clone())
+        let name = ServerName::try_from(access.server_name.clone().unwrap_or_else(|| host.clone()))
             .map_err(|source| AdminError::Name { server: access.server.clone(), source })?;
         let connector = TlsConnector::from(Arc::new(client_config(access).map_err(AdminError::Credentials)?));
         let connect = async {

@@ -4,7 +4,7 @@
 //! the command line (which also reads the environment) and by the file, whose keys are the names
 //! of the flags. [`Config`] is the result: complete and checked, before anything is created.
 
-mod address;
+pub(crate) mod address;
 mod datastore;
 mod error;
 mod options;

@@ -102,13 +102,9 @@ impl Engine {
 
     /// Makes a backup of the store and of the keys in `dir`, as one file. The file has no name
     /// any more when this returns: it is gone as soon as nobody reads it.
-    pub async fn backup(
-        &self,
-        dir: &Path,
-        now: String,
-    ) -> Result<(std::fs::File, Manifest), MaintenanceError> {
+    pub async fn backup(&self, dir: &Path) -> Result<(std::fs::File, Manifest), MaintenanceError> {
         let scratch = Scratch::new(dir);
-        let (manifest, _guard) = self.snapshot(&scratch.store, now).await?;
+        let (manifest, _guard) = self.snapshot(&scratch.store).await?;
         let (dir, described) = (dir.to_owned(), manifest.clone());
         let packing = tokio::task::spawn_blocking(move || {
             archive::pack(&scratch.archive, &described, &scratch.store, &dir)
@@ -118,14 +114,9 @@ impl Engine {
     }
 
     /// As [`Engine::backup`], to a file with a name.
-    pub async fn backup_to(
-        &self,
-        output: &Path,
-        dir: &Path,
-        now: String,
-    ) -> Result<Manifest, MaintenanceError> {
+    pub async fn backup_to(&self, output: &Path, dir: &Path) -> Result<Manifest, MaintenanceError> {
         let scratch = Scratch::new(dir);
-        let (manifest, _guard) = self.snapshot(&scratch.store, now).await?;
+        let (manifest, _guard) = self.snapshot(&scratch.store).await?;
         archive::pack(output, &manifest, &scratch.store, dir)?;
         Ok(manifest)
     }
@@ -133,12 +124,18 @@ impl Engine {
     async fn snapshot(
         &self,
         path: &Path,
-        now: String,
     ) -> Result<(Manifest, tokio::sync::MutexGuard<'_, ()>), MaintenanceError> {
         let guard = self.maintenance.lock().await;
         let Kind::Embedded { store, .. } = &self.kind else { return Err(self.unsupported("backed up")) };
         let revision = store.backup(path, true).await.map_err(MaintenanceError::Store)?;
-        Ok((Manifest { format: archive::FORMAT, created: now, revision }, guard))
+        Ok((
+            Manifest {
+                format: archive::FORMAT,
+                created: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                revision,
+            },
+            guard,
+        ))
     }
 
     /// Makes a new key, encrypts everything with it, forgets the others.

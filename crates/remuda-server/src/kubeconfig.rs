@@ -10,6 +10,8 @@ use serde::Deserialize;
 pub struct Access {
     /// `https://host:port`
     pub server: String,
+    /// The name in the server's certificate, if it is not the host.
+    pub server_name: Option<String>,
     pub ca: Vec<u8>,
     pub identity: Option<Identity>,
     pub token: Option<String>,
@@ -31,7 +33,8 @@ pub enum KubeconfigError {
 }
 
 /// A kubeconfig with one cluster and one user, both called `remuda`.
-pub fn render(server: &str, ca: &str, identity: &Identity) -> String {
+pub fn render(server: &str, server_name: Option<&str>, ca: &str, identity: &Identity) -> String {
+    let server_name = server_name.map(|name| format!("\n    tls-server-name: {name}")).unwrap_or_default();
     let (ca, cert, key) =
         (STANDARD.encode(ca), STANDARD.encode(&identity.cert), STANDARD.encode(&identity.key));
     format!(
@@ -40,7 +43,7 @@ kind: Config
 clusters:
 - name: remuda
   cluster:
-    server: {server}
+    server: {server}{server_name}
     certificate-authority-data: {ca}
 users:
 - name: remuda-admin
@@ -86,7 +89,13 @@ fn parse(text: &str, dir: &Path) -> Result<Access, String> {
     let cert = data(user.client_certificate_data, user.client_certificate)?;
     let key = data(user.client_key_data, user.client_key)?;
     let identity = cert.zip(key).map(|(cert, key)| Identity { cert, key });
-    Ok(Access { server: cluster.server, ca, identity, token: user.token })
+    Ok(Access {
+        server: cluster.server,
+        server_name: cluster.tls_server_name,
+        ca,
+        identity,
+        token: user.token,
+    })
 }
 
 trait Named {
@@ -122,6 +131,7 @@ struct NamedCluster {
 #[serde(rename_all = "kebab-case")]
 struct Cluster {
     server: String,
+    tls_server_name: Option<String>,
     certificate_authority_data: Option<String>,
     certificate_authority: Option<String>,
 }
@@ -166,15 +176,18 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         let identity = Identity { cert: b"cert".to_vec(), key: b"key".to_vec() };
-        let text = render("https://127.0.0.1:8443", "ca", &identity);
-        let access = parse(&text, Path::new("")).unwrap();
-        let expected = Access {
-            server: "https://127.0.0.1:8443".to_owned(),
-            ca: b"ca".to_vec(),
-            identity: Some(identity),
-            token: None,
-        };
-        assert_eq!(access, expected);
+        for server_name in [None, Some("localhost")] {
+            let text = render("https://127.0.0.1:8443", server_name, "ca", &identity);
+            let access = parse(&text, Path::new("")).unwrap();
+            let expected = Access {
+                server: "https://127.0.0.1:8443".to_owned(),
+                server_name: server_name.map(str::to_owned),
+                ca: b"ca".to_vec(),
+                identity: Some(identity.clone()),
+                token: None,
+            };
+            assert_eq!(access, expected);
+        }
     }
 
     #[test]

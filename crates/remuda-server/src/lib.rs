@@ -1,12 +1,27 @@
 //! Composes store, API server and controllers into one running server.
+//!
+//! [`config::Options`] becomes a checked [`config::Config`]; [`Server::start`] turns that into a
+//! [`Running`] server. [`admin`] talks to one, [`offline`] works where none is running.
 
 pub mod accept;
+mod addresses;
 pub mod admin;
+mod api;
 pub mod archive;
+pub mod chain;
 pub mod config;
 pub mod datadir;
 pub mod engine;
+mod front;
 pub mod kubeconfig;
 pub mod listen;
+mod metrics;
 pub mod offline;
+pub mod pki;
+mod rotate;
+mod server;
+pub mod serving;
 pub mod tls;
+pub mod tokens;
+
+pub use server::{Ended, Running, Server, StartError};

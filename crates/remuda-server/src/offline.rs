@@ -56,9 +56,9 @@ impl OfflineError {
 }
 
 /// Backs up the embedded store of a data directory, and its keys.
-pub async fn backup(data_dir: &Path, output: &Path, now: String) -> Result<Manifest, OfflineError> {
+pub async fn backup(data_dir: &Path, output: &Path) -> Result<Manifest, OfflineError> {
     let (dir, engine) = open(data_dir).await?;
-    let manifest = engine.backup_to(output, dir.path(), now).await;
+    let manifest = engine.backup_to(output, dir.path()).await;
     engine.store().close().await;
     Ok(manifest?)
 }
@@ -168,7 +168,7 @@ mod tests {
     async fn a_restored_directory_has_the_data_the_keys_and_a_later_revision() {
         let dir = filled().await;
         let output = dir.path().join("out");
-        let manifest = backup(dir.path(), &output, "now".to_owned()).await.unwrap();
+        let manifest = backup(dir.path(), &output).await.unwrap();
         let target = tempfile::tempdir().unwrap();
         let target = target.path().join("new");
         let (restored, revision) = restore(&output, &target).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     async fn a_directory_with_anything_in_it_is_not_restored_into() {
         let dir = filled().await;
         let output = dir.path().join("out");
-        backup(dir.path(), &output, "now".to_owned()).await.unwrap();
+        backup(dir.path(), &output).await.unwrap();
         assert!(matches!(restore(&output, dir.path()), Err(OfflineError::NotEmpty { .. })));
     }
 
@@ -193,7 +193,7 @@ mod tests {
     async fn a_failed_restore_leaves_nothing_behind() {
         let dir = filled().await;
         let output = dir.path().join("out");
-        backup(dir.path(), &output, "now".to_owned()).await.unwrap();
+        backup(dir.path(), &output).await.unwrap();
         let mut bytes = fs::read(&output).unwrap();
         bytes.truncate(bytes.len() / 2);
         fs::write(&output, bytes).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_set_up_where_there_is_no_server() {
         let dir = tempfile::tempdir().unwrap();
-        let result = backup(dir.path(), &dir.path().join("out"), "now".to_owned()).await;
+        let result = backup(dir.path(), &dir.path().join("out")).await;
         assert!(matches!(result, Err(OfflineError::Nothing { .. })));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -19,23 +19,47 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// The certificate shown to clients. Replaced without disturbing connections.
+/// The certificates shown to clients. Replaced without disturbing connections.
+///
+/// An operator's own certificate is for the names the operator gave the server. Under its internal
+/// names the server keeps showing the generated one, so that what trusts our authority, such as the
+/// administrator's kubeconfig, works whatever the operator brings.
 #[derive(Debug)]
-pub struct Presented(ArcSwap<CertifiedKey>);
+pub struct Presented {
+    generated: ArcSwap<CertifiedKey>,
+    own: Option<ArcSwap<CertifiedKey>>,
+}
+
+/// Names of the server that only make sense inside: on the machine, or in a pod.
+pub const INTERNAL_NAMES: &[&str] = &[
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
 
 impl Presented {
-    pub fn new(certificate: CertifiedKey) -> Presented {
-        Presented(ArcSwap::from_pointee(certificate))
+    pub fn new(generated: CertifiedKey, own: Option<CertifiedKey>) -> Presented {
+        Presented { generated: ArcSwap::from_pointee(generated), own: own.map(ArcSwap::from_pointee) }
     }
 
-    pub fn replace(&self, certificate: CertifiedKey) {
-        self.0.store(Arc::new(certificate));
+    pub fn replace_generated(&self, certificate: CertifiedKey) {
+        self.generated.store(Arc::new(certificate));
+    }
+
+    pub fn replace_own(&self, certificate: CertifiedKey) {
+        if let Some(own) = &self.own {
+            own.store(Arc::new(certificate));
+        }
     }
 }
 
 impl ResolvesServerCert for Presented {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load_full())
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let internal = hello.server_name().is_some_and(|name| INTERNAL_NAMES.contains(&name));
+        let own = self.own.as_ref().filter(|_| !internal);
+        Some(own.unwrap_or(&self.generated).load_full())
     }
 }
 

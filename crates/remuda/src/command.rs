@@ -41,12 +41,14 @@ Stop it with SIGTERM or Ctrl-C. SIGHUP reads --tls-cert and --tls-key again.")]
     Server(Box<Options>),
 
     /// Write everything the server knows to one file, while it runs or not
-    #[command(after_help = "The file holds the objects, the encryption keys, the certificate authority and the
+    #[command(
+        after_help = "The file holds the objects, the encryption keys, the certificate authority and the
 signing keys: whoever has it can become the server. It is written with mode 0600; keep it so.
 
 Examples:
   remuda backup --output remuda.backup
-  remuda backup --output remuda.backup --kubeconfig admin.kubeconfig   from another machine")]
+  remuda backup --output remuda.backup --kubeconfig admin.kubeconfig   from another machine"
+    )]
     Backup(Backup),
 
     /// Make a data directory out of a backup
@@ -190,17 +192,17 @@ mod tests {
 
     #[test]
     fn mistakes_are_one_line_and_a_hint() {
-        check(
-            "server --bimd x",
-            "unexpected argument '--bimd' found",
-            "a similar argument exists: '--bind'",
-        );
+        check("server --bimd x", "unexpected argument '--bimd' found", "a similar argument exists: '--bind'");
         check(
             "server --max-connections many",
             "invalid value 'many' for '--max-connections <N>': invalid digit found in string",
             "",
         );
-        check("server --log-format xml", "invalid value 'xml' for '--log-format <FORMAT>'", "possible values: text, json");
+        check(
+            "server --log-format xml",
+            "invalid value 'xml' for '--log-format <FORMAT>'",
+            "possible values: text, json",
+        );
         check(
             "backup",
             "the following required arguments were not provided: --output <FILE>",

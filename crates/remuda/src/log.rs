@@ -23,10 +23,13 @@ pub(crate) fn init(logging: &Logging) -> Result<(), Failure> {
 fn filter(level: &str) -> Result<EnvFilter, Failure> {
     let invalid = |reason: String| Failure {
         message: format!("invalid --log-level: {reason}"),
-        hint: Some("use error, warn, info, debug, trace, or a filter such as info,remuda_store=debug".to_owned()),
+        hint: Some(
+            "use error, warn, info, debug, trace, or a filter such as info,remuda_store=debug".to_owned(),
+        ),
     };
     let first = level.split(',').next().unwrap_or_default();
-    let known = ["off", "error", "warn", "info", "debug", "trace"].contains(&first.to_ascii_lowercase().as_str());
+    let known =
+        ["off", "error", "warn", "info", "debug", "trace"].contains(&first.to_ascii_lowercase().as_str());
     if !known && !first.contains('=') {
         return Err(invalid(format!("{first:?} is not a level")));
     }

@@ -54,8 +54,10 @@ async fn stay(mut running: Running, signals: &mut Signals) -> Result<(), Failure
                 running.shutdown().await;
                 return Err(failure);
             }
-            () = signals.stop() => break,
-            () = signals.reload() => running.reload(),
+            told = signals.next() => match told {
+                Told::Stop => break,
+                Told::Reload => running.reload(),
+            }
         }
     }
     info!("stopping");
@@ -91,14 +93,21 @@ impl Signals {
         })
     }
 
-    async fn stop(&mut self) {
+    async fn next(&mut self) -> Told {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
         }
     }
 
-    async fn reload(&mut self) {
-        self.hangup.recv().await;
+    async fn stop(&mut self) {
+        while self.next().await != Told::Stop {}
     }
+}
+
+#[derive(PartialEq, Eq)]
+enum Told {
+    Stop,
+    Reload,
 }

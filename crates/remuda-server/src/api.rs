@@ -1,0 +1,119 @@
+//! What the API server is told, made of what this server was told.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use remuda_apiserver::{AuditLog, Limits};
+use remuda_auth::{
+    audit::policy::AuditPolicy,
+    jwt::{LEGACY_ISSUER, issue::Issuer, verify::Verifier},
+    tokens::StaticTokens,
+};
+
+use crate::{
+    config::Config,
+    pki::{Pki, PkiError},
+    rotate::RotatingFile,
+    tokens::{self, TokenFileError},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    #[error("read --audit-policy {}", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("--audit-policy {}: {reason}", .path.display())]
+    Invalid { path: PathBuf, reason: String },
+    #[error("open --audit-log {}", .path.display())]
+    Open { path: PathBuf, source: io::Error },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    #[error(transparent)]
+    TokenFile(#[from] TokenFileError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+}
+
+/// The files the configuration names, read and checked before anything is created.
+pub(crate) struct Prepared {
+    tokens: StaticTokens,
+    policy: AuditPolicy,
+}
+
+impl Prepared {
+    pub(crate) fn new(config: &Config) -> Result<Prepared, PrepareError> {
+        let tokens = match &config.token_file {
+            Some(path) => tokens::load(path)?,
+            None => StaticTokens::default(),
+        };
+        let policy = match config.audit.as_ref().and_then(|audit| audit.policy.as_deref()) {
+            Some(path) => read_policy(path)?,
+            None => AuditPolicy::default(),
+        };
+        Ok(Prepared { tokens, policy })
+    }
+}
+
+fn read_policy(path: &Path) -> Result<AuditPolicy, AuditError> {
+    let invalid = |reason: String| AuditError::Invalid { path: path.to_owned(), reason };
+    let text =
+        std::fs::read_to_string(path).map_err(|source| AuditError::Read { path: path.to_owned(), source })?;
+    let value: serde_json::Value =
+        serde_saphyr::from_str(&text).map_err(|error| invalid(error.without_snippet().to_string()))?;
+    AuditPolicy::parse(&value).map_err(|error| invalid(error.to_string()))
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApiConfigError {
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+}
+
+pub(crate) fn config(
+    config: &Config,
+    prepared: Prepared,
+    pki: &Pki,
+    advertise: &str,
+) -> Result<remuda_apiserver::Config, ApiConfigError> {
+    let audit = match &config.audit {
+        None => None,
+        Some(audit) => {
+            let file = RotatingFile::open(&audit.log, audit.max_size, audit.max_backups)
+                .map_err(|source| AuditError::Open { path: audit.log.clone(), source })?;
+            Some(AuditLog::new(prepared.policy, Box::new(file)))
+        }
+    };
+    let key = pki.service_accounts();
+    let public = key.public().map_err(PkiError::ServiceAccountKey)?;
+    let issuers = vec![config.issuer.clone(), LEGACY_ISSUER.to_owned()];
+    let verifier = Verifier::new(vec![public], issuers, config.audiences.clone());
+    let limits = Limits {
+        body_bytes: config.limits.request_bytes,
+        concurrent_reads: config.limits.requests.get(),
+        concurrent_writes: config.limits.mutating_requests.get(),
+        ..Limits::default()
+    };
+    Ok(remuda_apiserver::Config {
+        advertise: advertise.to_owned(),
+        root_ca_pem: pki.ca_pem(),
+        issuer: Issuer::new(key, config.issuer.clone()),
+        verifier: Arc::new(verifier),
+        signer: Some(pki.authority()),
+        static_tokens: prepared.tokens,
+        anonymous: config.anonymous_auth,
+        audit,
+        limits,
+        hooks: Vec::new(),
+        conversions: BTreeMap::new(),
+        controllers: true,
+        clock: Timestamp::now,
+    })
+}

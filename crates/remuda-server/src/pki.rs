@@ -1,0 +1,242 @@
+//! The server's certificate authority on disk, and what it issues for the server itself.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use remuda_auth::{
+    identity::User,
+    keys::{KeyError, KeyPair},
+    pki::{
+        PkiError as AuthError,
+        authority::{Authority, Credential, LEAF_LIFETIME, San},
+        certificate::{Certificate, Validity, client_user},
+    },
+};
+use remuda_names::{file, user};
+
+use crate::{
+    datadir::{DataDir, DataDirError},
+    kubeconfig::Identity,
+    tls::Clients,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error("{present} is there, but {missing} is not")]
+    Half { present: &'static str, missing: &'static str },
+    #[error("use the certificate authority in {}", file::CA_CERT)]
+    Authority(#[source] AuthError),
+    #[error("the certificate authority in {} ended on {until}", file::CA_CERT)]
+    Expired { until: Timestamp },
+    #[error("use the key in {}", file::SERVICE_ACCOUNT_KEY)]
+    ServiceAccountKey(#[source] KeyError),
+    #[error("issue a certificate")]
+    Issue(#[source] AuthError),
+    #[error("make a key")]
+    Generate(#[source] KeyError),
+}
+
+impl PkiError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            PkiError::DataDir(error) => error.hint(),
+            PkiError::Half { .. } | PkiError::Authority(_) | PkiError::ServiceAccountKey(_) => Some(
+                "put the file back from a backup; without it no client trusts this server any more"
+                    .to_owned(),
+            ),
+            PkiError::Expired { .. } => Some(format!(
+                "remove {} and {} to have a new one made; clients need their kubeconfigs anew",
+                file::CA_CERT,
+                file::CA_KEY
+            )),
+            _ => None,
+        }
+    }
+}
+
+pub struct Pki {
+    authority: Arc<Authority>,
+    clients: Clients,
+    service_accounts: Arc<KeyPair>,
+}
+
+impl Pki {
+    /// Reads the authority and the signing key, making those that never were there.
+    pub fn open(dir: &DataDir, now: Timestamp) -> Result<Pki, PkiError> {
+        let authority = match (dir.read(file::CA_CERT)?, dir.read_key(file::CA_KEY)?) {
+            (Some(certificate), Some(key)) => {
+                Authority::from_pem(&text(certificate), &text(key)).map_err(PkiError::Authority)?
+            }
+            // The certificate is written second: a key alone is what a crash in between leaves.
+            (None, _) => create_authority(dir, now)?,
+            (Some(_), None) => return Err(PkiError::Half { present: file::CA_CERT, missing: file::CA_KEY }),
+        };
+        let until = authority.validity().not_after;
+        if until <= now {
+            return Err(PkiError::Expired { until });
+        }
+        let service_accounts = match dir.read_key(file::SERVICE_ACCOUNT_KEY)? {
+            Some(key) => KeyPair::from_pem(&text(key)).map_err(PkiError::ServiceAccountKey)?,
+            None => {
+                let key = KeyPair::generate().map_err(PkiError::Generate)?;
+                dir.write(file::SERVICE_ACCOUNT_KEY, key.to_pem().map_err(PkiError::Generate)?.as_bytes())?;
+                key
+            }
+        };
+        let clients = Clients::new(authority.certificate_pem().as_bytes())
+            .map_err(|_| PkiError::Authority(AuthError::NotAnAuthority))?;
+        Ok(Pki { authority: Arc::new(authority), clients, service_accounts: Arc::new(service_accounts) })
+    }
+
+    pub fn authority(&self) -> Arc<Authority> {
+        self.authority.clone()
+    }
+
+    pub fn ca_pem(&self) -> String {
+        self.authority.certificate_pem()
+    }
+
+    /// Signs service-account tokens.
+    pub fn service_accounts(&self) -> Arc<KeyPair> {
+        self.service_accounts.clone()
+    }
+
+    /// A certificate for the server under these names and addresses.
+    pub fn serving(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Issued, PkiError> {
+        let sans: Vec<San> = names.iter().map(|name| San::parse(name)).collect();
+        let credential =
+            self.authority.issue_server(remuda_names::PROGRAM, &sans, now).map_err(PkiError::Issue)?;
+        Issued::new(&credential)
+    }
+
+    /// A certificate for the administrator.
+    pub fn admin(&self, now: Timestamp) -> Result<Issued, PkiError> {
+        let issued = self.authority.issue_client(user::ADMIN, &[user::MASTERS], now, LEAF_LIFETIME);
+        Issued::new(&issued.map_err(PkiError::Issue)?)
+    }
+
+    /// Whether this authority has signed a serving certificate, and it is good now.
+    pub fn issued_server(&self, issued: &Issued) -> bool {
+        use rustls::{
+            RootCertStore,
+            client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+            pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+        };
+        let mut roots = RootCertStore::empty();
+        if roots.add(self.authority.certificate().to_vec().into()).is_err() {
+            return false;
+        }
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), crate::tls::provider()).build();
+        let (Ok(verifier), Ok(certificate)) = (verifier, CertificateDer::from_pem_slice(&issued.cert)) else {
+            return false;
+        };
+        let Ok(name) = ServerName::try_from("localhost") else { return false };
+        verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::now()).is_ok()
+    }
+
+    /// Whether this authority has signed a client certificate, and it is good now.
+    pub fn trusts_client(&self, issued: &Issued) -> bool {
+        use rustls::pki_types::{CertificateDer, pem::PemObject};
+        let chain: Vec<CertificateDer<'_>> = CertificateDer::pem_slice_iter(&issued.cert).flatten().collect();
+        self.clients.judge(&chain).is_ok()
+    }
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Debug, Clone)]
+pub struct Issued {
+    pub cert: Vec<u8>,
+    pub key: Vec<u8>,
+    pub names: BTreeSet<String>,
+    pub validity: Validity,
+}
+
+impl Issued {
+    fn new(credential: &Credential) -> Result<Issued, PkiError> {
+        let cert = credential.certificate_pem().into_bytes();
+        let key = credential.key_pem().map_err(PkiError::Issue)?.into_bytes();
+        Issued::parse(cert, key).ok_or(PkiError::Issue(AuthError::NotACertificate))
+    }
+
+    /// `None` if it is no certificate.
+    pub fn parse(cert: Vec<u8>, key: Vec<u8>) -> Option<Issued> {
+        let parsed = Certificate::parse_pem(std::str::from_utf8(&cert).ok()?).ok()?;
+        let name = |san: &San| match san {
+            San::Dns(name) => Some(name.clone()),
+            San::Ip(ip) => Some(ip.to_string()),
+            San::Email(_) | San::Uri(_) => None,
+        };
+        let names = parsed.names.iter().filter_map(name).collect();
+        Some(Issued { cert, key, names, validity: parsed.validity })
+    }
+
+    pub fn identity(&self) -> Identity {
+        Identity { cert: self.cert.clone(), key: self.key.clone() }
+    }
+}
+
+/// The user a client certificate stands for, once it has been found good.
+pub fn user_of(certificate: &[u8]) -> Option<User> {
+    client_user(certificate).ok()
+}
+
+fn create_authority(dir: &DataDir, now: Timestamp) -> Result<Authority, PkiError> {
+    let authority =
+        Authority::generate(&format!("remuda-ca@{}", now.as_second()), now).map_err(PkiError::Issue)?;
+    dir.write(file::CA_KEY, authority.key_pem().map_err(PkiError::Issue)?.as_bytes())?;
+    dir.write(file::CA_CERT, authority.certificate_pem().as_bytes())?;
+    Ok(authority)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &std::path::Path) -> Result<Pki, PkiError> {
+        Pki::open(&DataDir::open(path).unwrap(), Timestamp::now())
+    }
+
+    #[test]
+    fn the_authority_and_the_signing_key_stay_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (open(dir.path()).unwrap(), open(dir.path()).unwrap());
+        assert_eq!(first.ca_pem(), second.ca_pem());
+        assert_eq!(first.service_accounts().spki(), second.service_accounts().spki());
+    }
+
+    #[test]
+    fn a_lost_key_is_not_replaced_silently() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).unwrap();
+        std::fs::remove_file(dir.path().join(file::CA_KEY)).unwrap();
+        assert!(matches!(open(dir.path()), Err(PkiError::Half { .. })));
+    }
+
+    #[test]
+    fn the_administrator_is_known_and_a_stranger_is_not() {
+        let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (ours, theirs) = (open(ours.path()).unwrap(), open(theirs.path()).unwrap());
+        let admin = ours.admin(Timestamp::now()).unwrap();
+        assert!(ours.trusts_client(&admin));
+        assert!(!theirs.trusts_client(&admin));
+        let certificate = Certificate::parse_pem(std::str::from_utf8(&admin.cert).unwrap()).unwrap();
+        assert_eq!(certificate.common_name, user::ADMIN);
+        assert_eq!(certificate.organizations, [user::MASTERS]);
+    }
+
+    #[test]
+    fn a_serving_certificate_has_its_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = BTreeSet::from(["::1".to_owned(), "example.org".to_owned(), "10.1.2.3".to_owned()]);
+        let issued = open(dir.path()).unwrap().serving(&names, Timestamp::now()).unwrap();
+        assert_eq!(issued.names, names);
+    }
+}

@@ -1,0 +1,301 @@
+//! Starting and stopping.
+//!
+//! The order of a start: everything that can be checked without touching anything, the port, the
+//! data directory, the store, the keys, the API, and only then the first connection. A start that
+//! fails has created nothing before the step at which it failed.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use remuda_apiserver::ApiServer;
+use remuda_names::file;
+use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{info, warn};
+
+use crate::{
+    accept::{Acceptor, Counters},
+    addresses,
+    api::{self, ApiConfigError, PrepareError, Prepared},
+    config::{Bind, Config, address},
+    datadir::{self, DataDir, DataDirError},
+    engine::{Engine, EngineError},
+    front::{Front, Parts},
+    kubeconfig,
+    listen::{self, ListenError},
+    pki::{Issued, Pki, PkiError},
+    serving::{self, Serving, ServingError},
+    tls::{self, Clients},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    Configure(#[from] ApiConfigError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Serving(#[from] ServingError),
+    #[error("set up TLS")]
+    Tls(#[source] rustls::Error),
+    #[error("start the API")]
+    Api(#[source] remuda_apiserver::StartError),
+    #[error("set up the listener")]
+    Io(#[source] io::Error),
+}
+
+impl StartError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            StartError::Listen(error) => error.hint(),
+            StartError::DataDir(error) => error.hint(),
+            StartError::Engine(error) => error.hint(),
+            StartError::Pki(error) => error.hint(),
+            StartError::Serving(ServingError::DataDir(error)) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("a part of the server that must not end has ended")]
+pub struct Ended;
+
+/// All of shutting down fits into five seconds; the store gets the last of them.
+const DRAIN: Duration = Duration::from_millis(3500);
+const CLOSE: Duration = Duration::from_millis(1000);
+
+pub struct Server;
+
+impl Server {
+    /// Starts everything. When this returns, clients are being served.
+    pub async fn start(config: Config) -> Result<Running, StartError> {
+        let now = Timestamp::now();
+        let prepared = Prepared::new(&config)?;
+        if let Some(own) = &config.tls {
+            serving::load_own(own)?;
+        }
+        let listener = listen::listen(config.bind)?;
+        let address = listener.local_addr().map_err(StartError::Io)?;
+        raise_file_limit();
+
+        let dir = Arc::new(DataDir::open(&config.data_dir)?);
+        let engine = Arc::new(Engine::open(&config.datastore, &dir).await?);
+        let started = Self::compose(config, prepared, listener, address, dir, engine.clone(), now).await;
+        if started.is_err() {
+            engine.store().close().await;
+        }
+        started
+    }
+
+    async fn compose(
+        config: Config,
+        prepared: Prepared,
+        listener: std::net::TcpListener,
+        address: SocketAddr,
+        dir: Arc<DataDir>,
+        engine: Arc<Engine>,
+        now: Timestamp,
+    ) -> Result<Running, StartError> {
+        let pki = Arc::new(Pki::open(&dir, now)?);
+        let serving = Arc::new(Serving::new(pki.clone(), dir.clone(), &config, now)?);
+        let clients = Arc::new(
+            Clients::new(pki.ca_pem().as_bytes())
+                .map_err(|error| StartError::Tls(rustls::Error::General(error.to_string())))?,
+        );
+        let tls = tls::server_config(serving.presented(), clients.clone()).map_err(StartError::Tls)?;
+
+        let advertise = advertise(&config, address);
+        let api = ApiServer::start(api::config(&config, prepared, &pki, &advertise)?, engine.store());
+        let api = api.await.map_err(StartError::Api)?;
+
+        let url = format!("https://{}", local(config.bind, address));
+        write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
+        if let Some(path) = &config.address_file {
+            datadir::write_private(path, format!("{address}\n").as_bytes())?;
+        }
+
+        let stop = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        let counters = Arc::new(Counters::default());
+        let parts = Parts {
+            api: api.clone(),
+            clients,
+            serving: serving.clone(),
+            engine: engine.clone(),
+            data_dir: dir.path().to_owned(),
+            counters: counters.clone(),
+        };
+        let acceptor = Acceptor {
+            tls: TlsAcceptor::from(Arc::new(tls)),
+            handler: Front(Arc::new(parts)),
+            counters,
+            handshake: config.limits.handshake,
+            stop: stop.clone(),
+            tasks: tasks.clone(),
+        };
+        let listener = TcpListener::from_std(listener).map_err(StartError::Io)?;
+        let mut background = JoinSet::new();
+        background.spawn(acceptor.run(listener, config.limits.connections.get()));
+        background.spawn(serving.clone().run(stop.clone()));
+        info!(%address, %advertise, data_dir = %dir.path().display(), "serving");
+        let kubeconfig = dir.join(file::ADMIN_KUBECONFIG);
+        let address_file = config.address_file;
+        Ok(Running {
+            address,
+            url,
+            kubeconfig,
+            address_file,
+            api,
+            engine,
+            serving,
+            stop,
+            tasks,
+            background,
+            _dir: dir,
+        })
+    }
+}
+
+/// A running server.
+pub struct Running {
+    address: SocketAddr,
+    url: String,
+    kubeconfig: PathBuf,
+    address_file: Option<PathBuf>,
+    api: ApiServer,
+    engine: Arc<Engine>,
+    serving: Arc<Serving>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    background: JoinSet<()>,
+    /// Keeps other processes out.
+    _dir: Arc<DataDir>,
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How it is reached from this machine.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    pub fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
+    /// Reads again what may change while running: the operator's certificate.
+    pub fn reload(&self) {
+        self.serving.reload();
+    }
+
+    /// Returns only if a part of the server has ended that should not. Cancel safe.
+    pub async fn failed(&mut self) -> Ended {
+        if self.background.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+        Ended
+    }
+
+    /// Takes no more connections, lets requests finish, ends watches, closes the store.
+    /// Takes less than five seconds, whatever clients do.
+    pub async fn shutdown(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if let Some(path) = &self.address_file {
+            let _ = std::fs::remove_file(path);
+        }
+        let drained = async { tokio::join!(self.api.shutdown(), self.tasks.wait()) };
+        if timeout(DRAIN, drained).await.is_err() {
+            warn!(left = self.tasks.len(), "some connections did not end in time and are cut");
+        }
+        let store = self.engine.store();
+        if timeout(CLOSE, store.close()).await.is_err() {
+            warn!("the store is slow to close; what was acknowledged is safe");
+        }
+    }
+}
+
+/// What clients and agents elsewhere are told.
+fn advertise(config: &Config, address: SocketAddr) -> String {
+    let (host, port) = match &config.advertise {
+        Some(advertise) => (advertise.host.clone(), advertise.port),
+        None => (own_ip(address).to_string(), None),
+    };
+    address::join(&host, port.unwrap_or(address.port()))
+}
+
+fn own_ip(address: SocketAddr) -> IpAddr {
+    match address.ip() {
+        ip if ip.is_unspecified() => addresses::primary().unwrap_or(IpAddr::from([127, 0, 0, 1])),
+        ip => ip,
+    }
+}
+
+/// How programs on this machine reach the server.
+fn local(bind: Bind, address: SocketAddr) -> String {
+    match bind {
+        Bind::At(at) if !at.ip().is_unspecified() => address.to_string(),
+        _ => address::join("127.0.0.1", address.port()),
+    }
+}
+
+/// Writes the administrator's kubeconfig, keeping the credentials in it while they are good: other
+/// places may have copies of them.
+fn write_kubeconfig(
+    dir: &DataDir,
+    pki: &Pki,
+    url: &str,
+    own: bool,
+    now: Timestamp,
+) -> Result<(), StartError> {
+    let path = dir.join(file::ADMIN_KUBECONFIG);
+    datadir::check_key(&path)?;
+    let stored = kubeconfig::read(&path).ok().and_then(|access| access.identity);
+    let stored = stored.and_then(|identity| Issued::parse(identity.cert, identity.key));
+    let issued = match stored {
+        Some(issued) if !issued.validity.renew_needed(now) && pki.trusts_client(&issued) => issued,
+        _ => pki.admin(now)?,
+    };
+    let server_name = own.then_some("localhost");
+    let text = kubeconfig::render(url, server_name, &pki.ca_pem(), &issued.identity());
+    if dir.read(file::ADMIN_KUBECONFIG)?.as_deref() != Some(text.as_bytes()) {
+        dir.write(file::ADMIN_KUBECONFIG, text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Thousands of watches are thousands of descriptors; the usual soft limit is 1024.
+fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
