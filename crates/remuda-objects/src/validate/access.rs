@@ -205,22 +205,34 @@ fn signer_name(value: &Value, path: Path<'_>, errors: &mut Errors) {
         );
         return;
     };
-    if name.len() > 571 {
-        errors.too_long(path, 571);
+    if domain.len() > names::SUBDOMAIN_MAX {
+        errors.too_long(path, names::SUBDOMAIN_MAX);
     }
-    let complaints = names::subdomain(domain);
-    for complaint in &complaints {
-        errors.invalid(path, &Value::from(*domain), &format!("validating label {domain:?}: {complaint}"));
-    }
-    if complaints.is_empty() && domain.split('.').count() < 2 {
+    first_bad_label(domain, names::label, path, errors);
+    if !domain.contains('.') {
         errors.invalid(
             path,
             &Value::from(*domain),
             "should be a domain with at least two segments separated by dots",
         );
     }
-    for complaint in names::subdomain(rest) {
-        errors.invalid(path, &Value::from(*rest), &format!("validating label {rest:?}: {complaint}"));
+    first_bad_label(rest, names::subdomain, path, errors);
+    if name.len() > SIGNER_NAME_MAX {
+        errors.too_long(path, SIGNER_NAME_MAX);
+    }
+}
+
+/// A domain, a slash, and a path with room for a namespace and a name.
+const SIGNER_NAME_MAX: usize = 2 * names::SUBDOMAIN_MAX + names::LABEL_MAX + 2;
+
+/// Further labels would only repeat the complaint.
+fn first_bad_label(text: &str, rule: fn(&str) -> Vec<String>, path: Path<'_>, errors: &mut Errors) {
+    let bad =
+        text.split('.').map(|label| (label, rule(label))).find(|(_, complaints)| !complaints.is_empty());
+    for (label, complaint) in
+        bad.iter().flat_map(|(label, list)| list.iter().map(move |complaint| (label, complaint)))
+    {
+        errors.invalid(path, &Value::from(text), &format!("validating label {label:?}: {complaint}"));
     }
 }
 

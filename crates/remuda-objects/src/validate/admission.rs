@@ -325,8 +325,11 @@ fn policy(new: &Value, list: &str, errors: &mut Errors) {
         return;
     }
     if entries.is_empty() && annotations.is_empty() {
-        errors.required(path.child(list), "validations or auditAnnotations must be non-empty");
-        errors.required(path.child("auditAnnotations"), "validations or auditAnnotations must be non-empty");
+        errors.required(path.child(list), "validations or auditAnnotations must contain at least one item");
+        errors.required(
+            path.child("auditAnnotations"),
+            "validations or auditAnnotations must contain at least one item",
+        );
     }
     let entries_path = path.child(list);
     for (index, entry) in entries.iter().enumerate() {
@@ -373,7 +376,11 @@ fn policy_binding(new: &Value, validating: bool, errors: &mut Errors) {
     if param.is_object() {
         let path = path.child("paramRef");
         match (!text_at(param, &["name"]).is_empty(), at(param, &["selector"]).is_object()) {
-            (true, true) => errors.forbidden(path.child("name"), "name and selector are mutually exclusive"),
+            (true, true) => {
+                for field in ["name", "selector"] {
+                    errors.forbidden(path.child(field), "name and selector are mutually exclusive");
+                }
+            }
             (false, false) => errors.required(path, "one of name or selector must be specified"),
             _ => {}
         }
@@ -392,7 +399,7 @@ fn policy_binding(new: &Value, validating: bool, errors: &mut Errors) {
     let actions = list_at(spec, &["validationActions"]);
     let path = path.child("validationActions");
     if actions.is_empty() {
-        errors.required(path, "");
+        errors.required(path, "at least one validation action is required");
     }
     let mut seen = BTreeSet::new();
     for (index, action) in actions.iter().enumerate() {
@@ -521,8 +528,8 @@ mod tests {
             &json!({"spec": {"failurePolicy": "Fail"}}),
             &[
                 "spec.matchConstraints: Required value",
-                "spec.validations: Required value: validations or auditAnnotations must be non-empty",
-                "spec.auditAnnotations: Required value: validations or auditAnnotations must be non-empty",
+                "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
+                "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",
             ],
         );
         check_create(

@@ -186,7 +186,7 @@ fn endpoint_address(value: &Value, path: Path<'_>, errors: &mut Errors) {
         IpAddr::V6(address) => address.segments()[0] & 0xffc0 == 0xfe80,
     };
     let detail = if address.is_unspecified() {
-        "may not be unspecified (0.0.0.0 or ::)"
+        &format!("may not be unspecified ({address})")
     } else if address.is_loopback() {
         "may not be in the loopback range (127.0.0.0/8, ::1/128)"
     } else if link_local {
@@ -436,7 +436,14 @@ fn policy_ports(rule: &Value, path: Path<'_>, errors: &mut Errors) {
                     errors.invalid(path.child("endPort"), end, "must be greater than or equal to `port`");
                 }
                 Some(_) => errors.port(path.child("endPort"), end),
-                None => errors.required(path.child("port"), "must be specified when endPort is specified"),
+                None => {
+                    let detail = if is_unset(at(port, &["port"])) {
+                        "may not be specified when `port` is not specified"
+                    } else {
+                        "may not be specified when `port` is non-numeric"
+                    };
+                    errors.invalid(path.child("endPort"), end, detail);
+                }
             }
         }
     }
