@@ -75,6 +75,16 @@ pub fn service_set_cluster_ip(service: &mut Value, address: &str) {
     set_text(spec, "ipFamilyPolicy", "SingleStack");
 }
 
+/// What admission adds to a new Pod on top of its defaults: the service account, the lowest priority and
+/// five minutes of patience with a node that does not answer.
+///
+/// A priority class has to be looked up, so pods that name one are left to the caller.
+pub fn admit_pod(pod: &mut Value) {
+    if let Some(spec) = pod.as_object_mut().and_then(|top| ensure(top, "spec")) {
+        pod::admit(spec);
+    }
+}
+
 fn secret(top: &mut Object) {
     set_text(top, "type", "Opaque");
     // Write-only convenience: the stored object has only `data`.

@@ -172,6 +172,8 @@ proptest! {
                 meta::restore_server_fields(&mut new, &other);
             }
             status::prepare_create(group, kind, &mut again);
+            defaults::admit_pod(&mut again);
+            defaults::service_set_cluster_ip(&mut again, "10.0.0.1");
             status::prepare_approval_update(&mut again, &other);
             status::prepare_custom_status_update(&mut again, &other);
             status::spec_changed(&object, &other);

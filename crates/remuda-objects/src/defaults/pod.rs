@@ -35,6 +35,36 @@ pub(super) fn pod(top: &mut Object) {
     }
 }
 
+/// Additions of the admission plugins ServiceAccount, Priority and DefaultTolerationSeconds.
+pub(super) fn admit(spec: &mut Object) {
+    set_text(spec, "serviceAccountName", "default");
+    let account = spec.get("serviceAccountName").cloned().unwrap_or_default();
+    spec.insert("serviceAccount".to_owned(), account);
+    if spec.get("priorityClassName").is_none_or(is_unset) {
+        set(spec, "priority", 0);
+        set(spec, "preemptionPolicy", "PreemptLowerPriority");
+    }
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerations = spec.entry("tolerations").or_insert_with(|| Value::from(Vec::<Value>::new()));
+        if tolerations.is_null() {
+            *tolerations = Value::from(Vec::<Value>::new());
+        }
+        let Some(tolerations) = tolerations.as_array_mut() else { return };
+        let text = |toleration: &Value, field: &str| {
+            toleration.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let covers = |toleration: &Value| {
+            let (own, effect) = (text(toleration, "key"), text(toleration, "effect"));
+            (own == key || own.is_empty()) && matches!(effect.as_str(), "NoExecute" | "")
+        };
+        if !tolerations.iter().any(covers) {
+            tolerations.push(serde_json::json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+            }));
+        }
+    }
+}
+
 /// Keeps `podIP` and `podIPs` in step; the single one wins.
 fn addresses(status: &mut Object) {
     let single = status.get("podIP").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -244,6 +274,20 @@ mod tests {
         for pinned in ["nginx:1", "registry:5000/a/b:2", "nginx@sha256:abc", ""] {
             assert!(!is_latest(pinned), "{pinned}");
         }
+    }
+
+    #[test]
+    fn admission_adds_account_priority_and_patience() {
+        let mut spec =
+            json!({"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]});
+        admit(spec.as_object_mut().unwrap());
+        let expected = json!({"serviceAccountName": "default", "serviceAccount": "default", "priority": 0,
+            "preemptionPolicy": "PreemptLowerPriority",
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]});
+        assert_eq!(spec, expected);
+        admit(spec.as_object_mut().unwrap());
+        assert_eq!(spec, expected);
     }
 
     #[test]
