@@ -3,6 +3,7 @@
 mod core;
 mod custom;
 mod policy;
+mod storage;
 mod workload;
 
 use jiff::Timestamp;
@@ -48,9 +49,9 @@ impl Columns {
 
 /// The columns of a built-in kind that has its own; see [`DEFAULT`] for the rest.
 pub fn builtin(group: &str, kind: &str) -> Option<&'static Columns> {
-    core::columns(group, kind)
-        .or_else(|| workload::columns(group, kind))
-        .or_else(|| policy::columns(group, kind))
+    [core::columns, workload::columns, storage::columns, policy::columns]
+        .into_iter()
+        .find_map(|columns| columns(group, kind))
 }
 
 /// Name and age: kinds without columns of their own.

@@ -26,9 +26,6 @@ pub(super) fn columns(group: &str, kind: &str) -> Option<&'static Columns> {
         ("", "Secret") => &SECRET,
         ("", "ConfigMap") => &CONFIG_MAP,
         ("", "ServiceAccount") => &super::DEFAULT,
-        ("", "PersistentVolume") => &VOLUME,
-        ("", "PersistentVolumeClaim") => &CLAIM,
-        ("", "ResourceQuota") => &QUOTA,
         ("", "LimitRange") => &CREATED,
         ("", "Status") => &STATUS,
         _ => return None,
@@ -492,126 +489,6 @@ static ENDPOINT_SLICE: Columns = Columns::new(
             Value::from(text_at(object, &["addressType"])),
             Value::from(with_more(shown_ports, ports.len(), "<unset>")),
             Value::from(with_more(shown, count, "<unset>")),
-            created(object, now),
-        ]
-    },
-);
-
-static VOLUME: Columns = Columns::new(
-    &[
-        NAME,
-        text("Capacity", "Size of the volume."),
-        text("Access Modes", "Ways the volume can be mounted."),
-        text("Reclaim Policy", "What happens when the claim is gone."),
-        text("Status", "Phase of the volume."),
-        text("Claim", "Claim the volume is bound to."),
-        text("StorageClass", "Storage class of the volume."),
-        text("VolumeAttributesClass", "Volume attributes class of the volume."),
-        text("Reason", "Why the volume is in its phase."),
-        AGE,
-        wide("VolumeMode", "File system or block device."),
-    ],
-    |object, now| {
-        let spec = at(object, &["spec"]);
-        let claim = at(spec, &["claimRef"]);
-        let claim = if claim.is_object() {
-            format!("{}/{}", text_at(claim, &["namespace"]), text_at(claim, &["name"]))
-        } else {
-            String::new()
-        };
-        vec![
-            name(object),
-            quantity(at(spec, &["capacity", "storage"])),
-            access_modes(list_at(spec, &["accessModes"])),
-            Value::from(text_at(spec, &["persistentVolumeReclaimPolicy"])),
-            phase(object),
-            Value::from(claim),
-            storage_class(object),
-            text_or(at(spec, &["volumeAttributesClassName"]), "<unset>"),
-            Value::from(text_at(object, &["status", "reason"])),
-            created(object, now),
-            text_or(at(spec, &["volumeMode"]), "<unset>"),
-        ]
-    },
-);
-
-static CLAIM: Columns = Columns::new(
-    &[
-        NAME,
-        text("Status", "Phase of the claim."),
-        text("Volume", "Volume the claim is bound to."),
-        text("Capacity", "Size of the bound volume."),
-        text("Access Modes", "Ways the volume can be mounted."),
-        text("StorageClass", "Storage class of the claim."),
-        text("VolumeAttributesClass", "Volume attributes class of the claim."),
-        AGE,
-        wide("VolumeMode", "File system or block device."),
-    ],
-    |object, now| {
-        let spec = at(object, &["spec"]);
-        let volume = text_at(spec, &["volumeName"]);
-        let (capacity, modes) = if volume.is_empty() {
-            (Value::from(""), Value::from(""))
-        } else {
-            let status = at(object, &["status"]);
-            (quantity(at(status, &["capacity", "storage"])), access_modes(list_at(status, &["accessModes"])))
-        };
-        vec![
-            name(object),
-            phase(object),
-            Value::from(volume),
-            capacity,
-            modes,
-            storage_class(object),
-            text_or(at(spec, &["volumeAttributesClassName"]), "<unset>"),
-            created(object, now),
-            text_or(at(spec, &["volumeMode"]), "<unset>"),
-        ]
-    },
-);
-
-fn phase(object: &Value) -> Value {
-    Value::from(if meta::is_deleting(object) { "Terminating" } else { text_at(object, &["status", "phase"]) })
-}
-
-fn storage_class(object: &Value) -> Value {
-    match meta::annotation(object, "volume.beta.kubernetes.io/storage-class") {
-        Some(class) => Value::from(class),
-        None => Value::from(text_at(object, &["spec", "storageClassName"])),
-    }
-}
-
-fn quantity(value: &Value) -> Value {
-    Value::from(super::scalar(value).unwrap_or_else(|| "0".to_owned()))
-}
-
-fn access_modes(modes: &[Value]) -> Value {
-    const SHORT: [(&str, &str); 4] = [
-        ("ReadWriteOnce", "RWO"),
-        ("ReadOnlyMany", "ROX"),
-        ("ReadWriteMany", "RWX"),
-        ("ReadWriteOncePod", "RWOP"),
-    ];
-    let given = SHORT.iter().filter(|(long, _)| modes.iter().any(|mode| mode.as_str() == Some(long)));
-    Value::from(joined(given.map(|(_, short)| *short), ","))
-}
-
-static QUOTA: Columns = Columns::new(
-    &[NAME, text("Request", "Use and limit of requests."), text("Limit", "Use and limit of limits."), AGE],
-    |object, now| {
-        let (mut requests, mut limits) = (Vec::new(), Vec::new());
-        let mut hard: Vec<_> = map_at(object, &["status", "hard"]).into_iter().flatten().collect();
-        hard.sort_by_key(|(resource, _)| resource.as_str());
-        for (resource, hard) in hard {
-            let used = at(object, &["status", "used", resource]);
-            let amount = |value: &Value| super::scalar(value).unwrap_or_else(|| "0".to_owned());
-            let line = format!("{resource}: {}/{}", amount(used), amount(hard));
-            if resource.starts_with("limits.") { limits.push(line) } else { requests.push(line) }
-        }
-        vec![
-            name(object),
-            Value::from(requests.join(", ")),
-            Value::from(limits.join(", ")),
             created(object, now),
         ]
     },
