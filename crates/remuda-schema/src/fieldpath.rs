@@ -113,3 +113,36 @@ fn unescape(text: &str) -> Result<String, String> {
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, brackets: bool, expected: Result<&str, &str>) {
+        let root = Props::parse(&json!({"type": "object", "properties": {
+            "a": {"type": "object", "properties": {"b.c": {"type": "string"}, "it's": {"type": "string"}}},
+            "m": {"type": "object", "additionalProperties": {"type": "string"}},
+        }}))
+        .unwrap();
+        let found = resolve(path, &root, brackets);
+        assert_eq!(found.as_ref().map(|found| found.text.as_str()).map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn paths_lead_to_declared_fields() {
+        check(".a", true, Ok("a"));
+        check(".a['b.c']", true, Ok("a.b.c"));
+        check(r".a['it\'s']", true, Ok("a.it's"));
+        check(".m.key", true, Ok("m[key]"));
+        check(".m['x y']", true, Ok("m[x y]"));
+        check(".x", true, Err("does not refer to a valid field"));
+        check("a", true, Err("expected [ or . but got: a"));
+        check(".a[0]", true, Err("expected single quoted string but got 0"));
+        check(".a['b.c'", true, Err("unexpected end of JSON path"));
+        check(".a['b.c']", false, Err("array notation is not allowed"));
+        check(".", true, Err("unexpected end of JSON path"));
+    }
+}

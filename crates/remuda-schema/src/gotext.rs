@@ -69,3 +69,23 @@ pub(crate) fn json(value: &Value) -> String {
     }
     text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_print_as_in_go() {
+        assert_eq!(show(&json!("a\"b\n\u{1}ü<")), r#""a\"b\n\x01ü<""#);
+        assert_eq!(show(&json!({"b": 1, "a": "<x>"})), r#"{"a":"\u003cx\u003e","b":1}"#);
+        assert_eq!(show(&json!(null)), "null");
+        assert_eq!(show(&json!(-7)), "-7");
+        for (value, text) in
+            [(0.5, "0.5"), (3.0, "3"), (1e6, "1e+06"), (1.5e-7, "1.5e-07"), (123_456.0, "123456"), (0.0, "0")]
+        {
+            assert_eq!(float(value), text);
+        }
+    }
+}

@@ -45,6 +45,15 @@ pub fn check_crd(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
+/// Checks a write to the status subresource of a definition.
+pub fn check_crd_status(new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if let Some(accepted) = new.get("status").and_then(|status| status.get("acceptedNames")) {
+        check_names(accepted, "status.acceptedNames", &mut errors);
+    }
+    errors
+}
+
 fn metadata(crd: &Value, spec: &Value, errors: &mut Vec<FieldError>) {
     let name = crd.get("metadata").map(|metadata| text(metadata, "name")).unwrap_or_default();
     if name.is_empty() {

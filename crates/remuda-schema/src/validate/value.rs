@@ -571,7 +571,7 @@ fn is_json_integer(value: f64) -> bool {
     value == whole || (whole != 0.0 && value > 0.0 && (value - whole).abs() / (value + whole) < 1e-9)
 }
 
-/// Compares exactly: a limit beyond the integers is beyond every integer.
+/// Compares as integers; a limit beyond their range counts as the end of it.
 fn compare_int(value: i64, limit: f64, holds: impl Fn(i64, i64) -> bool) -> bool {
     holds(value, limit as i64)
 }
