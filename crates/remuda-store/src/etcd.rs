@@ -35,7 +35,7 @@ use self::{
     proto::{
         Compare, DeleteRangeRequest, PutRequest, RangeRequest, Request, Response, TxnRequest, TxnResponse,
     },
-    replica::{Expected, Replica},
+    replica::{Arrival, Expected, Replica},
 };
 use crate::{
     Error, ListQuery, Page, Policy, Reading, Record, Revision, Scope, Sealing, Store, Template, Watch, Write,
@@ -246,12 +246,16 @@ impl Etcd {
         let unknown = Error::Unknown(failure.status.message().to_owned());
         tracing::warn!(key = write.key(), reason = failure.status.message(), "a write got no answer");
         while Instant::now() < deadline {
-            if let Ok(Some(record)) = timeout(Duration::from_millis(200), expected.wait()).await {
-                return Ok(record);
+            match timeout(Duration::from_millis(200), expected.wait()).await {
+                Ok(Some(record)) => return Ok(record),
+                Ok(None) => return Err(unknown),
+                Err(_) => {}
             }
             let Ok(Ok(head)) = timeout_at(deadline, self.catch_up()).await else { continue };
-            if let Some(record) = expected.arrived() {
-                return Ok(record);
+            match expected.arrived() {
+                Arrival::Here(record) => return Ok(record),
+                Arrival::Skipped => return Err(unknown),
+                Arrival::NotYet => {}
             }
             // It has not happened, but may yet. The same condition holds for the original and the
             // repetition, so one of them at most succeeds. "Does not exist" may become true
@@ -270,7 +274,11 @@ impl Etcd {
                     let Some(error) = refusal(write, &response) else { continue };
                     // The key has moved on: by the original, or without it for good.
                     if timeout_at(deadline, self.catch_up()).await.is_ok_and(|caught| caught.is_ok()) {
-                        return expected.arrived().ok_or(error);
+                        return match expected.arrived() {
+                            Arrival::Here(record) => Ok(record),
+                            Arrival::NotYet => Err(error),
+                            Arrival::Skipped => Err(unknown),
+                        };
                     }
                 }
                 Err(_) => {}

@@ -482,3 +482,6 @@ fn retrying<T>(at: Option<Revision>, mut read: impl FnMut() -> Result<T, Error>)
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

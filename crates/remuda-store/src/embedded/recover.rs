@@ -119,8 +119,14 @@ fn replay(
     let mut expected = segments[0];
     let mut bytes = 0;
     let mut last = None;
+    let mut unused = Vec::new();
     for (index, first) in segments.iter().enumerate() {
         let path = files::segment_path(dir, *first);
+        if *first < expected && wal::scan(&path, *first, |_, _, _| Ok(()))?.is_empty() {
+            tracing::warn!(file = %path.display(), "ignoring a log segment that was never used");
+            unused.push(path);
+            continue;
+        }
         if *first != expected {
             let missing =
                 format!("the log from revision {expected} to {} is missing", first.saturating_sub(1));
@@ -147,6 +153,9 @@ fn replay(
         return Err(incomplete(format!("the log ends at revision {}, before the checkpoint", expected - 1)));
     }
     let (path, scan) = last.ok_or_else(|| incomplete("there is no log".to_owned()))?;
+    for path in unused {
+        fs::remove_file(&path).map_err(OpenError::io(&path))?;
+    }
     Ok(Log { path, scan, bytes, first_needed: segments[0] })
 }
 

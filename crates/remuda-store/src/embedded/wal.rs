@@ -57,7 +57,10 @@ impl Segment {
         match create() {
             Ok((file, salt, zeroed)) => Ok(Self { disk, file, salt, end: HEADER as u64, zeroed, ahead }),
             Err(error) => {
+                // The writer stays with its old segment. If the new one stays too, recovery finds
+                // it empty and out of order, and ignores it.
                 let _ = fs::remove_file(&temporary);
+                let _ = fs::remove_file(&path);
                 Err(error)
             }
         }
@@ -154,6 +157,12 @@ pub(super) struct Scan {
     pub(super) tail: Tail,
     /// The revision after the last one.
     pub(super) next: Revision,
+}
+
+impl Scan {
+    pub(super) fn is_empty(&self) -> bool {
+        self.end == HEADER as u64 && self.tail == Tail::Clean
+    }
 }
 
 /// Reads a segment, handing every batch to `each` with its first revision and its offset.

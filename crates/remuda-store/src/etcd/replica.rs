@@ -243,12 +243,24 @@ pub(super) struct Expected {
     receiver: oneshot::Receiver<Arc<Event>>,
 }
 
+pub(super) enum Arrival {
+    /// It happened.
+    Here(Arc<Record>),
+    NotYet,
+    /// The copy was loaded anew and skipped events: whether this one was among them is unknown.
+    Skipped,
+}
+
 impl Expected {
-    pub(super) fn arrived(&mut self) -> Option<Arc<Record>> {
-        self.receiver.try_recv().ok().map(|event| event.record.clone())
+    pub(super) fn arrived(&mut self) -> Arrival {
+        match self.receiver.try_recv() {
+            Ok(event) => Arrival::Here(event.record.clone()),
+            Err(oneshot::error::TryRecvError::Empty) => Arrival::NotYet,
+            Err(oneshot::error::TryRecvError::Closed) => Arrival::Skipped,
+        }
     }
 
-    /// `None`: the copy was loaded anew and skipped it.
+    /// `None`: skipped.
     pub(super) async fn wait(&mut self) -> Option<Arc<Record>> {
         (&mut self.receiver).await.ok().map(|event| event.record.clone())
     }

@@ -311,6 +311,11 @@ impl Collection {
         Ok(data.events_after(|event| event.record.key.starts_with(prefix), cursor, published))
     }
 
+    #[cfg(test)]
+    pub(super) fn groups(&self) -> usize {
+        self.groups.lock().all().count()
+    }
+
     pub(super) fn wake_all(&self) {
         for wake in self.groups.lock().all() {
             wake.notify_waiters();

@@ -16,8 +16,8 @@ use std::{
 };
 
 use remuda_store::{
-    Change, Embedded, Error, Etcd, EtcdOptions, Keyring, Options, Policy, Revision, Scope, Sealing, Store,
-    Template, WatchEnd, Write,
+    Change, Embedded, Error, Etcd, EtcdOptions, EtcdTls, Keyring, Options, Policy, Revision, Scope, Sealing,
+    Store, Template, WatchEnd, Write,
 };
 
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
 struct Cluster {
     dir: tempfile::TempDir,
     members: Vec<Member>,
+    tls: Option<EtcdTls>,
 }
 
 struct Member {
@@ -55,14 +56,22 @@ fn find_etcd() -> Option<PathBuf> {
 
 impl Cluster {
     async fn start(size: usize) -> Option<Self> {
+        Self::start_with(size, None).await
+    }
+
+    async fn start_with(size: usize, tls: Option<(tempfile::TempDir, EtcdTls)>) -> Option<Self> {
         let etcd = find_etcd()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let (dir, tls) = match tls {
+            Some((dir, tls)) => (dir, Some(tls)),
+            None => (tempfile::tempdir().unwrap(), None),
+        };
         let member = |_| Member {
-            client: format!("http://127.0.0.1:{}", free_port()),
+            client: format!("{scheme}://127.0.0.1:{}", free_port()),
             peer: format!("http://127.0.0.1:{}", free_port()),
             process: None,
         };
-        let mut cluster =
-            Self { dir: tempfile::tempdir().unwrap(), members: (0..size).map(member).collect() };
+        let mut cluster = Self { dir, members: (0..size).map(member).collect(), tls };
         for index in 0..size {
             cluster.start_member(&etcd, index);
         }
@@ -84,7 +93,14 @@ impl Cluster {
         let member = &mut self.members[index];
         let data = self.dir.path().join(format!("m{index}"));
         let existing = data.exists();
-        let process = Command::new(etcd)
+        let mut command = Command::new(etcd);
+        if let Some(EtcdTls { ca: Some(ca), .. }) = &self.tls {
+            let beside = |name| ca.with_file_name(name);
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(ca);
+            command.arg("--cert-file").arg(beside("server.pem"));
+            command.arg("--key-file").arg(beside("server.key"));
+        }
+        let process = command
             .args(["--name", &format!("m{index}"), "--log-level", "error", "--logger", "zap"])
             .arg("--data-dir")
             .arg(&data)
@@ -108,7 +124,8 @@ impl Cluster {
     }
 
     fn options(&self) -> EtcdOptions {
-        EtcdOptions::new(self.members.iter().map(|member| member.client.clone()).collect())
+        let endpoints = self.members.iter().map(|member| member.client.clone()).collect();
+        EtcdOptions { tls: self.tls.clone(), ..EtcdOptions::new(endpoints) }
     }
 }
 
@@ -430,4 +447,39 @@ async fn secrets_are_sealed_in_etcd_and_move_to_a_new_key() {
     let embedded = embedded.unwrap();
     let made = embedded.write(create("/core/secrets/a", secret)).await.unwrap();
     embedded.write(delete("/core/secrets/a", made.revision)).await.unwrap();
+}
+
+#[tokio::test]
+async fn tls_needs_the_right_certificates_on_both_sides() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "test");
+    let ca = params.self_signed(&ca_key).unwrap();
+    let issuer = rcgen::Issuer::new(params, ca_key);
+    fs::write(dir.path().join("ca.pem"), ca.pem()).unwrap();
+    for name in ["server", "client"] {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.extended_key_usages =
+            vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let cert = params.signed_by(&key, &issuer).unwrap();
+        fs::write(dir.path().join(format!("{name}.pem")), cert.pem()).unwrap();
+        fs::write(dir.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+    let tls = EtcdTls {
+        ca: Some(dir.path().join("ca.pem")),
+        cert: Some(dir.path().join("client.pem")),
+        key: Some(dir.path().join("client.key")),
+        server_name: None,
+    };
+    let Some(cluster) = Cluster::start_with(1, Some((dir, tls.clone()))).await else { return };
+    let store = Etcd::connect(cluster.options()).await.unwrap();
+    let made = store.write(create("/tls/things/a", "x")).await.unwrap();
+    assert_eq!(store.get("/tls/things/a").await.unwrap().value, Some(made));
+    let anonymous = EtcdTls { cert: None, key: None, ..tls.clone() };
+    assert!(Etcd::connect(EtcdOptions { tls: Some(anonymous), ..cluster.options() }).await.is_err());
+    let distrustful = EtcdTls { ca: None, ..tls };
+    assert!(Etcd::connect(EtcdOptions { tls: Some(distrustful), ..cluster.options() }).await.is_err());
 }

@@ -355,3 +355,35 @@ async fn a_failed_truncation_makes_the_store_read_only() {
     drop(store);
     assert_eq!(all(&Embedded::open(dir.path(), options).unwrap()).await.len(), 5);
 }
+
+#[tokio::test]
+async fn a_segment_that_was_created_but_never_used_is_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path(), 3).await;
+    // What a roll leaves behind that failed after the rename.
+    let other = tempfile::tempdir().unwrap();
+    {
+        let store = Embedded::open(other.path(), options()).unwrap();
+        fill(&store, 0, 3).await;
+        store.checkpoint().await.unwrap();
+    }
+    let stray = files(other.path(), "wal-").remove(0);
+    fs::copy(&stray, dir.path().join(stray.file_name().unwrap())).unwrap();
+    let store = Embedded::open(dir.path(), options()).unwrap();
+    fill(&store, 3, 3).await;
+    drop(store);
+    // Now in the middle of the old segment's revisions.
+    let first = files(dir.path(), "wal-").remove(0);
+    let second = dir.path().join(stray.file_name().unwrap());
+    assert_eq!(files(dir.path(), "wal-"), [first.clone(), second.clone()]);
+    let whole = tempfile::tempdir().unwrap();
+    filled(whole.path(), 6).await;
+    fs::copy(&files(whole.path(), "wal-")[0], &first).unwrap();
+    fs::copy(&stray, &second).unwrap();
+    let store = Embedded::open(dir.path(), options()).unwrap();
+    assert_eq!(store.observed(), 6);
+    fill(&store, 6, 2).await;
+    drop(store);
+    assert_eq!(files(dir.path(), "wal-"), [first]);
+    assert_eq!(Embedded::open(dir.path(), options()).unwrap().observed(), 8);
+}
