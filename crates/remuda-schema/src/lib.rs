@@ -1,7 +1,7 @@
 //! Structural schemas: compile, check, prune, default, validate.
 //!
 //! [`compile`] turns the JSON of a definition's version into a [`Schema`]; requests then go through
-//! [`Schema::prune`], [`Schema::coerce`], [`Schema::apply_defaults`] and [`Schema::validate`].
+//! [`Schema::admit`], [`Schema::apply_defaults`] and [`Schema::validate`].
 
 pub mod error;
 pub mod format;
@@ -30,7 +30,7 @@ pub use crd::{
     crd_warnings, default_crd, record_storage_version,
 };
 pub use error::{FieldError, Reason};
-pub use metadata::coerce_metadata;
+pub use metadata::{MetadataError, coerce_metadata};
 pub use props::{RuleSource, SchemaError};
 pub use schema::{Additional, Hints, ListType, PatchStrategy, Schema, Type};
 pub use structural::check_structural;

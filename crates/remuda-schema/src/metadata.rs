@@ -13,8 +13,23 @@ use crate::{
     validate::MAX_ERRORS,
 };
 
+/// Type or metadata that cannot be read. Displays as the reference words it: at the root the bare
+/// reason (a decoding error, 400), in embedded resources the field error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct MetadataError {
+    pub field: FieldError,
+    text: String,
+}
+
+impl From<MetadataError> for FieldError {
+    fn from(error: MetadataError) -> Self {
+        error.field
+    }
+}
+
 /// Coerces `apiVersion`, `kind` and `metadata` of `object` and returns the paths of dropped fields.
-pub fn coerce_metadata(object: &mut Value) -> Result<Vec<String>, FieldError> {
+pub fn coerce_metadata(object: &mut Value) -> Result<Vec<String>, MetadataError> {
     let mut unknown = Vec::new();
     if let Value::Object(map) = object {
         resource(map, &Path::ROOT, &mut unknown)?;
@@ -24,7 +39,7 @@ pub fn coerce_metadata(object: &mut Value) -> Result<Vec<String>, FieldError> {
 
 impl Schema {
     /// [`coerce_metadata`] for the object and for every resource embedded in it.
-    pub fn coerce(&self, object: &mut Value) -> Result<Vec<String>, FieldError> {
+    pub fn coerce(&self, object: &mut Value) -> Result<Vec<String>, MetadataError> {
         let mut unknown = coerce_metadata(object)?;
         if self.may_embed() {
             embedded(self, object, &Path::ROOT, &mut unknown)?;
@@ -32,8 +47,19 @@ impl Schema {
         Ok(unknown)
     }
 
+    /// All that happens to an object when it is read from a request: coercion of its metadata, pruning,
+    /// coercion of embedded metadata. The paths of what was dropped come in this order.
+    pub fn admit(&self, object: &mut Value) -> Result<Vec<String>, MetadataError> {
+        let mut unknown = coerce_metadata(object)?;
+        self.prune(object, Some(&mut unknown));
+        if self.may_embed() {
+            embedded(self, object, &Path::ROOT, &mut unknown)?;
+        }
+        Ok(unknown)
+    }
+
     /// Coercion below a value that is not the root of a resource.
-    pub(crate) fn coerce_value(&self, value: &mut Value) -> Result<(), FieldError> {
+    pub(crate) fn coerce_value(&self, value: &mut Value) -> Result<(), MetadataError> {
         embedded(self, value, &Path::ROOT, &mut Vec::new())
     }
 }
@@ -43,7 +69,7 @@ fn embedded(
     value: &mut Value,
     path: &Path<'_>,
     unknown: &mut Vec<String>,
-) -> Result<(), FieldError> {
+) -> Result<(), MetadataError> {
     if !schema.may_embed() {
         return Ok(());
     }
@@ -76,12 +102,22 @@ fn resource(
     map: &mut Map<String, Value>,
     path: &Path<'_>,
     unknown: &mut Vec<String>,
-) -> Result<(), FieldError> {
+) -> Result<(), MetadataError> {
+    let root = path.is_root();
     for name in ["apiVersion", "kind"] {
         if let Some(value) = map.get(name)
             && !value.is_string()
         {
-            return Err(FieldError::invalid(path.field(name).field_path(), value, "must be a string"));
+            let field = FieldError::invalid(path.field(name).field_path(), value, "must be a string");
+            let text = match root {
+                true => format!(
+                    ".{name} accessor error: {} is of the type {}, expected string",
+                    gotext::json(value),
+                    gotext::type_name(value)
+                ),
+                false => field.to_string(),
+            };
+            return Err(MetadataError { field, text });
         }
     }
     let Some(metadata) = map.get_mut("metadata") else { return Ok(()) };
@@ -100,10 +136,10 @@ fn resource(
             Some(format!("json: cannot unmarshal {} into Go value of type v1.ObjectMeta", json_kind(other)))
         }
     };
-    match wrong {
-        Some(detail) => Err(FieldError::invalid(path.field_path(), metadata, &detail)),
-        None => Ok(()),
-    }
+    let Some(detail) = wrong else { return Ok(()) };
+    let field = FieldError::invalid(path.field_path(), metadata, &detail);
+    let text = if root { detail } else { field.to_string() };
+    Err(MetadataError { field, text })
 }
 
 #[derive(Clone, Copy)]
@@ -412,21 +448,32 @@ mod tests {
 
     #[test]
     fn metadata_of_a_wrong_type_is_refused() {
-        let mut object = json!({"metadata": {"labels": {"a": 1}}});
+        let refused = |mut object: Value| {
+            let error = coerce_metadata(&mut object).unwrap_err();
+            (error.to_string(), FieldError::from(error).to_string())
+        };
+        let (text, field) = refused(json!({"metadata": {"labels": {"a": 1}}}));
         assert_eq!(
-            coerce_metadata(&mut object).unwrap_err().to_string(),
-            "metadata: Invalid value: {\"labels\":{\"a\":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
+            text,
+            "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
         );
-        let mut object = json!({"apiVersion": 1});
-        assert_eq!(
-            coerce_metadata(&mut object).unwrap_err().to_string(),
-            "apiVersion: Invalid value: 1: must be a string"
-        );
-        let mut object = json!({"metadata": []});
-        assert_eq!(
-            coerce_metadata(&mut object).unwrap_err().to_string(),
-            "metadata: Invalid value: []: json: cannot unmarshal array into Go value of type v1.ObjectMeta"
-        );
+        assert_eq!(field, format!("metadata: Invalid value: {{\"labels\":{{\"a\":1}}}}: {text}"));
+        let (text, field) = refused(json!({"apiVersion": 1}));
+        assert_eq!(text, ".apiVersion accessor error: 1 is of the type int64, expected string");
+        assert_eq!(field, "apiVersion: Invalid value: 1: must be a string");
+        let (text, _) = refused(json!({"metadata": []}));
+        assert_eq!(text, "json: cannot unmarshal array into Go value of type v1.ObjectMeta");
+    }
+
+    #[test]
+    fn reading_drops_and_reports_in_order() {
+        let schema = crate::compile(&json!({"type": "object", "properties": {"t": {"type": "object",
+            "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}}}}))
+        .unwrap();
+        let mut object =
+            json!({"a": 1, "kind": "K", "metadata": {"x": 1}, "t": {"metadata": {"y": 1}, "z": 1}});
+        assert_eq!(schema.admit(&mut object).unwrap(), ["metadata.x", "a", "t.z", "t.metadata.y"]);
+        assert_eq!(object, json!({"kind": "K", "metadata": {}, "t": {"metadata": {}}}));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{
     crd::{ScalePaths, list, present, text},
     error::FieldError,
-    fieldpath,
+    fieldpath, gotext,
     props::Props,
 };
 
@@ -128,8 +128,10 @@ pub fn check_scale(paths: &ScalePaths, object: &Value, status_only: bool) -> Vec
         && let Some(value) = lookup(path, object)
         && !value.is_string()
     {
-        let detail =
-            format!("{path} accessor error: {value} is of the type {}, expected string", go_type(value));
+        let detail = format!(
+            "{path} accessor error: {value} is of the type {}, expected string",
+            gotext::type_name(value)
+        );
         errors.push(FieldError::invalid(path.as_str(), &"".into(), &detail));
     }
     errors
@@ -139,8 +141,10 @@ fn replicas(path: &str, object: &Value, errors: &mut Vec<FieldError>) {
     let Some(value) = lookup(path, object) else { return };
     match value.as_i64() {
         None => {
-            let detail =
-                format!("{path} accessor error: {value} is of the type {}, expected int64", go_type(value));
+            let detail = format!(
+                "{path} accessor error: {value} is of the type {}, expected int64",
+                gotext::type_name(value)
+            );
             errors.push(FieldError::invalid(path, &0.into(), &detail));
         }
         Some(count) if count < 0 => {
@@ -158,16 +162,4 @@ fn lookup<'a>(path: &str, object: &'a Value) -> Option<&'a Value> {
     let path = path.strip_prefix('.').unwrap_or(path);
     let found = path.split('.').try_fold(object, |value, name| value.get(name))?;
     (!found.is_null()).then_some(found)
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }

@@ -66,7 +66,7 @@ impl<'s> Walk<'s> {
                 self.errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
             }
             if let Err(error) = schema.coerce_value(&mut default.clone()) {
-                self.errors.push(below(error, path));
+                self.errors.push(below(error.into(), path));
                 return;
             }
             let mut found = Vec::new();
