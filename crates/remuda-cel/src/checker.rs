@@ -3,7 +3,7 @@
 mod calls;
 mod unify;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use self::unify::Types;
 use crate::{
@@ -37,32 +37,51 @@ const TYPE_NAMES: &[&str] = &[
     "kubernetes.NamedFormat",
 ];
 
+/// How deep the type of a result may nest.
+const MAX_NESTING: u32 = 300;
+
 pub(crate) struct Checked {
     pub(crate) node: Node,
     pub(crate) output: Type,
     /// Variables that occur, in the order of their slots.
     pub(crate) used: Vec<(String, Type)>,
+    /// Fields selected from variables: slot and name.
+    pub(crate) selected: BTreeSet<(usize, String)>,
 }
 
 pub(crate) fn check(expr: &Expr, variables: &[(String, Type)], issues: &mut Issues) -> Option<Checked> {
     let before = issues.len();
-    let mut checker =
-        Checker { variables, used: Vec::new(), scope: Vec::new(), types: Types::default(), issues };
+    let mut checker = Checker {
+        variables,
+        used: Vec::new(),
+        selected: BTreeSet::new(),
+        scope: Vec::new(),
+        types: Types::default(),
+        regexes: 0,
+        issues,
+    };
     let (ty, node) = checker.check(expr);
     let output = checker.types.resolve(&ty, true);
     if checker.types.exhausted() {
         checker.issues.report(expr.at, "types of the expression are too complex");
     }
-    let used = checker.used;
-    (checker.issues.len() == before).then_some(Checked { node, output, used })
+    // The result may become the type of a variable, and so grow from expression to expression.
+    if nesting(&output) > MAX_NESTING {
+        checker.issues.report(expr.at, "type of the expression is nested too deeply");
+    }
+    let (used, selected) = (checker.used, checker.selected);
+    (checker.issues.len() == before).then_some(Checked { node, output, used, selected })
 }
 
 struct Checker<'e, 'i> {
     variables: &'e [(String, Type)],
     used: Vec<(String, Type)>,
+    selected: BTreeSet<(usize, String)>,
     /// Names bound by macros around the expression at hand.
     scope: Vec<(String, Type)>,
     types: Types,
+    /// Patterns compiled so far.
+    regexes: u32,
     issues: &'i mut Issues,
 }
 
@@ -137,6 +156,9 @@ impl Checker<'_, '_> {
             return typed;
         }
         let (ty, operand) = self.check(operand);
+        if let Node::Variable(slot) = operand {
+            self.selected.insert((slot, field.to_owned()));
+        }
         let ty = self.types.resolve(&ty, false);
         let (target, mut optional) = match &ty {
             Type::Optional(inner) => (self.types.resolve(inner, false), true),
@@ -345,6 +367,15 @@ impl Checker<'_, '_> {
             Type::optional(result)
         };
         (ty, Node::OptMap { parts: Box::new([target, body_node]), flat })
+    }
+}
+
+fn nesting(ty: &Type) -> u32 {
+    match ty {
+        Type::List(list) => 1 + nesting(&list.item),
+        Type::Map(map) => 1 + nesting(&map.key).max(nesting(&map.value)),
+        Type::Optional(inner) => 1 + nesting(inner),
+        _ => 0,
     }
 }
 

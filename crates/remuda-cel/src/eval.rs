@@ -140,6 +140,9 @@ impl<'a> Eval<'a, '_> {
             }
             _ => map.field(&select.field, self.cx.budget)?,
         };
+        if let Some(found) = &found {
+            found.charge_read(self.cx.budget)?;
+        }
         if optional || select.mode == Select::Optional {
             return Ok(Value::Optional(found.map(Arc::new)));
         }

@@ -32,6 +32,7 @@ mod source;
 mod time;
 mod types;
 mod value;
+mod variables;
 
 #[cfg(test)]
 mod tests;
@@ -45,4 +46,5 @@ pub use self::{
     time::Timestamp,
     types::{Field, ListSemantics, ListType, MapType, ObjectType, Type},
     value::{EvalError, Key, Lazy, List, Map, Text, Value},
+    variables::variables,
 };

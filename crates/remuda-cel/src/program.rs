@@ -1,5 +1,7 @@
 //! Compiling once, evaluating often.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value as Json;
 
 use crate::{
@@ -36,9 +38,12 @@ impl Env {
         let checked = parser::parse(source, &mut issues)
             .and_then(|expr| checker::check(&expr, &self.variables, &mut issues));
         match checked {
-            Some(checked) => {
-                Ok(Program { node: checked.node, output: checked.output, variables: checked.used })
-            }
+            Some(checked) => Ok(Program {
+                node: checked.node,
+                output: checked.output,
+                variables: checked.used,
+                selected: checked.selected,
+            }),
             None => {
                 if issues.is_empty() {
                     issues.report(0, "expression is invalid");
@@ -55,6 +60,7 @@ pub struct Program {
     pub(crate) node: Node,
     output: Type,
     pub(crate) variables: Vec<(String, Type)>,
+    selected: BTreeSet<(usize, String)>,
 }
 
 impl Program {
@@ -66,6 +72,12 @@ impl Program {
     /// Whether the expression uses a variable.
     pub fn references(&self, name: &str) -> bool {
         self.variables.iter().any(|(variable, _)| variable == name)
+    }
+
+    /// The fields the expression selects directly from a variable, as in `variables.x`.
+    pub fn fields<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p str> {
+        let named = move |slot: usize| self.variables.get(slot).is_some_and(|(variable, _)| variable == name);
+        self.selected.iter().filter(move |(slot, _)| named(*slot)).map(|(_, field)| field.as_str())
     }
 
     /// Evaluates; the value borrows from the program and from the data in `vars`.

@@ -21,7 +21,7 @@ pub struct Issue {
 }
 
 /// More than this is noise, and the text of errors must stay bounded.
-const MAX_ISSUES: usize = 100;
+const MAX_ISSUES: usize = 30;
 /// Longer lines are not repeated below the message.
 const MAX_SNIPPET: usize = 16_384;
 

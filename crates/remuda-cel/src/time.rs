@@ -13,6 +13,8 @@ const MIN_SECONDS: i64 = -62_135_596_800;
 /// 9999-12-31T23:59:59Z
 const MAX_SECONDS: i64 = 253_402_300_799;
 pub(crate) const NANOS: i64 = 1_000_000_000;
+/// No date or duration is longer; what is, is not looked at.
+const MAX_TEXT: usize = 200;
 
 /// A point in time between the years 1 and 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,7 +151,11 @@ fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<i64> {
 }
 
 fn split_date(text: &str) -> Option<(&str, &str)> {
-    if !text.is_ascii() || text.len() < 11 || !matches!(text.as_bytes()[10], b'T' | b't' | b' ') {
+    if text.len() < 11
+        || text.len() > MAX_TEXT
+        || !text.is_ascii()
+        || !matches!(text.as_bytes()[10], b'T' | b't' | b' ')
+    {
         return None;
     }
     Some((&text[..10], &text[11..]))
@@ -241,6 +247,9 @@ fn from_days(days: i64) -> (i64, i64, i64) {
 
 /// Parses `1h30m`, `-1.5s`, `300ms`, `0`: Go's syntax, in nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
+    if text.len() > MAX_TEXT {
+        return None;
+    }
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),

@@ -141,16 +141,26 @@ impl<'a> Value<'a> {
             (Json::Object(map), Type::Dyn) => Value::Map(Map::Json(map, &DYN_MAP)),
             (Json::String(text), Type::Timestamp) => match Timestamp::parse_lenient(text) {
                 Some(time) => Value::Timestamp(time),
-                None => return Err(EvalError::failed(format!("Invalid date-time formatted string {text}"))),
+                None => {
+                    return Err(EvalError::failed(format!(
+                        "Invalid date-time formatted string {}",
+                        excerpt(text)
+                    )));
+                }
             },
             (Json::String(text), Type::Duration) => match time::parse_duration(text) {
                 Some(nanos) => Value::Duration(nanos),
-                None => return Err(EvalError::failed(format!("Invalid duration {text}"))),
+                None => return Err(EvalError::failed(format!("Invalid duration {}", excerpt(text)))),
             },
             (Json::String(text), Type::Bytes) => match base64::engine::general_purpose::STANDARD.decode(text)
             {
                 Ok(bytes) => Value::Bytes(bytes.into()),
-                Err(_) => return Err(EvalError::failed(format!("Invalid byte formatted string {text}"))),
+                Err(_) => {
+                    return Err(EvalError::failed(format!(
+                        "Invalid byte formatted string {}",
+                        excerpt(text)
+                    )));
+                }
             },
             (_, Type::Optional(inner)) => Value::some(Self::json(json, inner)?),
             _ => return Err(mismatch(&ty.to_string(), json)),
@@ -206,6 +216,31 @@ impl<'a> Value<'a> {
             Value::Bool(bool) => Some(*bool),
             _ => None,
         }
+    }
+
+    /// Charges for a value that was converted when it was read.
+    pub(crate) fn charge_read(&self, budget: &mut Budget) -> Result<()> {
+        match self {
+            Value::Bytes(bytes) => budget.tenths(bytes.len() as u64),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether lists, maps and optionals that are not JSON nest at most that deep.
+    pub(crate) fn nests_within(&self, levels: u32, budget: &mut Budget) -> Result<bool> {
+        budget.tenths(1)?;
+        let items: Vec<&Value<'a>> = match self {
+            Value::List(List::Owned(items, _)) => items.iter().collect(),
+            Value::Map(Map::Owned(map)) => map.values().collect(),
+            Value::Optional(Some(inner)) => vec![inner],
+            _ => return Ok(true),
+        };
+        for item in items {
+            if levels == 0 || !item.nests_within(levels - 1, budget)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     pub(crate) fn str_arg(&self) -> Result<&str> {
@@ -285,6 +320,13 @@ pub(crate) static DYN_MAP: MapType = MapType { key: Type::String, value: Type::D
 fn whole(double: f64) -> Option<i64> {
     let fits = double.fract() == 0.0 && double >= -(2f64.powi(63)) && double < 2f64.powi(63);
     fits.then_some(double as i64)
+}
+
+/// The beginning of a text, for messages: an error must not cost more than what caused it.
+pub(crate) fn excerpt(text: &str) -> &str {
+    const MOST: usize = 200;
+    let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= MOST).last();
+    if text.len() <= MOST { text } else { &text[..end.unwrap_or(0)] }
 }
 
 fn mismatch(expected: &str, json: &Json) -> EvalError {

@@ -9,6 +9,10 @@ use crate::{
     types::Type,
 };
 
+/// Patterns of one expression that are compiled ahead; more than that would take too much memory,
+/// and are compiled when they are met.
+const MAX_REGEXES: u32 = 32;
+
 impl Checker<'_, '_> {
     pub(super) fn call(&mut self, expr: &Expr, name: &str, target: Option<&Expr>, args: &[Expr]) -> Typed {
         // `a.b.c()` is the function `a.b.c` when there is one, unless `a` is bound by a macro.
@@ -122,7 +126,6 @@ impl Checker<'_, '_> {
         let valid = match name {
             "duration" => time::parse_duration(text).is_some(),
             "timestamp" => time::Timestamp::parse(text).is_some(),
-            "matches" => regex::compile(text).is_ok(),
             _ => true,
         };
         if !valid {
@@ -152,9 +155,15 @@ impl Checker<'_, '_> {
             }
             ("matches" | "find" | "findAll", 2 | 3) => {
                 let pattern = if target.is_some() { args.first() } else { args.get(1) };
-                if let Some(ExprKind::Literal(Literal::String(text))) = pattern.map(|pattern| &pattern.kind)
-                    && let Ok(regex) = regex::compile(text)
+                if let Some(pattern) = pattern
+                    && let ExprKind::Literal(Literal::String(text)) = &pattern.kind
+                    && self.regexes < MAX_REGEXES
                 {
+                    self.regexes += 1;
+                    let Ok(regex) = regex::compile(text) else {
+                        self.issues.report(pattern.at, format!("invalid {name} argument"));
+                        return Node::Invalid;
+                    };
                     let limit = (nodes.len() == 3).then(|| nodes.swap_remove(2));
                     let target = nodes.swap_remove(0);
                     let pattern_len = text.len();

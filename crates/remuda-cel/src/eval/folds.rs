@@ -54,8 +54,11 @@ impl<'a> Eval<'a, '_> {
             Value::List(list) => {
                 for index in 0..list.len() {
                     let item = list.get(index);
-                    let first = if fold.two { Ok(Value::Int(index as i64)) } else { item.clone() };
-                    let second = if fold.two { Some(item) } else { None };
+                    if let Ok(item) = &item {
+                        item.charge_read(self.cx.budget)?;
+                    }
+                    let (first, second) =
+                        if fold.two { (Ok(Value::Int(index as i64)), Some(item)) } else { (item, None) };
                     if let Next::Done = self.step(fold, first, second, accumulator)? {
                         return Ok(true);
                     }

@@ -233,7 +233,10 @@ fn is_in<'a>(cx: &mut Cx<'_>, args: &[Value<'a>]) -> Result<Value<'a>> {
     match &args[1] {
         Value::List(list) => contains(list, &args[0], cx.budget).map(Value::Bool),
         Value::Map(map) => match Key::from_value(&args[0]) {
-            Some(key) => map.has(&key, cx.budget).map(Value::Bool),
+            Some(key) => {
+                key.charge(cx.budget)?;
+                map.has(&key, cx.budget).map(Value::Bool)
+            }
             None => Ok(Value::Bool(false)),
         },
         _ => Err(EvalError::no_overload()),
@@ -253,11 +256,20 @@ fn position(index: &Value<'_>) -> Result<i64> {
 fn find<'a>(operand: &Value<'a>, index: &Value<'a>, budget: &mut Budget) -> Result<Option<Value<'a>>> {
     match operand {
         Value::List(list) => match usize::try_from(position(index)?) {
-            Ok(index) if index < list.len() => list.get(index).map(Some),
+            Ok(index) if index < list.len() => {
+                let item = list.get(index)?;
+                item.charge_read(budget)?;
+                Ok(Some(item))
+            }
             _ => Ok(None),
         },
         Value::Map(map) => match Key::from_value(index) {
-            Some(key) => map.get(&key, budget),
+            Some(key) => {
+                key.charge(budget)?;
+                let value = map.get(&key, budget)?;
+                value.as_ref().map_or(Ok(()), |value| value.charge_read(budget))?;
+                Ok(value)
+            }
             None => Ok(None),
         },
         _ => Err(EvalError::no_overload()),

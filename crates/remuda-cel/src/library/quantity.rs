@@ -57,7 +57,7 @@ impl Quantity {
             Some(_) => (false, text),
             None => return Err(FORMAT),
         };
-        let split = rest.bytes().take_while(|byte| byte.is_ascii_digit()).count();
+        let split = rest.bytes().take_while(u8::is_ascii_digit).count();
         let (whole, rest) = rest.split_at(split);
         let (fraction, suffix) = match rest.strip_prefix('.') {
             Some(rest) => rest.split_at(rest.bytes().take_while(u8::is_ascii_digit).count()),

@@ -26,16 +26,21 @@ pub(super) const TABLE: &[Entry] = &[
     },
 ];
 
-/// What a compiled pattern may take, in bytes.
-const MAX_SIZE: usize = 1 << 20;
+/// What a pattern in an expression may take when compiled, in bytes.
+const MAX_LITERAL: usize = 2 << 20;
+/// The same for a pattern made during evaluation: those are compiled again and again.
+const MAX_DYNAMIC: usize = 1 << 19;
+/// What compiling costs during evaluation. It takes far longer than a match, and Kubernetes
+/// does not charge for it.
+const COMPILE_COST: u64 = 500;
 
-/// Compiles a pattern of RE2's syntax.
+/// Compiles a literal pattern of RE2's syntax.
 pub(crate) fn compile(pattern: &str) -> std::result::Result<Regex, ::regex::Error> {
-    RegexBuilder::new(&translate(pattern))
-        .size_limit(MAX_SIZE)
-        .dfa_size_limit(MAX_SIZE)
-        .nest_limit(100)
-        .build()
+    compile_within(pattern, MAX_LITERAL)
+}
+
+fn compile_within(pattern: &str, size: usize) -> std::result::Result<Regex, ::regex::Error> {
+    RegexBuilder::new(&translate(pattern)).size_limit(size).dfa_size_limit(size).nest_limit(100).build()
 }
 
 /// Rewrites what RE2 reads differently: classes such as `\d` are ASCII there, a `{` that is no
@@ -147,7 +152,8 @@ impl ClassState for Option<bool> {
 
 /// The length of `[:alpha:]` and the like.
 fn named_class(text: &str) -> Option<usize> {
-    let end = text.find(":]")?;
+    // Names are short; looking further would take quadratic time.
+    let end = text.as_bytes().windows(2).take(16).position(|pair| pair == b":]")?;
     let name = text[2..end.max(2)].trim_start_matches('^');
     (end >= 2 && !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase())).then_some(end + 2)
 }
@@ -162,19 +168,16 @@ fn repetition(text: &str) -> bool {
 
 /// Whether the `}` at `at` ends a repetition.
 fn closes_repetition(pattern: &str, at: usize) -> bool {
-    match pattern[..at].rfind('{') {
-        Some(open) => repetition(&pattern[open..]),
-        None => false,
-    }
+    let open = pattern.as_bytes()[..at].iter().rev().take(16).position(|byte| *byte == b'{');
+    open.is_some_and(|back| repetition(&pattern[at - back - 1..]))
 }
 
 fn call<'a>(cx: &mut Cx<'_>, name: &str, args: &[Value<'a>]) -> Result<Value<'a>> {
     let pattern = args[1].str_arg()?;
     let limit = args.get(2).map_or(Ok(-1), Value::int_arg)?;
     if cx.regex.as_ref().is_none_or(|(known, _)| known != pattern) {
-        // Compiling costs far more than the match; upstream does not charge for it.
-        cx.budget.charge(pattern.len() as u64)?;
-        let regex = compile(pattern)
+        cx.budget.charge(COMPILE_COST + pattern.len() as u64)?;
+        let regex = compile_within(pattern, MAX_DYNAMIC)
             .map_err(|error| EvalError::failed(format!("error parsing regexp: {}", brief(&error))))?;
         cx.regex = Some((pattern.to_owned(), regex));
     }

@@ -215,7 +215,7 @@ fn lists() {
         [[1]].flatten(-1) ⇒ error: level must be non-negative
         [3, 1, 2].sort() ⇒ [1, 2, 3]
         ['b', 'a'].sort() ⇒ ["a", "b"]
-        dyn([1, 'a']).sort() ⇒ error: list elements must have the same type
+        d.k.sort() ⇒ error: list elements must have the same type
         self.items.sortBy(i, -i.weight).map(i, i.name) ⇒ ["b", "a"]
         [1, 2, 2, 3, 1].distinct() ⇒ [1, 2, 3]
         [1, 2, 3].reverse() ⇒ [3, 2, 1]

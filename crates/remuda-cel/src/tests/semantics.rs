@@ -371,6 +371,88 @@ fn callers_answer_for_lazy_objects() {
 }
 
 #[test]
+fn policy_variables_are_evaluated_once_and_only_when_needed() {
+    let mut fields = ObjectType::new("Variables");
+    let mut definitions = Vec::new();
+    // Long chains do not nest evaluations.
+    let mut sources = vec![("v0".to_owned(), "self.replicas".to_owned())];
+    sources.extend((1..500).map(|n| (format!("v{n}"), format!("variables.v{} + 1", n - 1))));
+    sources.push(("bad".to_owned(), "1 / (variables.v0 - 3)".to_owned()));
+    sources.push(("big".to_owned(), "lists.range(1000).map(i, i)".to_owned()));
+    for (name, source) in sources {
+        let env = env().variable("variables", Type::object(fields.clone()));
+        let program = env.compile(&source).unwrap();
+        fields = fields.field(&name, program.output().clone());
+        definitions.push((name, program));
+    }
+    let object = sample();
+    let run = |source: &str, limit| {
+        let env = env().variable("variables", Type::object(fields.clone()));
+        let program = env.compile(source).unwrap();
+        let vars = Vars::new().json("self", &object);
+        let vars = vars.clone().value("variables", crate::variables(&definitions, vars));
+        let value = program.eval(&vars, &mut Budget::new(limit)).map_err(|error| error.to_string())?;
+        Ok::<_, String>(super::show(&value))
+    };
+    assert_eq!(run("variables.v499", 100_000), Ok("502".to_owned()));
+    assert_eq!(run("variables.v499 + variables.v499 == 1004", 3_000), Ok("true".to_owned()));
+    assert_eq!(run("variables.bad", 100_000), Err("division by zero".to_owned()));
+    assert_eq!(run("variables.bad > 0 || variables.v1 == 4", 100_000), Ok("true".to_owned()));
+    assert_eq!(run("variables.v1", 50), Ok("4".to_owned()));
+    assert_eq!(run("variables.big.size()", 100), Err(EvalError::Cost.to_string()));
+    assert_eq!(run("has(variables.v3)", 100), Ok("true".to_owned()));
+}
+
+#[test]
+fn variables_cannot_nest_without_end() {
+    let mut fields = ObjectType::new("Variables").field("v0", Type::Dyn);
+    let mut definitions = vec![("v0".to_owned(), env().compile("dyn([1])").unwrap())];
+    for n in 1..2000 {
+        let env = env().variable("variables", Type::object(fields.clone()));
+        definitions.push((format!("v{n}"), env.compile(&format!("dyn([variables.v{}])", n - 1)).unwrap()));
+        fields = ObjectType::new("Variables").field(&format!("v{n}"), Type::Dyn);
+    }
+    let program = env().variable("variables", Type::object(fields)).compile("variables.v1999").unwrap();
+    let vars = Vars::new().value("variables", crate::variables(&definitions, Vars::new()));
+    let error = program.eval(&vars, &mut Budget::new(10_000_000)).unwrap_err();
+    assert_eq!(error.to_string(), "value of a variable is nested too deeply");
+}
+
+#[test]
+fn the_deepest_expressions_evaluate_on_a_small_stack() {
+    let nest = |open: &str, inner: &str, close: &str, depth: usize| {
+        format!("{}{inner}{}", open.repeat(depth), close.repeat(depth))
+    };
+    let sources = [
+        nest("(", "1", ")", 240),
+        nest("[", "1", "]", 240),
+        nest("{'a': ", "1", "}", 240),
+        nest("-(", "x", ")", 240),
+        nest("(1 + ", "x", ")", 240),
+        nest("int(", "x", ")", 240),
+        nest("(true ? ", "x", " : 1)", 120),
+        nest("[1].map(a, ", "x", ")", 240),
+        nest("[1].all(a, ", "true", ")", 240),
+        nest("cel.bind(a, x, ", "a", ")", 240),
+        nest("optional.of(1).optMap(a, ", "a", ")", 240),
+        nest("(true && ", "true", ")", 120),
+        format!("d{}", "[0]".repeat(240)),
+        format!("'a'{}", ".trim()".repeat(240)),
+        format!("[[1]]{}", ".map(i, i)".repeat(240)),
+    ];
+    let object = sample();
+    let (x, d) = (json!(5), json!([1]));
+    for source in &sources {
+        let program = env().compile(source).unwrap_or_else(|errors| panic!("{source}: {errors}"));
+        let vars = Vars::new().json("self", &object).json("x", &x).json("d", &d);
+        let value = program.eval(&vars, &mut Budget::new(1_000_000));
+        if let Ok(value) = value {
+            let _ = value.to_json(&mut Budget::new(1_000_000));
+        }
+    }
+}
+
+#[test]
 fn a_missing_variable_fails_only_where_it_is_used() {
     let either = env().compile("x == 5 || self.replicas == 3").unwrap();
     let missing = env().compile("self.replicas == 3").unwrap();

@@ -25,8 +25,9 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>, budget: &mut Budget) -> Result
             Value::Int(_) | Value::Uint(_) | Value::Double(_),
         ) => numbers(a, b) == Some(Ordering::Equal),
         (Value::Null, Value::Null) => true,
+        // Both were decoded to get here.
         (Value::Bytes(a), Value::Bytes(b)) => {
-            budget.tenths(a.len().min(b.len()) as u64)?;
+            budget.tenths((a.len() + b.len()) as u64)?;
             a == b
         }
         (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
@@ -82,8 +83,9 @@ pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>, budget: &mut Budget) -> Resu
             budget.tenths(a.len().min(b.len()) as u64)?;
             (**a).cmp(&**b)
         }
+        // Both were decoded to get here.
         (Value::Bytes(a), Value::Bytes(b)) => {
-            budget.tenths(a.len().min(b.len()) as u64)?;
+            budget.tenths((a.len() + b.len()) as u64)?;
             a.cmp(b)
         }
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -164,6 +166,11 @@ fn maps(a: &Map<'_>, b: &Map<'_>, budget: &mut Budget) -> Result<bool> {
     if let (Map::Object(a, object), Map::Object(b, _)) = (a, b) {
         return objects(a, b, object, budget);
     }
+    let listed = |map: &Map<'_>| matches!(map, Map::Json(..) | Map::Owned(_));
+    if listed(a) && listed(b) && a.len() != b.len() {
+        return Ok(false);
+    }
+    budget.tenths((a.len() + b.len()) as u64 / 2)?;
     let keys = a.keys()?;
     if keys.len() != b.keys()?.len() {
         return Ok(false);

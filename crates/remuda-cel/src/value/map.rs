@@ -38,6 +38,14 @@ pub enum Key<'a> {
 }
 
 impl<'a> Key<'a> {
+    /// Charges for comparing with the keys of a map.
+    pub(crate) fn charge(&self, budget: &mut Budget) -> Result<()> {
+        match self {
+            Key::String(text) => budget.tenths(text.len() as u64 / 10),
+            _ => Ok(()),
+        }
+    }
+
     /// `None` when values of that kind cannot be keys.
     pub(crate) fn from_value(value: &Value<'a>) -> Option<Self> {
         Some(match value {
@@ -106,7 +114,7 @@ impl fmt::Display for Key<'_> {
             Key::Bool(bool) => bool.fmt(f),
             Key::Int(int) => int.fmt(f),
             Key::Uint(uint) => uint.fmt(f),
-            Key::String(text) => f.write_str(text),
+            Key::String(text) => f.write_str(super::excerpt(text)),
         }
     }
 }
@@ -190,6 +198,7 @@ impl<'a> Map<'a> {
             (Map::Object(_, object), Key::String(name)) => {
                 object.fields.get(&**name).map_or_else(|| name.to_string(), |field| field.json.clone())
             }
+            (_, Key::String(name)) => name.to_string(),
             _ => key.to_string(),
         }
     }
