@@ -1,1 +1,56 @@
-//! The Kubernetes API on a store
+//! The Kubernetes API on a store.
+//!
+//! [`ApiServer::start`] takes a [`remuda_store::Store`] and serves on it what kube-apiserver serves
+//! on etcd: discovery, OpenAPI, all verbs, patches and server-side apply, watches, custom
+//! resources, admission, authentication, RBAC, and the controllers that belong to the API itself.
+//! It opens no socket: requests come through [`ApiServer::handle`], from a listener or from a
+//! client in the same process.
+
+mod admission;
+mod audit;
+mod authn;
+mod authz;
+mod body;
+mod bootstrap;
+mod call;
+mod client;
+mod codec;
+mod controllers;
+mod convert;
+mod crd;
+mod delete;
+mod discovery;
+mod follow;
+mod front;
+mod kinds;
+mod limits;
+mod metrics;
+mod namespaces;
+mod negotiate;
+mod openapi;
+mod options;
+mod ownership;
+mod patch;
+mod paths;
+mod read;
+mod registry;
+mod represent;
+mod reviews;
+mod route;
+mod scale;
+mod server;
+mod status;
+mod watch;
+mod write;
+
+pub use self::{
+    admission::{Hook, Operation, Request as AdmissionRequest},
+    audit::AuditLog,
+    body::Body,
+    client::InProcess,
+    convert::NativeConversion,
+    front::{Internal, Peer, PeerCertificate},
+    limits::Limits,
+    server::{ApiServer, Config, StartError},
+    status::{ApiError, ApiResult},
+};

@@ -124,6 +124,25 @@ impl Policy {
         }
     }
 
+    /// Makes these the only objects of their kind, in one step.
+    pub fn reset(&self, kind: Kind, objects: &[Value]) {
+        let parsed: Vec<(Key, Object)> = objects
+            .iter()
+            .map(|object| {
+                let key = Key::of(kind, object);
+                let object = Object::parse(&key, object);
+                (key, object)
+            })
+            .collect();
+        let mut index = self.index.write();
+        for key in index.keys(kind) {
+            index.remove(&key);
+        }
+        for (key, object) in parsed {
+            index.put(key, object);
+        }
+    }
+
     pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Decision {
         if user.is_master() {
             return Decision { allowed: true, reason: Arc::default() };
@@ -172,6 +191,20 @@ struct Grant {
 }
 
 impl Index {
+    fn keys(&self, kind: Kind) -> Vec<Key> {
+        match kind {
+            Kind::ClusterRole => self.cluster_roles.keys().map(|name| Key::new(kind, "", name)).collect(),
+            Kind::Role => self
+                .roles
+                .iter()
+                .flat_map(|(namespace, roles)| roles.keys().map(move |name| Key::new(kind, namespace, name)))
+                .collect(),
+            Kind::RoleBinding | Kind::ClusterRoleBinding => {
+                self.bindings.keys().filter(|key| key.kind == kind).cloned().collect()
+            }
+        }
+    }
+
     fn put(&mut self, key: Key, object: Object) {
         self.remove(&key);
         // A namespaced object without namespace must not act as a cluster-wide one.

@@ -1,0 +1,194 @@
+//! Which writes a webhook or policy concerns: rules, selectors and match conditions.
+
+use std::sync::LazyLock;
+
+use remuda_cel::{Budget, Env, Program, Type, Vars};
+use remuda_objects::selector::LabelSelector;
+use serde_json::Value;
+
+use super::Review;
+use crate::server::Inner;
+
+/// Cost an admission expression may have.
+pub(super) const BUDGET: u64 = 10_000_000;
+
+/// The rules and selectors of a webhook, or of a policy's constraints.
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    excluded: Vec<Rule>,
+    namespaces: Option<LabelSelector>,
+    objects: Option<LabelSelector>,
+    /// `matchPolicy: Equivalent`: other versions of a listed resource count too.
+    equivalent: bool,
+}
+
+struct Rule {
+    groups: Vec<String>,
+    versions: Vec<String>,
+    resources: Vec<String>,
+    operations: Vec<String>,
+    names: Vec<String>,
+    scope: Option<bool>,
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+fn selector(value: &Value) -> Option<LabelSelector> {
+    // An empty selector matches everything; one that does not parse was refused at admission.
+    value.as_object().filter(|map| !map.is_empty()).and_then(|_| LabelSelector::from_object(value).ok())
+}
+
+impl Rules {
+    /// From a webhook.
+    pub(super) fn parse(config: &Value) -> Self {
+        Self::new(&config["rules"], &Value::Null, config)
+    }
+
+    /// From a policy's `matchConstraints` or a binding's `matchResources`.
+    pub(super) fn parse_policy(constraints: &Value) -> Self {
+        Self::new(&constraints["resourceRules"], &constraints["excludeResourceRules"], constraints)
+    }
+
+    fn new(rules: &Value, excluded: &Value, selectors: &Value) -> Self {
+        let parse = |rules: &Value| rules.as_array().into_iter().flatten().map(Rule::parse).collect();
+        Self {
+            rules: parse(rules),
+            excluded: parse(excluded),
+            namespaces: selector(&selectors["namespaceSelector"]),
+            objects: selector(&selectors["objectSelector"]),
+            equivalent: selectors["matchPolicy"] != "Exact",
+        }
+    }
+
+    /// Nothing is listed: a binding without constraints of its own.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    pub(super) async fn matches(&self, server: &Inner, review: &Review<'_>, object: Option<&Value>) -> bool {
+        self.rules.iter().any(|rule| rule.matches(review, object, self.equivalent))
+            && !self.excluded.iter().any(|rule| rule.matches(review, object, self.equivalent))
+            && self.selectors_match(server, review, object).await
+    }
+
+    /// The selectors alone.
+    pub(super) async fn selectors_match(
+        &self,
+        server: &Inner,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> bool {
+        if let Some(selector) = &self.objects {
+            let of = |object: Option<&Value>| object.is_some_and(|object| selector.matches_object(object));
+            if !of(object) && !of(review.old) {
+                return false;
+            }
+        }
+        let Some(selector) = &self.namespaces else { return true };
+        let resource = &review.call.resource;
+        if resource.group.is_empty() && resource.kind == "Namespace" {
+            return object.or(review.old).is_some_and(|namespace| selector.matches_object(namespace));
+        }
+        let Some(namespace) = review.call.namespace() else { return true };
+        match server.read_value(&format!("/core/namespaces/{namespace}")).await {
+            Some(namespace) => selector.matches_object(&namespace),
+            None => false,
+        }
+    }
+}
+
+impl Rule {
+    fn parse(rule: &Value) -> Self {
+        Self {
+            groups: texts(&rule["apiGroups"]),
+            versions: texts(&rule["apiVersions"]),
+            resources: texts(&rule["resources"]),
+            operations: texts(&rule["operations"]),
+            names: texts(&rule["resourceNames"]),
+            scope: match rule["scope"].as_str() {
+                Some("Cluster") => Some(false),
+                Some("Namespaced") => Some(true),
+                _ => None,
+            },
+        }
+    }
+
+    fn matches(&self, review: &Review<'_>, object: Option<&Value>, equivalent: bool) -> bool {
+        let resource = &review.call.resource;
+        let any = |list: &[String], value: &str| list.iter().any(|known| known == "*" || known == value);
+        let namespace_object = resource.group.is_empty() && resource.kind == "Namespace";
+        let scope =
+            self.scope.is_none_or(|namespaced| namespaced == (resource.namespaced && !namespace_object));
+        let version = any(&self.versions, &resource.version)
+            || (equivalent
+                && self.versions.iter().any(|version| {
+                    review.call.registry.find(&resource.group, version, &resource.plural).is_some()
+                }));
+        let name = || object.or(review.old).map(remuda_objects::meta::name).unwrap_or_default();
+        any(&self.groups, &resource.group)
+            && version
+            && any(&self.operations, review.operation.as_str())
+            && scope
+            && self
+                .resources
+                .iter()
+                .any(|pattern| matches_resource(pattern, &resource.plural, review.call.subresource()))
+            && (self.names.is_empty() || self.names.iter().any(|known| known == name()))
+    }
+}
+
+fn matches_resource(pattern: &str, plural: &str, subresource: &str) -> bool {
+    let (resource, sub) = pattern.split_once('/').unwrap_or((pattern, ""));
+    (resource == "*" || resource == plural) && (sub == subresource || sub == "*")
+}
+
+/// A compiled `matchConditions` entry.
+pub(super) struct Condition {
+    name: String,
+    program: Result<Program, String>,
+}
+
+static MATCH_ENV: LazyLock<Env> = LazyLock::new(|| {
+    Env::new().variable("object", Type::Dyn).variable("oldObject", Type::Dyn).variable("request", Type::Dyn)
+});
+
+impl Condition {
+    pub(super) fn parse(condition: &Value) -> Self {
+        let source = condition["expression"].as_str().unwrap_or_default();
+        Self {
+            name: condition["name"].as_str().unwrap_or_default().to_owned(),
+            program: MATCH_ENV.compile(source).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// Whether all conditions are true. A false one outranks a failed one.
+pub(super) fn all_hold(
+    conditions: &[Condition],
+    object: Option<&Value>,
+    old: Option<&Value>,
+    request: &Value,
+) -> Result<bool, String> {
+    let null = Value::Null;
+    let vars = Vars::new()
+        .json("object", object.unwrap_or(&null))
+        .json("oldObject", old.unwrap_or(&null))
+        .json("request", request);
+    let mut failed = None;
+    let mut budget = Budget::new(BUDGET);
+    for condition in conditions {
+        let result = match &condition.program {
+            Ok(program) => program.eval(&vars, &mut budget).map_err(|error| error.to_string()),
+            Err(error) => Err(error.clone()),
+        };
+        match result.map(|value| value.as_bool()) {
+            Ok(Some(true)) => {}
+            Ok(Some(false)) => return Ok(false),
+            Ok(None) => failed = Some(format!("match condition {:?} is not a boolean", condition.name)),
+            Err(cause) => failed = Some(format!("match condition {:?}: {cause}", condition.name)),
+        }
+    }
+    failed.map_or(Ok(true), Err)
+}

@@ -1,0 +1,321 @@
+//! Mutating and validating webhooks: which ones a write concerns, and what they say.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use futures::future::join_all;
+use remuda_objects::meta;
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::{
+    Review,
+    client::{Client, ClientConfig},
+    matching::{Condition, Rules},
+};
+use crate::{
+    server::{Inner, StartError},
+    status::{ApiError, ApiResult},
+};
+
+const MUTATING: &str = "/admissionregistration.k8s.io/mutatingwebhookconfigurations/";
+const VALIDATING: &str = "/admissionregistration.k8s.io/validatingwebhookconfigurations/";
+
+/// One webhook of a configuration, ready to be matched.
+pub(crate) struct Webhook {
+    name: String,
+    client: Result<ClientConfig, String>,
+    rules: Rules,
+    conditions: Vec<Condition>,
+    fail: bool,
+    timeout: Duration,
+    /// `None` and `NoneOnDryRun` may be called for a dry run.
+    dry_run_safe: bool,
+    reinvoke: bool,
+    review_version: Option<&'static str>,
+}
+
+type Configurations = BTreeMap<String, Arc<Vec<Webhook>>>;
+
+#[derive(Default)]
+pub(crate) struct Webhooks {
+    mutating: ArcSwap<Configurations>,
+    validating: ArcSwap<Configurations>,
+    client: Client,
+}
+
+pub(super) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
+    for prefix in [MUTATING, VALIDATING] {
+        let server = inner.clone();
+        inner
+            .follow(prefix, move |news| {
+                let target =
+                    if prefix == MUTATING { &server.webhooks.mutating } else { &server.webhooks.validating };
+                super::policies::tell(target, prefix, news, |object| {
+                    object["webhooks"].as_array().into_iter().flatten().map(Webhook::parse).collect()
+                });
+            })
+            .await?;
+    }
+    Ok(())
+}
+
+impl Webhook {
+    fn parse(config: &Value) -> Self {
+        let versions = config["admissionReviewVersions"].as_array().into_iter().flatten();
+        let review_version = versions.filter_map(Value::as_str).find_map(|version| match version {
+            "v1" => Some("v1"),
+            "v1beta1" => Some("v1beta1"),
+            _ => None,
+        });
+        Self {
+            name: config["name"].as_str().unwrap_or_default().to_owned(),
+            client: ClientConfig::parse(&config["clientConfig"]),
+            rules: Rules::parse(config),
+            conditions: config["matchConditions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(Condition::parse)
+                .collect(),
+            fail: config["failurePolicy"] != "Ignore",
+            timeout: Duration::from_secs(config["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
+            dry_run_safe: matches!(config["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),
+            reinvoke: config["reinvocationPolicy"] == "IfNeeded",
+            review_version,
+        }
+    }
+}
+
+/// Whether a webhook is asked, and in which version of the resource.
+enum Asked {
+    No,
+    Yes,
+    Failed(ApiError),
+}
+
+impl Webhooks {
+    /// For conversion: the same client.
+    pub(crate) async fn post(
+        &self,
+        server: &Inner,
+        client: &ClientConfig,
+        review: &Value,
+        timeout: Duration,
+    ) -> Result<Value, String> {
+        self.client.post(server, client, review, timeout).await
+    }
+}
+
+impl Inner {
+    /// Sends the object through every mutating webhook it concerns; says whether one changed it.
+    pub(super) async fn call_mutating(&self, review: &Review<'_>, object: &mut Value) -> ApiResult<bool> {
+        let configurations = self.webhooks.mutating.load_full();
+        if configurations.is_empty() || is_exempt(review) {
+            return Ok(false);
+        }
+        let all: Vec<&Webhook> = configurations.values().flat_map(|webhooks| webhooks.iter()).collect();
+        let mut changed_after = vec![false; all.len()];
+        let mut changed = false;
+        for (index, webhook) in all.iter().enumerate() {
+            if self.mutate_by(webhook, review, object).await? {
+                changed = true;
+                changed_after[..index].fill(true);
+            }
+        }
+        // Those who asked for it see once more what later ones made of it.
+        for (webhook, again) in all.iter().zip(changed_after) {
+            if again && webhook.reinvoke {
+                changed |= self.mutate_by(webhook, review, object).await?;
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn mutate_by(&self, webhook: &Webhook, review: &Review<'_>, object: &mut Value) -> ApiResult<bool> {
+        match self.is_asked(webhook, review, Some(object)).await {
+            Asked::No => return Ok(false),
+            Asked::Failed(error) => return Err(error),
+            Asked::Yes => {}
+        }
+        let Some(response) = self.ask(webhook, review, Some(object)).await? else { return Ok(false) };
+        let Some(patch) = response["patch"].as_str().filter(|patch| !patch.is_empty()) else {
+            return Ok(false);
+        };
+        let broken = |cause: String| {
+            ApiError::internal(format!("admission webhook {:?}: bad patch: {cause}", webhook.name))
+        };
+        let patch = STANDARD.decode(patch).map_err(|error| broken(error.to_string()))?;
+        let patch: Value = serde_json::from_slice(&patch).map_err(|error| broken(error.to_string()))?;
+        let mut patched = object.clone();
+        remuda_merge::json_patch::apply(&mut patched, &patch).map_err(|error| broken(error.to_string()))?;
+        let changed = patched != *object;
+        *object = patched;
+        Ok(changed)
+    }
+
+    /// Asks all validating webhooks at once; any refusal refuses.
+    pub(super) async fn call_validating(&self, review: &Review<'_>, object: Option<&Value>) -> ApiResult<()> {
+        let configurations = self.webhooks.validating.load_full();
+        if configurations.is_empty() || is_exempt(review) {
+            return Ok(());
+        }
+        let calls = configurations.values().flat_map(|webhooks| webhooks.iter()).map(|webhook| async move {
+            match self.is_asked(webhook, review, object).await {
+                Asked::No => Ok(()),
+                Asked::Failed(error) => Err(error),
+                Asked::Yes => self.ask(webhook, review, object).await.map(drop),
+            }
+        });
+        join_all(calls).await.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+    }
+
+    async fn is_asked(&self, webhook: &Webhook, review: &Review<'_>, object: Option<&Value>) -> Asked {
+        if !webhook.rules.matches(self, review, object).await {
+            return Asked::No;
+        }
+        if webhook.conditions.is_empty() {
+            return Asked::Yes;
+        }
+        let request = request(review, object, "");
+        match super::matching::all_hold(&webhook.conditions, object, review.old, &request) {
+            Ok(true) => Asked::Yes,
+            Ok(false) => Asked::No,
+            Err(cause) if webhook.fail => Asked::Failed(ApiError::forbidden(
+                review.call.named(),
+                &format!("admission webhook {:?}: {cause}", webhook.name),
+            )),
+            Err(_) => Asked::No,
+        }
+    }
+
+    /// Calls a webhook. `None`: it could not be asked, and that is allowed.
+    async fn ask(
+        &self,
+        webhook: &Webhook,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> ApiResult<Option<Value>> {
+        if review.dry_run && !webhook.dry_run_safe {
+            return Err(ApiError::bad_request(format!(
+                "admission webhook {:?} does not support dry run",
+                webhook.name
+            )));
+        }
+        let uid = uuid::Uuid::new_v4().to_string();
+        let outcome = match (&webhook.client, webhook.review_version) {
+            (Err(cause), _) => Err(cause.clone()),
+            (_, None) => Err("no known admissionReviewVersions".to_owned()),
+            (Ok(client), Some(version)) => {
+                let body = json!({
+                    "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"),
+                    "request": request(review, object, &uid),
+                });
+                self.webhooks.client.post(self, client, &body, webhook.timeout).await.and_then(
+                    |mut answer| {
+                        let response = answer["response"].take();
+                        match response {
+                            Value::Object(_) if response["uid"] == uid.as_str() => Ok(response),
+                            Value::Object(_) => Err("the response has another uid".to_owned()),
+                            _ => Err("the answer has no response".to_owned()),
+                        }
+                    },
+                )
+            }
+        };
+        let response = match outcome {
+            Ok(response) => response,
+            Err(cause) if webhook.fail => {
+                return Err(ApiError::internal(format!(
+                    "failed calling webhook {:?}: failed to call webhook: {cause}",
+                    webhook.name
+                )));
+            }
+            Err(cause) => {
+                warn!(webhook = %webhook.name, %cause, "webhook could not be asked, going on");
+                return Ok(None);
+            }
+        };
+        for warning in response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            review.call.warn(warning);
+        }
+        if response["allowed"] == true {
+            return Ok(Some(response));
+        }
+        Err(denial(&webhook.name, &response["status"]))
+    }
+}
+
+fn denial(name: &str, status: &Value) -> ApiError {
+    let detail = match (status["message"].as_str(), status["reason"].as_str()) {
+        (Some(message), _) if !message.is_empty() => format!(": {message}"),
+        (_, Some(reason)) if !reason.is_empty() => format!(": {reason}"),
+        _ => " without explanation".to_owned(),
+    };
+    let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(403);
+    let reason = match status["reason"].as_str() {
+        Some("Invalid") => "Invalid",
+        Some("Conflict") => "Conflict",
+        Some("NotFound") => "NotFound",
+        Some("BadRequest") => "BadRequest",
+        Some("AlreadyExists") => "AlreadyExists",
+        Some("TooManyRequests") => "TooManyRequests",
+        _ => match code {
+            400 => "BadRequest",
+            404 => "NotFound",
+            409 => "Conflict",
+            422 => "Invalid",
+            429 => "TooManyRequests",
+            500 => "InternalError",
+            _ => "Forbidden",
+        },
+    };
+    let mut error =
+        ApiError::new(code, reason, format!("admission webhook {name:?} denied the request{detail}"));
+    if status["details"].is_object() {
+        error.details = Some(status["details"].clone());
+    }
+    error
+}
+
+/// Webhook configurations and policies are never sent to webhooks: a broken one must stay mendable.
+fn is_exempt(review: &Review<'_>) -> bool {
+    review.call.resource.group == "admissionregistration.k8s.io"
+        || matches!(review.call.resource.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
+}
+
+/// The `request` of an AdmissionReview.
+pub(super) fn request(review: &Review<'_>, object: Option<&Value>, uid: &str) -> Value {
+    let call = review.call;
+    let resource = &call.resource;
+    let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
+    let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
+    let name = object.or(review.old).map(meta::name).unwrap_or_default();
+    let mut request = json!({
+        "uid": uid, "kind": kind, "resource": plural, "requestKind": kind, "requestResource": plural,
+        "operation": review.operation.as_str(), "userInfo": call.user.to_user_info(),
+        "object": object.cloned().unwrap_or(Value::Null),
+        "oldObject": review.old.cloned().unwrap_or(Value::Null),
+        "dryRun": review.dry_run,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": match review.operation {
+            super::Operation::Create => "CreateOptions",
+            super::Operation::Update => "UpdateOptions",
+            super::Operation::Delete => "DeleteOptions",
+        }},
+    });
+    if !name.is_empty() {
+        request["name"] = name.into();
+    }
+    if let Some(namespace) = call.namespace() {
+        request["namespace"] = namespace.into();
+    } else if resource.group.is_empty() && resource.kind == "Namespace" {
+        request["namespace"] = name.into();
+    }
+    if !call.subresource().is_empty() {
+        request["subResource"] = call.subresource().into();
+        request["requestSubResource"] = call.subresource().into();
+    }
+    request
+}

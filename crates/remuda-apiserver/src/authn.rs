@@ -1,0 +1,135 @@
+//! Who is asking: certificates, tokens, impersonation.
+
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderMap, header};
+use remuda_auth::{
+    identity::User,
+    impersonation::Impersonation,
+    jwt::claims::{Bound, ObjectRef, ServiceAccountToken},
+    tokens::{BOOTSTRAP_SECRET_NAMESPACE, BootstrapToken},
+};
+use remuda_objects::meta;
+use serde_json::Value;
+
+use crate::{
+    front::{Peer, PeerCertificate},
+    server::Inner,
+    status::{ApiError, ApiResult},
+};
+
+impl Inner {
+    /// The first credential decides; a bad one is refused, not ignored.
+    pub(crate) async fn authenticate(&self, parts: &http::request::Parts) -> ApiResult<Arc<User>> {
+        match parts.extensions.get::<Peer>().map(|peer| &peer.certificate) {
+            Some(PeerCertificate::Verified(user)) => return Ok(user.clone()),
+            Some(PeerCertificate::Rejected) => return Err(ApiError::unauthorized()),
+            Some(PeerCertificate::None) | None => {}
+        }
+        if let Some(token) = bearer(&parts.headers) {
+            return match self.authenticate_token(token, &[]).await {
+                Some((user, _)) => Ok(user),
+                None => Err(ApiError::unauthorized()),
+            };
+        }
+        if parts.headers.contains_key(header::AUTHORIZATION) || !self.config.anonymous {
+            return Err(ApiError::unauthorized());
+        }
+        Ok(Arc::new(User::anonymous()))
+    }
+
+    /// The user of a bearer token, and the audiences it is good for among those asked for.
+    pub(crate) async fn authenticate_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Option<(Arc<User>, Vec<String>)> {
+        let api = self.config.verifier.audiences();
+        let for_api = || {
+            let good: Vec<String> = api
+                .iter()
+                .filter(|known| audiences.is_empty() || audiences.contains(known))
+                .cloned()
+                .collect();
+            (!good.is_empty()).then_some(good)
+        };
+        if let Some(user) = self.config.static_tokens.authenticate(token) {
+            return Some((user, for_api()?));
+        }
+        if let Some(bootstrap) = BootstrapToken::parse(token) {
+            let key = format!("/core/secrets/{BOOTSTRAP_SECRET_NAMESPACE}/{}", bootstrap.secret_name());
+            let secret = self.read_value(&key).await?;
+            let user = bootstrap.authenticate(&secret, self.now()).ok()?;
+            return Some((Arc::new(user), for_api()?));
+        }
+        let now = self.now().as_second();
+        let (verified, good) = self.config.verifier.verify_for(token, now, audiences).ok()?;
+        self.is_alive(token, &verified).await.then(|| (verified.user.clone(), good))
+    }
+
+    /// The service account and whatever the token is bound to must still be there.
+    async fn is_alive(&self, token: &str, verified: &ServiceAccountToken) -> bool {
+        let namespace = &verified.namespace;
+        let account = &verified.service_account;
+        let key = format!("/core/serviceaccounts/{namespace}/{}", account.name);
+        if !self.lives(&key, account, true).await {
+            return false;
+        }
+        match &verified.bound {
+            Bound::Nothing => true,
+            Bound::Pod { pod, .. } => {
+                self.lives(&format!("/core/pods/{namespace}/{}", pod.name), pod, true).await
+            }
+            Bound::Node(node) => self.lives(&format!("/core/nodes/{}", node.name), node, false).await,
+            Bound::Secret(secret) => {
+                let key = format!("/core/secrets/{namespace}/{}", secret.name);
+                if !self.lives(&key, secret, false).await {
+                    return false;
+                }
+                // A legacy token is the one its Secret holds.
+                !verified.legacy
+                    || self
+                        .read_value(&key)
+                        .await
+                        .is_some_and(|object| object["data"]["token"] == STANDARD.encode(token))
+            }
+        }
+    }
+
+    async fn lives(&self, key: &str, reference: &ObjectRef, not_deleting: bool) -> bool {
+        self.read_value(key).await.is_some_and(|object| {
+            (reference.uid.is_empty() || object["metadata"]["uid"] == reference.uid.as_str())
+                && !(not_deleting && meta::is_deleting(&object))
+        })
+    }
+
+    /// A stored object by its key.
+    pub(crate) async fn read_value(&self, key: &str) -> Option<Value> {
+        let record = self.store.get(key).await.ok()?.value?;
+        serde_json::from_slice(&record.value).ok()
+    }
+
+    /// The user to act as, if the request asks for one and the caller may.
+    pub(crate) fn impersonate(&self, user: &User, headers: &HeaderMap) -> ApiResult<Option<Arc<User>>> {
+        if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            return Ok(None);
+        }
+        let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        let Some(asked) =
+            Impersonation::parse(pairs).map_err(|error| ApiError::bad_request(error.to_string()))?
+        else {
+            return Ok(None);
+        };
+        for attributes in asked.checks() {
+            self.authorize(user, &attributes)?;
+        }
+        Ok(Some(Arc::new(asked.into_user())))
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
+}

@@ -1,0 +1,112 @@
+//! The controllers that belong to the API itself.
+//!
+//! One watch over the whole store tells what changed; [`triage`] turns that into work; a few
+//! workers take it from one queue. Nothing polls: work that must wait is woken by the change it
+//! waits for, and failures come back after a pause that grows.
+
+mod accounts;
+mod aggregation;
+mod apiservices;
+mod definitions;
+mod events;
+mod garbage;
+mod namespaces;
+mod queue;
+mod signing;
+mod triage;
+
+use std::sync::Arc;
+
+use tracing::{debug, warn};
+
+use self::{queue::Queue, triage::Triage};
+use crate::{
+    server::{Inner, StartError},
+    status::ApiResult,
+};
+
+/// Workers sharing the queue. Work is mostly waiting for the store.
+const WORKERS: usize = 8;
+
+/// One thing to look at. Looking again is always safe.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    /// An object with owners: are they still there?
+    Dependent(Arc<str>),
+    /// An object that leaves only after its dependents (foreground) or without them (orphan).
+    Owner(Arc<str>),
+    /// A namespace that is going.
+    Namespace(String),
+    /// The default service account and root CA of a namespace.
+    NamespaceDefaults(String),
+    /// A Secret of type service-account-token.
+    TokenSecret(Arc<str>),
+    /// The token Secrets of a service account that went.
+    AccountGone {
+        namespace: String,
+        name: String,
+    },
+    /// Aggregated ClusterRoles.
+    Aggregation,
+    /// A CRD that is going, or whose names may have become free.
+    Definition(String),
+    CertificateRequest(String),
+    /// The APIService objects.
+    ApiServices,
+}
+
+pub(crate) struct Controllers {
+    pub(crate) queue: Queue<Work>,
+    pub(crate) triage: parking_lot::Mutex<Triage>,
+}
+
+pub(crate) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
+    let controllers = Arc::new(Controllers { queue: Queue::default(), triage: Default::default() });
+    let told = controllers.clone();
+    inner.follow_all(move |news| told.triage.lock().tell(news, &told.queue)).await?;
+    controllers.queue.add(Work::Aggregation);
+    controllers.queue.add(Work::ApiServices);
+    for _ in 0..WORKERS {
+        let (server, controllers) = (inner.clone(), controllers.clone());
+        inner.tasks.spawn(async move { work(&server, &controllers).await });
+    }
+    events::start(inner).await
+}
+
+async fn work(server: &Arc<Inner>, controllers: &Controllers) {
+    loop {
+        let item = tokio::select! {
+            () = server.stop.cancelled() => return,
+            item = controllers.queue.take() => item,
+        };
+        match server.look_at(controllers, &item).await {
+            Ok(()) => controllers.queue.done(&item),
+            // Somebody was faster; what they did has been told and will be looked at.
+            Err(error) if error.code == 409 || error.code == 404 => {
+                debug!(?item, %error, "looking again");
+                controllers.queue.retry(&item, &server.tasks);
+            }
+            Err(error) => {
+                warn!(?item, %error, "controller failed, trying again");
+                controllers.queue.retry(&item, &server.tasks);
+            }
+        }
+    }
+}
+
+impl Inner {
+    async fn look_at(self: &Arc<Self>, controllers: &Controllers, item: &Work) -> ApiResult<()> {
+        match item {
+            Work::Dependent(key) => self.collect_dependent(controllers, key).await,
+            Work::Owner(key) => self.collect_owner(controllers, key).await,
+            Work::Namespace(name) => self.empty_namespace(name).await,
+            Work::NamespaceDefaults(name) => self.fill_namespace(name).await,
+            Work::TokenSecret(key) => self.complete_token_secret(key).await,
+            Work::AccountGone { namespace, name } => self.drop_token_secrets(namespace, name).await,
+            Work::Aggregation => self.aggregate_roles().await,
+            Work::Definition(name) => self.settle_definition(name).await,
+            Work::CertificateRequest(name) => self.sign_request(name).await,
+            Work::ApiServices => self.publish_api_services().await,
+        }
+    }
+}

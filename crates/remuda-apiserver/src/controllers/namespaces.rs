@@ -1,0 +1,174 @@
+//! Emptying a namespace that is going, then letting it go.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::stream::{StreamExt, TryStreamExt};
+use remuda_auth::identity::User;
+use remuda_objects::meta;
+use remuda_store::ListQuery;
+use serde_json::Value;
+
+use crate::{
+    call::Call,
+    crd::set_condition,
+    options::{DeleteOptions, Propagation},
+    read::store_error,
+    route::Verb,
+    server::Inner,
+    status::ApiResult,
+};
+
+const AT_ONCE: usize = 64;
+
+/// What is left in a namespace, and what holds it.
+#[derive(Default)]
+struct Remaining {
+    resources: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+}
+
+impl Inner {
+    pub(super) async fn empty_namespace(&self, name: &str) -> ApiResult<()> {
+        let call = self.own_call("", "namespaces", Verb::Update, None, Some(name))?;
+        let Some(record) = self.store.get(&call.key()).await.map_err(store_error)?.value else {
+            return Ok(());
+        };
+        let namespace = crate::convert::parse(&record)?;
+        if !meta::is_deleting(&namespace) || crate::namespaces::content_is_gone(&call.resource, &namespace) {
+            return Ok(());
+        }
+        let registry = self.registry.load_full();
+        let mut remaining = Remaining::default();
+        for resource in registry.stored() {
+            if resource.namespaced && resource.has_verb("delete") {
+                self.empty_collection(&registry, &resource, name, &mut remaining).await?;
+            }
+        }
+        let now = self.now_text();
+        let done = remaining.resources.is_empty();
+        let result = self
+            .change(&call, |namespace| {
+                let mut status = namespace["status"].take();
+                let before = status.clone();
+                report(&mut status, &remaining, &now);
+                // A namespace that goes at once needs no conditions.
+                namespace["status"] = if done && before["conditions"].is_null() { before } else { status };
+                if done {
+                    namespace["spec"].as_object_mut().map(|spec| spec.remove("finalizers"));
+                }
+                Ok(())
+            })
+            .await;
+        match result {
+            Err(error) if error.code == 404 => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    async fn empty_collection(
+        &self,
+        registry: &Arc<crate::registry::Registry>,
+        resource: &Arc<crate::registry::Resource>,
+        namespace: &str,
+        remaining: &mut Remaining,
+    ) -> ApiResult<()> {
+        let query = ListQuery { prefix: resource.collection(Some(namespace)), ..Default::default() };
+        let page = self.store.list(query.clone()).await.map_err(store_error)?;
+        if page.records.is_empty() {
+            return Ok(());
+        }
+        let user = Arc::new(User::service_account("kube-system", "namespace-controller", ""));
+        futures::stream::iter(page.records)
+            .map(Ok)
+            .try_for_each_concurrent(AT_ONCE, |record| {
+                let (registry, resource, user) = (registry.clone(), resource.clone(), user.clone());
+                async move {
+                    let object = crate::convert::parse(&record)?;
+                    if meta::is_deleting(&object) {
+                        return Ok(());
+                    }
+                    let name = meta::name(&object);
+                    let call =
+                        Call::internal(registry, resource, Verb::Delete, Some(namespace), Some(name), user);
+                    let options =
+                        DeleteOptions { propagation: Some(Propagation::Background), ..Default::default() };
+                    match self.delete_object(&call, &options).await {
+                        Err(error) if error.code == 404 => Ok(()),
+                        result => result.map(drop),
+                    }
+                }
+            })
+            .await?;
+        let left = self.store.list(query).await.map_err(store_error)?;
+        for record in &left.records {
+            let object = crate::convert::parse(record)?;
+            *remaining.resources.entry(resource.qualified()).or_default() += 1;
+            for finalizer in meta::finalizers(&object) {
+                *remaining.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The conditions by which people see why a namespace does not go.
+fn report(status: &mut Value, remaining: &Remaining, now: &str) {
+    set_condition(
+        status,
+        "NamespaceDeletionDiscoveryFailure",
+        "False",
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+        now,
+    );
+    set_condition(
+        status,
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "False",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+        now,
+    );
+    set_condition(
+        status,
+        "NamespaceDeletionContentFailure",
+        "False",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+        now,
+    );
+    if remaining.resources.is_empty() {
+        let message = "All content successfully removed";
+        set_condition(status, "NamespaceContentRemaining", "False", "ContentRemoved", message, now);
+    } else {
+        let list: Vec<String> = remaining
+            .resources
+            .iter()
+            .map(|(resource, count)| {
+                let dotted = if resource.contains('.') { resource.clone() } else { format!("{resource}.") };
+                format!("{dotted} has {count} resource instances")
+            })
+            .collect();
+        let message = format!("Some resources are remaining: {}", list.join(", "));
+        set_condition(status, "NamespaceContentRemaining", "True", "SomeResourcesRemain", &message, now);
+    }
+    if remaining.finalizers.is_empty() {
+        let message = "All content-preserving finalizers finished";
+        set_condition(
+            status,
+            "NamespaceFinalizersRemaining",
+            "False",
+            "ContentHasNoFinalizers",
+            message,
+            now,
+        );
+    } else {
+        let list: Vec<String> = remaining
+            .finalizers
+            .iter()
+            .map(|(finalizer, count)| format!("{finalizer} in {count} resource instances"))
+            .collect();
+        let message = format!("Some content in the namespace has finalizers remaining: {}", list.join(", "));
+        set_condition(status, "NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &message, now);
+    }
+}

@@ -1,0 +1,229 @@
+//! From changes in the store to work: what each change may concern.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use remuda_store::{Change, Record};
+use serde::Deserialize;
+
+use super::{Work, queue::Queue};
+use crate::{
+    delete::{FOREGROUND, ORPHAN},
+    follow::News,
+};
+
+/// The part of an object that controllers go by.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    metadata: HeadMeta<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMeta<'a> {
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    owner_references: Vec<OwnerUid<'a>>,
+    #[serde(borrow, default)]
+    deletion_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    finalizers: Vec<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct OwnerUid<'a> {
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+}
+
+/// Who depends on whom, and what is going.
+#[derive(Default)]
+pub(crate) struct Triage {
+    /// Owner uid to the keys of its dependents.
+    dependents: HashMap<Arc<str>, HashSet<Arc<str>>>,
+    /// Keys with owners to the owners' uids.
+    owners: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// Objects going in the foreground: uid to key.
+    foreground: HashMap<Arc<str>, Arc<str>>,
+    /// Namespaces that are going.
+    terminating: HashSet<String>,
+    /// Dependents whose owner's kind is not served, to be looked at when kinds change.
+    unresolved: HashSet<Arc<str>>,
+    /// CRDs that are going, by collection prefix.
+    going_definitions: HashMap<String, String>,
+}
+
+/// The parts of a storage key.
+struct Parts<'a> {
+    group: &'a str,
+    plural: &'a str,
+    rest: &'a str,
+}
+
+fn split(key: &str) -> Option<Parts<'_>> {
+    let mut parts = key.strip_prefix('/')?.splitn(3, '/');
+    Some(Parts { group: parts.next()?, plural: parts.next()?, rest: parts.next()? })
+}
+
+impl Triage {
+    pub(crate) fn tell(&mut self, news: News<'_>, queue: &Queue<Work>) {
+        match news {
+            News::Reset(records) => {
+                let unresolved = std::mem::take(&mut self.unresolved);
+                *self = Self { unresolved, ..Self::default() };
+                for record in records {
+                    self.changed(record, false, queue);
+                }
+            }
+            News::Changed(event) => self.changed(&event.record, event.change == Change::Deleted, queue),
+        }
+    }
+
+    /// Keys of the objects that name this uid as an owner.
+    pub(crate) fn dependents_of(&self, uid: &str) -> Vec<Arc<str>> {
+        self.dependents.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn unresolved(&mut self, key: &Arc<str>) {
+        self.unresolved.insert(key.clone());
+    }
+
+    fn changed(&mut self, record: &Record, gone: bool, queue: &Queue<Work>) {
+        let Some(parts) = split(&record.key) else { return };
+        // Events own nothing, are owned by nothing, and are many.
+        let is_event = parts.group == "core" && parts.plural == "events";
+        if !is_event {
+            if let Ok(head) = serde_json::from_slice::<Head<'_>>(&record.value) {
+                self.owners(&record.key, &head.metadata, gone, queue);
+                self.kinds(record, &parts, &head.metadata, gone, queue);
+            }
+        }
+        if gone && parts.rest.contains('/') {
+            let namespace = parts.rest.split('/').next().unwrap_or_default();
+            if self.terminating.contains(namespace) {
+                queue.add(Work::Namespace(namespace.to_owned()));
+            }
+        }
+        if gone
+            && !self.going_definitions.is_empty()
+            && let Some(name) = self.going_definitions.get(&format!("/{}/{}/", parts.group, parts.plural))
+        {
+            queue.add(Work::Definition(name.clone()));
+        }
+    }
+
+    fn owners(&mut self, key: &Arc<str>, meta: &HeadMeta<'_>, gone: bool, queue: &Queue<Work>) {
+        let new: Vec<Arc<str>> = if gone {
+            Vec::new()
+        } else {
+            meta.owner_references.iter().map(|owner| Arc::from(owner.uid.as_ref())).collect()
+        };
+        let known = self.owners.get(key).map(Vec::as_slice).unwrap_or_default();
+        if new != known {
+            let old = self.owners.remove(key).unwrap_or_default();
+            for uid in old {
+                if let Some(keys) = self.dependents.get_mut(&uid) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        self.dependents.remove(&uid);
+                    }
+                }
+                // An owner may have waited for just this.
+                if let Some(owner) = self.foreground.get(&uid) {
+                    queue.add(Work::Owner(owner.clone()));
+                }
+            }
+            for uid in &new {
+                self.dependents.entry(uid.clone()).or_default().insert(key.clone());
+            }
+            if !new.is_empty() {
+                queue.add(Work::Dependent(key.clone()));
+                self.owners.insert(key.clone(), new);
+            }
+        }
+        let going = meta.deletion_timestamp.is_some();
+        if gone {
+            self.foreground.remove(meta.uid.as_ref());
+            for dependent in self.dependents_of(&meta.uid) {
+                queue.add(Work::Dependent(dependent));
+            }
+        } else if going && meta.finalizers.iter().any(|name| name == FOREGROUND || name == ORPHAN) {
+            if meta.finalizers.iter().any(|name| name == FOREGROUND) {
+                self.foreground.insert(Arc::from(meta.uid.as_ref()), key.clone());
+            }
+            queue.add(Work::Owner(key.clone()));
+        }
+    }
+
+    fn kinds(
+        &mut self,
+        record: &Record,
+        parts: &Parts<'_>,
+        meta: &HeadMeta<'_>,
+        gone: bool,
+        queue: &Queue<Work>,
+    ) {
+        let going = meta.deletion_timestamp.is_some();
+        match (parts.group, parts.plural) {
+            ("core", "namespaces") => {
+                let name = parts.rest.to_owned();
+                if gone {
+                    self.terminating.remove(&name);
+                } else if going {
+                    self.terminating.insert(name.clone());
+                    queue.add(Work::Namespace(name));
+                } else {
+                    queue.add(Work::NamespaceDefaults(name));
+                }
+            }
+            ("core", "serviceaccounts") => {
+                if let Some((namespace, name)) = parts.rest.split_once('/')
+                    && gone
+                {
+                    queue.add(Work::AccountGone { namespace: namespace.to_owned(), name: name.to_owned() });
+                    if name == "default" {
+                        queue.add(Work::NamespaceDefaults(namespace.to_owned()));
+                    }
+                }
+            }
+            ("core", "configmaps") => {
+                if let Some((namespace, "kube-root-ca.crt")) = parts.rest.split_once('/') {
+                    queue.add(Work::NamespaceDefaults(namespace.to_owned()));
+                }
+            }
+            ("core", "secrets") if !gone => {
+                const TYPE: &[u8] = b"\"type\":\"kubernetes.io/service-account-token\"";
+                // A look at the bytes decides cheaply; the worker reads the object properly.
+                if record.value.windows(TYPE.len()).any(|window| window == TYPE) {
+                    queue.add(Work::TokenSecret(record.key.clone()));
+                }
+            }
+            ("rbac.authorization.k8s.io", "clusterroles") => queue.add(Work::Aggregation),
+            ("certificates.k8s.io", "certificatesigningrequests") if !gone => {
+                queue.add(Work::CertificateRequest(parts.rest.to_owned()));
+            }
+            ("apiextensions.k8s.io", "customresourcedefinitions") => {
+                let name = parts.rest.to_owned();
+                if let Some((plural, group)) = name.split_once('.') {
+                    let prefix = format!("/{group}/{plural}/");
+                    if gone {
+                        self.going_definitions.remove(&prefix);
+                    } else if going {
+                        self.going_definitions.insert(prefix, name.clone());
+                    }
+                }
+                queue.add(Work::Definition(name));
+                queue.add(Work::ApiServices);
+                for key in self.unresolved.drain() {
+                    queue.add(Work::Dependent(key));
+                }
+            }
+            _ => {}
+        }
+    }
+}

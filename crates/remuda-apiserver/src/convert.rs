@@ -1,0 +1,231 @@
+//! Between the stored version of an object and the one a client asks for.
+
+use std::sync::Arc;
+
+use remuda_schema::Schema;
+use remuda_store::Record;
+use serde_json::{Value, json};
+
+use crate::{
+    admission::ClientConfig,
+    registry::{Custom, Resource},
+    server::Inner,
+    status::{ApiError, ApiResult},
+};
+
+/// A native conversion: rewrites an object into the named version. It must not change the name,
+/// namespace or uid.
+pub type NativeConversion = Arc<dyn Fn(&mut Value, &str) -> Result<(), String> + Send + Sync>;
+
+/// How the objects of one CRD get from version to version.
+#[derive(Clone)]
+pub(crate) enum Converter {
+    /// Only `apiVersion` changes.
+    None,
+    Webhook(Arc<ConversionWebhook>),
+    Native(NativeConversion),
+}
+
+pub(crate) struct ConversionWebhook {
+    pub client: ClientConfig,
+    pub review_versions: Vec<String>,
+}
+
+impl Inner {
+    /// The objects of these records as the resource's version has them.
+    pub(crate) async fn decode_all(
+        &self,
+        resource: &Resource,
+        records: &[Arc<Record>],
+    ) -> ApiResult<Vec<Value>> {
+        let mut objects = Vec::with_capacity(records.len());
+        for record in records {
+            objects.push(parse(record)?);
+        }
+        self.convert_served(resource, &mut objects).await?;
+        Ok(objects)
+    }
+
+    pub(crate) async fn decode(&self, resource: &Resource, record: &Record) -> ApiResult<Value> {
+        let mut object = [parse(record)?];
+        if !is_served_form(resource, record) {
+            self.convert_served(resource, &mut object).await?;
+        }
+        let [object] = object;
+        Ok(object)
+    }
+
+    /// Converts stored objects to the served version, and gives them what the schema has gained since.
+    pub(crate) async fn convert_served(&self, resource: &Resource, objects: &mut [Value]) -> ApiResult<()> {
+        match resource.custom() {
+            None => {
+                if resource.group == "events.k8s.io" {
+                    objects.iter_mut().for_each(event_to_new);
+                }
+            }
+            Some(custom) => {
+                self.convert(custom, objects, &resource.api_version).await?;
+                if let Some(schema) = &resource.schema {
+                    for object in objects {
+                        settle(schema, object);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Converts an object of the served version into the stored one.
+    pub(crate) async fn to_stored(&self, resource: &Resource, mut object: Value) -> ApiResult<Value> {
+        if resource.api_version == resource.storage_api_version {
+            return Ok(object);
+        }
+        match resource.custom() {
+            None => {
+                if resource.group == "events.k8s.io" {
+                    event_to_core(&mut object);
+                }
+            }
+            Some(custom) => {
+                let mut objects = [object];
+                self.convert(custom, &mut objects, &resource.storage_api_version).await?;
+                [object] = objects;
+                let storage = custom.crd.view.versions.iter().find(|version| version.storage);
+                if let Some(storage) = storage {
+                    settle(&storage.schema, &mut object);
+                }
+            }
+        }
+        Ok(object)
+    }
+
+    async fn convert(&self, custom: &Custom, objects: &mut [Value], target: &str) -> ApiResult<()> {
+        if objects.iter().all(|object| object["apiVersion"] == target) {
+            return Ok(());
+        }
+        match &custom.crd.converter {
+            Converter::None => {
+                for object in objects {
+                    object["apiVersion"] = target.into();
+                }
+                Ok(())
+            }
+            Converter::Native(conversion) => {
+                let version = target.rsplit('/').next().unwrap_or(target);
+                for object in objects.iter_mut().filter(|object| object["apiVersion"] != target) {
+                    conversion(object, version)
+                        .map_err(|error| ApiError::internal(format!("convert to {target}: {error}")))?;
+                    object["apiVersion"] = target.into();
+                }
+                Ok(())
+            }
+            Converter::Webhook(webhook) => self.convert_by_webhook(custom, webhook, objects, target).await,
+        }
+    }
+
+    async fn convert_by_webhook(
+        &self,
+        custom: &Custom,
+        webhook: &ConversionWebhook,
+        objects: &mut [Value],
+        target: &str,
+    ) -> ApiResult<()> {
+        let fail = |detail: String| {
+            let kind = &custom.crd.view.kind;
+            ApiError::new(500, "", format!("conversion webhook for {target}, Kind={kind} failed: {detail}"))
+        };
+        let version = webhook
+            .review_versions
+            .iter()
+            .find(|version| matches!(version.as_str(), "v1" | "v1beta1"))
+            .ok_or_else(|| fail("no known conversionReviewVersions".to_owned()))?;
+        let stale: Vec<usize> = (0..objects.len()).filter(|i| objects[*i]["apiVersion"] != target).collect();
+        let uid = uuid::Uuid::new_v4().to_string();
+        let review = json!({
+            "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{version}"),
+            "request": {
+                "uid": uid, "desiredAPIVersion": target,
+                "objects": stale.iter().map(|index| objects[*index].clone()).collect::<Vec<_>>(),
+            },
+        });
+        let timeout = std::time::Duration::from_secs(30);
+        let mut answer = self.webhooks.post(self, &webhook.client, &review, timeout).await.map_err(fail)?;
+        let response = &mut answer["response"];
+        if response["uid"] != uid.as_str() {
+            return Err(fail("the response has another uid".to_owned()));
+        }
+        if response["result"]["status"] != "Success" {
+            let message = response["result"]["message"].as_str().unwrap_or("without explanation");
+            return Err(fail(message.to_owned()));
+        }
+        let Some(converted) = response["convertedObjects"].as_array_mut() else {
+            return Err(fail("the response has no convertedObjects".to_owned()));
+        };
+        if converted.len() != stale.len() {
+            return Err(fail(format!("got {} objects, expected {}", converted.len(), stale.len())));
+        }
+        for (index, mut object) in stale.into_iter().zip(converted.drain(..)) {
+            if object["apiVersion"] != target || object["kind"] != objects[index]["kind"] {
+                return Err(fail("a converted object has another kind or version".to_owned()));
+            }
+            // A converter may change labels and annotations; the rest of metadata is ours.
+            let mut metadata = objects[index]["metadata"].take();
+            for key in ["labels", "annotations"] {
+                match object["metadata"].get_mut(key).map(Value::take) {
+                    Some(value) if !value.is_null() => metadata[key] = value,
+                    _ => {
+                        metadata.as_object_mut().map(|metadata| metadata.remove(key));
+                    }
+                }
+            }
+            object["metadata"] = metadata;
+            objects[index] = object;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the record's bytes are the answer, as they are.
+pub(crate) fn is_served_form(resource: &Resource, record: &Record) -> bool {
+    resource.api_version == resource.storage_api_version
+        && resource.custom().is_none_or(|custom| record.revision > custom.crd.schema_since)
+}
+
+pub(crate) fn parse(record: &Record) -> ApiResult<Value> {
+    serde_json::from_slice(&record.value)
+        .map_err(|error| ApiError::internal(format!("stored object {} does not parse: {error}", record.key)))
+}
+
+/// Prunes and defaults an object to its schema.
+pub(crate) fn settle(schema: &Schema, object: &mut Value) {
+    schema.prune(object, None);
+    schema.apply_defaults(object);
+}
+
+const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("message", "note"),
+    ("involvedObject", "regarding"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+fn rename(object: &mut Value, fields: impl Iterator<Item = (&'static str, &'static str)>, api_version: &str) {
+    let Some(map) = object.as_object_mut() else { return };
+    for (from, to) in fields {
+        if let Some(value) = map.remove(from) {
+            map.insert(to.to_owned(), value);
+        }
+    }
+    map.insert("apiVersion".to_owned(), api_version.into());
+}
+
+fn event_to_new(object: &mut Value) {
+    rename(object, EVENT_FIELDS.iter().copied(), "events.k8s.io/v1");
+}
+
+fn event_to_core(object: &mut Value) {
+    rename(object, EVENT_FIELDS.iter().map(|(core, new)| (*new, *core)), "v1");
+}

@@ -1,0 +1,405 @@
+//! The way in: every request passes here, in the same order.
+//!
+//! Authenticate, impersonate, route, authorize, take a place, handle, encode, count, audit.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use parking_lot::Mutex;
+use remuda_auth::identity::User;
+
+use crate::{
+    audit::Auditing,
+    body::Body,
+    call::{Answer, Call, Content},
+    codec,
+    negotiate::{Encoding, plain_encoding, wants_pretty},
+    options::Query,
+    registry::Resource,
+    route::{ResourcePath, Route, Verb, parse},
+    server::{ApiServer, Inner},
+    status::{ApiError, ApiResult},
+};
+
+/// Who is at the other end of the connection. The listener puts it into the request's extensions.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pub address: std::net::SocketAddr,
+    pub certificate: PeerCertificate,
+}
+
+/// What the TLS handshake said of the client.
+#[derive(Debug, Clone, Default)]
+pub enum PeerCertificate {
+    #[default]
+    None,
+    /// Signed by our CA and valid.
+    Verified(Arc<User>),
+    /// Presented, but expired or not ours.
+    Rejected,
+}
+
+/// An identity that needs no credentials, for requests from inside the process.
+#[derive(Debug, Clone)]
+pub struct Internal(pub Arc<User>);
+
+/// Bodies of at least this many bytes are compressed for clients that take it.
+const COMPRESS_FROM: u64 = 128 << 10;
+
+impl ApiServer {
+    /// Handles one request.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let inner = &self.inner;
+        let started = Instant::now();
+        let _in_flight = inner.metrics.request();
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query());
+        let pretty = wants_pretty(query.flag("pretty"), &parts.headers);
+        let route = parse(parts.uri.path());
+        let mut audit = Auditing::begin(inner, &parts, &route);
+        let mut seen = Seen::default();
+        let warnings = Mutex::default();
+        let result = inner.serve(&parts, body, &query, route, pretty, &mut seen, &warnings, &mut audit).await;
+        let (code, mut response) = match result {
+            Ok(answer) => {
+                let code = answer.code;
+                (code, encode(answer, &parts.headers, pretty))
+            }
+            Err(error) => (error.code, encode_error(&error, &parts.headers, pretty)),
+        };
+        let headers = response.headers_mut();
+        for warning in warnings.into_inner() {
+            if let Ok(value) = HeaderValue::from_str(&warning_text(&warning)) {
+                headers.append(header::WARNING, value);
+            }
+        }
+        if let Ok(id) = HeaderValue::from_str(&audit.id) {
+            headers.insert("audit-id", id);
+        }
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        inner.metrics.observe(seen.verb, &seen.resource, code, started.elapsed().as_secs_f64());
+        audit.end(inner, code);
+        if parts.method == Method::HEAD {
+            *response.body_mut() = Body::empty();
+        }
+        response
+    }
+}
+
+/// For metrics: what the request turned out to be.
+#[derive(Default)]
+struct Seen {
+    verb: &'static str,
+    resource: String,
+}
+
+impl Inner {
+    #[allow(clippy::too_many_arguments)]
+    async fn serve<B>(
+        self: &Arc<Self>,
+        parts: &http::request::Parts,
+        body: B,
+        query: &Query,
+        route: Route,
+        pretty: bool,
+        seen: &mut Seen,
+        warnings: &Mutex<Vec<String>>,
+        audit: &mut Auditing,
+    ) -> ApiResult<Answer>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let internal = parts.extensions.get::<Internal>();
+        let user = match internal {
+            Some(Internal(user)) => user.clone(),
+            None => {
+                let user = self.authenticate(parts).await?;
+                audit.user = Some(user.clone());
+                match self.impersonate(&user, &parts.headers)? {
+                    Some(other) => {
+                        audit.impersonated = Some(other.clone());
+                        other
+                    }
+                    None => user,
+                }
+            }
+        };
+        if audit.user.is_none() {
+            audit.user = Some(user.clone());
+        }
+        let path = match route {
+            Route::Path(path) => {
+                seen.verb = method_verb(&parts.method);
+                return self.serve_path(&path, parts, query, &user).await;
+            }
+            Route::Resource(path) => path,
+        };
+        let watch = query.is_watch() && path.subresource.is_none();
+        let verb = Verb::of(&parts.method, path.name.is_some(), watch);
+        let Some(verb) = verb else { return Err(ApiError::method_not_allowed()) };
+        seen.verb = verb.as_str();
+        seen.resource = path.resource.clone();
+        self.authorize_resource(&user, verb, &path, query)?;
+        audit.allowed();
+        let registry = self.registry.load_full();
+        let Some(resource) = registry.find(&path.group, &path.version, &path.resource).cloned() else {
+            seen.resource = String::new();
+            return Err(ApiError::unknown_resource());
+        };
+        check_path(&resource, &path, verb)?;
+        let timeout = request_timeout(query, self.config.limits.request_timeout)?;
+        let _place = match (verb, internal) {
+            (Verb::Watch, _) | (_, Some(_)) => None,
+            _ => Some(self.throttle.enter(&user.name, verb.is_mutating()).await?),
+        };
+        let call = Call {
+            path,
+            resource,
+            registry,
+            verb,
+            query: query.clone(),
+            headers: parts.headers.clone(),
+            user,
+            pretty,
+            warnings: Mutex::default(),
+        };
+        if let Some(text) = deprecation(&call.resource) {
+            call.warn(text);
+        }
+        let result = match verb {
+            Verb::Watch => self.watch(&call).await,
+            _ => {
+                let work = async {
+                    let body = if verb.is_mutating() {
+                        read_body(body, self.config.limits.body_bytes).await?
+                    } else {
+                        Bytes::new()
+                    };
+                    audit.request_body(&call, &body);
+                    self.dispatch(&call, body).await
+                };
+                match tokio::time::timeout(timeout, work).await {
+                    Ok(result) => result,
+                    Err(_) => Err(ApiError::timeout(
+                        "Timeout: request did not complete within the allowed duration",
+                    )),
+                }
+            }
+        };
+        *warnings.lock() = call.warnings.into_inner();
+        result
+    }
+
+    async fn dispatch(self: &Arc<Self>, call: &Call, body: Bytes) -> ApiResult<Answer> {
+        if call.resource.builtin().is_some_and(|builtin| builtin.is_virtual) {
+            return self.review(call, body).await;
+        }
+        if let Some(sub) = call.path.subresource.as_deref() {
+            match (sub, call.verb) {
+                ("status", _) => {}
+                ("scale", Verb::Get) => return self.get(call).await,
+                ("scale", Verb::Update | Verb::Patch) => return self.write_scale(call, body).await,
+                _ => return self.subresource(call, sub, body).await,
+            }
+        }
+        match call.verb {
+            Verb::Get => self.get(call).await,
+            Verb::List => self.list(call).await,
+            Verb::Watch => self.watch(call).await,
+            Verb::Create => self.create(call, body).await,
+            Verb::Update => self.update(call, body).await,
+            Verb::Patch => self.patch(call, body).await,
+            Verb::Delete => self.delete(call, body).await,
+            Verb::DeleteCollection => self.delete_collection(call, body).await,
+        }
+    }
+}
+
+fn method_verb(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" | "HEAD" => "get",
+        "POST" => "post",
+        "PUT" => "put",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "other",
+    }
+}
+
+/// Whether the resource offers what the URL and the verb ask for.
+fn check_path(resource: &Resource, path: &ResourcePath, verb: Verb) -> ApiResult<()> {
+    if path.namespace.is_some() && !resource.namespaced {
+        return Err(ApiError::unknown_resource());
+    }
+    if let Some(sub) = &path.subresource {
+        let Some(sub) = resource.subresource(sub) else { return Err(ApiError::unknown_resource()) };
+        let offered = sub.verbs.iter().any(|known| known == verb.as_str());
+        return if offered { Ok(()) } else { Err(ApiError::method_not_allowed()) };
+    }
+    // Names of namespaced objects mean nothing without their namespace.
+    if resource.namespaced && path.namespace.is_none() && (path.name.is_some() || verb == Verb::Create) {
+        return Err(if path.name.is_some() {
+            ApiError::unknown_resource()
+        } else {
+            ApiError::method_not_allowed()
+        });
+    }
+    let offered = resource.has_verb(verb.as_str()) && !(verb == Verb::Create && path.name.is_some());
+    if offered { Ok(()) } else { Err(ApiError::method_not_allowed()) }
+}
+
+fn deprecation(resource: &Resource) -> Option<String> {
+    let custom = resource.custom()?;
+    custom.crd.view.versions[custom.version].deprecated.clone()
+}
+
+fn request_timeout(query: &Query, most: std::time::Duration) -> ApiResult<std::time::Duration> {
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
+    let parsed = parse_go_duration(text)
+        .ok_or_else(|| ApiError::bad_request("invalid timeout specified in the request URL"))?;
+    Ok(if parsed.is_zero() || parsed > most { most } else { parsed })
+}
+
+/// `32s`, `1m30s`, `250ms`; negative and empty ones are refused.
+fn parse_go_duration(text: &str) -> Option<std::time::Duration> {
+    let mut rest = text;
+    let mut seconds = 0.0;
+    if rest == "0" {
+        return Some(std::time::Duration::ZERO);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        seconds += number
+            * match &rest[..unit] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    std::time::Duration::try_from_secs_f64(seconds).ok().filter(|_| !text.is_empty())
+}
+
+async fn read_body<B>(body: B, limit: usize) -> ApiResult<Bytes>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, limit).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
+        Err(error) => Err(ApiError::bad_request(format!("read the request body: {error}"))),
+    }
+}
+
+fn encode(answer: Answer, headers: &HeaderMap, pretty: bool) -> Response<Body> {
+    let mut more = Vec::new();
+    let mut content_type = "application/json".to_owned();
+    let body = match answer.content {
+        Content::Bytes(bytes) => Body::Full(bytes),
+        Content::Body(body) => body,
+        Content::Other(bytes, other) => {
+            content_type = other.to_owned();
+            Body::Full(bytes)
+        }
+        Content::Tagged { bytes, content_type: other, headers } => {
+            content_type = other;
+            more = headers;
+            Body::Full(bytes)
+        }
+        Content::Value(value, form) => {
+            if form.encoding == Encoding::Yaml {
+                content_type = "application/yaml".to_owned();
+            }
+            Body::Full(codec::render(&value, form.encoding, pretty).into())
+        }
+    };
+    let gzip = headers
+        .get(header::ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(',').any(|part| part.trim().split(';').next() == Some("gzip")));
+    let size = match &body {
+        Body::Full(bytes) => bytes.len() as u64,
+        Body::Items(items) => items.len(),
+        Body::Stream(_) => 0,
+    };
+    let mut response = Response::builder().status(answer.code).header(header::CONTENT_TYPE, content_type);
+    for (name, value) in more {
+        response = response.header(name, value);
+    }
+    let body = if gzip && size >= COMPRESS_FROM {
+        response = response.header(header::CONTENT_ENCODING, "gzip").header(header::VARY, "Accept-Encoding");
+        compress(body)
+    } else {
+        body
+    };
+    response.body(body).expect("status and headers are valid")
+}
+
+/// Compresses lightly, as the reference does: size for little time.
+fn compress(body: Body) -> Body {
+    use std::io::Write;
+    let whole = match body {
+        Body::Full(bytes) => bytes,
+        Body::Items(items) => items.collect(),
+        Body::Stream(stream) => return Body::Stream(stream),
+    };
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    // Writing to memory does not fail.
+    let _ = encoder.write_all(&whole);
+    Body::Full(encoder.finish().unwrap_or_default().into())
+}
+
+fn encode_error(error: &ApiError, headers: &HeaderMap, pretty: bool) -> Response<Body> {
+    let encoding = plain_encoding(headers);
+    let bytes = codec::render(&error.status(), encoding, pretty);
+    let content_type = match encoding {
+        Encoding::Json => "application/json",
+        Encoding::Yaml => "application/yaml",
+    };
+    let mut response = Response::builder().status(error.code).header(header::CONTENT_TYPE, content_type);
+    if let Some(seconds) = error.retry_after {
+        response = response.header(header::RETRY_AFTER, seconds);
+    }
+    response.body(Body::Full(bytes.into())).expect("status and headers are valid")
+}
+
+/// `299 - "text"`, with quotes, backslashes and control characters made safe.
+fn warning_text(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 16);
+    for c in text.chars().filter(|c| !c.is_control()) {
+        if matches!(c, '"' | '\\') {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    format!("299 - \"{quoted}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_go_reads_them() {
+        assert_eq!(parse_go_duration("1m30s"), Some(std::time::Duration::from_secs(90)));
+        assert_eq!(parse_go_duration("0"), Some(std::time::Duration::ZERO));
+        assert_eq!(parse_go_duration("5"), None);
+        assert_eq!(parse_go_duration("-1s"), None);
+        assert_eq!(parse_go_duration("x"), None);
+    }
+}

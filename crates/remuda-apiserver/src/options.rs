@@ -1,0 +1,341 @@
+//! Query parameters and the options they carry.
+
+use percent_encoding::percent_decode_str;
+use remuda_objects::selector::{FieldSelector, LabelSelector};
+use remuda_schema::{FieldError, Reason};
+use serde_json::{Value, json};
+
+use crate::status::{ApiError, ApiResult, Named};
+
+/// Decoded query string. Unknown parameters are ignored.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    pub(crate) fn parse(query: Option<&str>) -> Self {
+        let pairs = query
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (decode(key), decode(value))
+            })
+            .collect();
+        Self { pairs }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// A boolean as Kubernetes reads it: present and empty is true, anything but false words is true.
+    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+        self.get(key).map(|value| !matches!(value, "0" | "f" | "F" | "false" | "FALSE" | "False"))
+    }
+
+    fn non_empty(&self, key: &str) -> Option<&str> {
+        self.get(key).filter(|value| !value.is_empty())
+    }
+
+    fn integer(&self, key: &str) -> ApiResult<Option<i64>> {
+        self.non_empty(key)
+            .map(|value| {
+                value.parse::<i64>().map_err(|_| {
+                    ApiError::bad_request(format!(
+                        "unable to decode parameter {key}: {value:?} is not an integer"
+                    ))
+                })
+            })
+            .transpose()
+    }
+
+    pub(crate) fn is_watch(&self) -> bool {
+        self.flag("watch").unwrap_or(false)
+    }
+}
+
+fn decode(text: &str) -> String {
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+}
+
+fn invalid_options(kind: &str, error: FieldError) -> ApiError {
+    ApiError::invalid(Named { group: "meta.k8s.io", kind, name: "" }, &[error])
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VersionMatch {
+    Exact,
+    NotOlderThan,
+}
+
+/// List, watch and deletecollection.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ListOptions {
+    pub labels: Option<LabelSelector>,
+    pub fields: Option<FieldSelector>,
+    pub limit: usize,
+    pub continue_token: Option<String>,
+    pub resource_version: Option<u64>,
+    pub version_match: Option<VersionMatch>,
+    pub watch: bool,
+    pub bookmarks: bool,
+    pub send_initial_events: Option<bool>,
+    pub timeout_seconds: Option<u64>,
+}
+
+impl ListOptions {
+    pub(crate) fn parse(query: &Query) -> ApiResult<Self> {
+        let labels = query
+            .non_empty("labelSelector")
+            .map(|text| LabelSelector::parse(text).map_err(|error| ApiError::bad_request(error.to_string())))
+            .transpose()?;
+        let fields = query
+            .non_empty("fieldSelector")
+            .map(|text| FieldSelector::parse(text).map_err(|error| ApiError::bad_request(error.to_string())))
+            .transpose()?;
+        let resource_version = parse_version(query.get("resourceVersion").unwrap_or_default())?;
+        let limit = query.integer("limit")?.unwrap_or(0);
+        let limit = usize::try_from(limit).map_err(|_| {
+            invalid_options(
+                "ListOptions",
+                FieldError::invalid("limit", &json!(limit), "must be greater than or equal to 0"),
+            )
+        })?;
+        let options = Self {
+            labels,
+            fields,
+            limit,
+            continue_token: query.non_empty("continue").map(str::to_owned),
+            resource_version,
+            version_match: None,
+            watch: query.is_watch(),
+            bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
+            send_initial_events: query.flag("sendInitialEvents"),
+            timeout_seconds: query.integer("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()),
+        };
+        options.check_match(query.non_empty("resourceVersionMatch"))
+    }
+
+    fn check_match(mut self, text: Option<&str>) -> ApiResult<Self> {
+        let forbidden = |field: &str, detail: &str| {
+            Err(invalid_options("ListOptions", FieldError::forbidden(field, detail)))
+        };
+        let version_match = match text {
+            None => None,
+            Some("Exact") => Some(VersionMatch::Exact),
+            Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
+            Some(other) => {
+                return Err(invalid_options(
+                    "ListOptions",
+                    FieldError::not_supported(
+                        "resourceVersionMatch",
+                        &json!(other),
+                        &["Exact", "NotOlderThan", ""],
+                    ),
+                ));
+            }
+        };
+        if self.watch {
+            if self.send_initial_events.is_some() && version_match != Some(VersionMatch::NotOlderThan) {
+                return forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
+            }
+            if version_match.is_some() && self.send_initial_events.is_none() {
+                return forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
+            }
+        } else {
+            if self.send_initial_events.is_some() {
+                return forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+            }
+            if version_match.is_some() {
+                if self.continue_token.is_some() {
+                    return forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden when continue is provided",
+                    );
+                }
+                match (self.resource_version, version_match) {
+                    (None, _) => {
+                        return forbidden(
+                            "resourceVersionMatch",
+                            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                        );
+                    }
+                    (Some(0), Some(VersionMatch::Exact)) => {
+                        return forbidden(
+                            "resourceVersionMatch",
+                            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.version_match = version_match;
+        Ok(self)
+    }
+}
+
+/// A resourceVersion parameter; empty is `None`.
+pub(crate) fn parse_version(text: &str) -> ApiResult<Option<u64>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match text.parse() {
+        Ok(version) => Ok(Some(version)),
+        Err(_) => Err(ApiError::bad_request(format!("resource version {text:?} is not a number"))),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// Create, update and patch.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct WriteOptions {
+    pub dry_run: bool,
+    pub manager: Option<String>,
+    pub validation: FieldValidation,
+    pub force: Option<bool>,
+}
+
+impl WriteOptions {
+    /// `kind` is the options' kind in error texts (`CreateOptions`, …).
+    pub(crate) fn parse(query: &Query, kind: &'static str) -> ApiResult<Self> {
+        let mut errors = Vec::new();
+        let dry_run = parse_dry_run(query.all("dryRun"), &mut errors);
+        let manager = query.non_empty("fieldManager").map(str::to_owned);
+        if let Some(manager) = &manager {
+            errors.extend(check_manager(manager));
+        }
+        let validation = match query.get("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                errors.push(FieldError::not_supported(
+                    "fieldValidation",
+                    &json!(other),
+                    &["Ignore", "Strict", "Warn", ""],
+                ));
+                FieldValidation::Warn
+            }
+        };
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(Named { group: "meta.k8s.io", kind, name: "" }, &errors));
+        }
+        Ok(Self { dry_run, manager, validation, force: query.flag("force") })
+    }
+}
+
+fn check_manager(manager: &str) -> Option<FieldError> {
+    if manager.len() > 128 {
+        return Some(FieldError::too_long("fieldManager", 128));
+    }
+    manager.chars().any(|c| c.is_control()).then(|| {
+        FieldError::invalid("fieldManager", &json!(manager), "should only contain printable characters")
+    })
+}
+
+fn parse_dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
+    let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
+    if values.iter().any(|value| *value != "All") {
+        let message = format!("Unsupported value: {}: supported values: \"All\"", json!(values));
+        errors.push(FieldError::new("dryRun", Reason::NotSupported, message));
+    }
+    !values.is_empty()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// Delete and deletecollection.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct DeleteOptions {
+    pub dry_run: bool,
+    pub grace_seconds: Option<i64>,
+    pub propagation: Option<Propagation>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    /// The body wins over the query when there is one.
+    pub(crate) fn parse(query: &Query, body: Option<&Value>) -> ApiResult<Self> {
+        let mut errors = Vec::new();
+        let mut options = Self::default();
+        let (policy, orphan);
+        if let Some(body) = body {
+            let dry_run: Vec<&str> = body["dryRun"]
+                .as_array()
+                .map(|list| list.iter().filter_map(Value::as_str).collect())
+                .unwrap_or_default();
+            options.dry_run = parse_dry_run(dry_run.into_iter(), &mut errors)
+                || parse_dry_run(query.all("dryRun"), &mut errors);
+            options.grace_seconds = body["gracePeriodSeconds"].as_i64();
+            options.uid = body["preconditions"]["uid"].as_str().map(str::to_owned);
+            options.resource_version = body["preconditions"]["resourceVersion"].as_str().map(str::to_owned);
+            policy = body["propagationPolicy"].as_str().map(str::to_owned);
+            orphan = body["orphanDependents"].as_bool();
+        } else {
+            options.dry_run = parse_dry_run(query.all("dryRun"), &mut errors);
+            options.grace_seconds = query.integer("gracePeriodSeconds")?;
+            policy = query.non_empty("propagationPolicy").map(str::to_owned);
+            orphan = query.flag("orphanDependents");
+        }
+        if policy.is_some() && orphan.is_some() {
+            errors.push(FieldError::invalid(
+                "propagationPolicy",
+                &json!(policy),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
+        }
+        options.propagation = match policy.as_deref() {
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                errors.push(FieldError::not_supported(
+                    "propagationPolicy",
+                    &json!(other),
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
+                None
+            }
+            None => match orphan {
+                Some(true) => Some(Propagation::Orphan),
+                Some(false) => Some(Propagation::Background),
+                None => None,
+            },
+        };
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(
+                Named { group: "meta.k8s.io", kind: "DeleteOptions", name: "" },
+                &errors,
+            ));
+        }
+        Ok(options)
+    }
+}

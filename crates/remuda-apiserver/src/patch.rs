@@ -1,0 +1,229 @@
+//! PATCH in its four forms.
+
+use bytes::Bytes;
+use remuda_merge::{json_patch, merge_patch, strategic};
+use remuda_objects::meta;
+use remuda_schema::{FieldError, Reason};
+use serde_json::Value;
+
+use crate::{
+    call::{Answer, Call},
+    codec,
+    negotiate::{BodyType, body_type, response_form},
+    options::{FieldValidation, WriteOptions},
+    read::store_error,
+    server::Inner,
+    status::{ApiError, ApiResult, Named},
+    write::{Failed, Ownership, Part, Stored, TRIES, check_type, no_force, place},
+};
+
+/// A parsed patch.
+pub(crate) enum Patch {
+    Json(Value),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Inner {
+    pub(crate) async fn patch(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
+        let options = WriteOptions::parse(&call.query, "PatchOptions")?;
+        let form = response_form(&call.headers, false)?;
+        let part = if call.subresource() == "status" { Part::Status } else { Part::Main };
+        if body_type(&call.headers) == BodyType::ApplyPatch {
+            let (code, stored) = self.apply_patch(call, &body, &options, part).await?;
+            return Ok(self.answer(call, code, stored, form));
+        }
+        no_force(&options)?;
+        let (patch, duplicates) = self.parse_patch(call, &body)?;
+        let stored = self.patch_object(call, &patch, duplicates, &options, part).await?;
+        Ok(self.answer(call, 200, stored, form))
+    }
+
+    /// Reads the body of a patch that is not an apply. Duplicate keys come back for field validation.
+    pub(crate) fn parse_patch(&self, call: &Call, body: &[u8]) -> ApiResult<(Patch, Vec<String>)> {
+        let mut duplicates = Vec::new();
+        let kind = body_type(&call.headers);
+        let accepted = if call.resource.is_custom() {
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+        } else {
+            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+        };
+        if !matches!(kind, BodyType::JsonPatch | BodyType::MergePatch)
+            && (kind != BodyType::StrategicPatch || call.resource.is_custom())
+        {
+            return Err(ApiError::unsupported_media_type(accepted));
+        }
+        let value = codec::parse_json(body, &mut duplicates)
+            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+        let patch = match kind {
+            BodyType::JsonPatch if !value.is_array() => {
+                return Err(ApiError::bad_request(
+                    "error decoding patch: a JSON patch is an array of operations",
+                ));
+            }
+            BodyType::JsonPatch => Patch::Json(value),
+            _ if !value.is_object() => {
+                return Err(ApiError::bad_request("error decoding patch: the patch is not an object"));
+            }
+            BodyType::MergePatch => Patch::Merge(value),
+            _ => Patch::Strategic(value),
+        };
+        Ok((patch, duplicates))
+    }
+
+    pub(crate) async fn patch_object(
+        &self,
+        call: &Call,
+        patch: &Patch,
+        duplicates: Vec<String>,
+        options: &WriteOptions,
+        part: Part,
+    ) -> ApiResult<Stored> {
+        for attempt in 1.. {
+            let record = self.record(call).await?;
+            let live = self.decode(&call.resource, &record).await?;
+            let mut new = live;
+            apply(call, patch, &mut new)?;
+            check_type(&call.resource, &mut new)?;
+            // A version in the patch is a precondition; the live one, untouched, is always current.
+            let wanted = meta::resource_version(&new).to_owned();
+            if !wanted.is_empty() && wanted != record.revision.to_string() {
+                return Err(ApiError::modified(call.named()));
+            }
+            let mut problems: Vec<String> =
+                duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+            self.shape_input(&call.resource, &mut new, &mut problems)?;
+            place(call, &mut new)?;
+            self.report(call, options.validation, problems, &new, attempt)?;
+            match self.update_object(call, &record, new, options, Ownership::Compute, part).await {
+                Ok(stored) => return Ok(stored),
+                Err(Failed::Conflict) if attempt < TRIES => {}
+                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Api(error)) => return Err(error),
+            }
+        }
+        unreachable!("the loop returns")
+    }
+
+    fn report(
+        &self,
+        call: &Call,
+        validation: FieldValidation,
+        problems: Vec<String>,
+        patched: &Value,
+        attempt: usize,
+    ) -> ApiResult<()> {
+        match validation {
+            FieldValidation::Ignore => Ok(()),
+            FieldValidation::Warn => {
+                if attempt == 1 {
+                    problems.into_iter().for_each(|problem| call.warn(problem));
+                }
+                Ok(())
+            }
+            FieldValidation::Strict if problems.is_empty() => Ok(()),
+            FieldValidation::Strict => {
+                let shown = Value::String(patched.to_string());
+                let message =
+                    format!("Invalid value: {shown}: strict decoding error: {}", problems.join(", "));
+                let error = FieldError::new("patch", Reason::Invalid, message);
+                Err(ApiError::invalid(call.kind_named(call.name()), &[error]))
+            }
+        }
+    }
+
+    /// Server-side apply.
+    pub(crate) async fn apply_patch(
+        &self,
+        call: &Call,
+        body: &[u8],
+        options: &WriteOptions,
+        part: Part,
+    ) -> ApiResult<(u16, Stored)> {
+        let Some(manager) = options.manager.as_deref() else {
+            let error = FieldError::required("fieldManager", "is required for apply patch");
+            let named = Named { group: "meta.k8s.io", kind: "PatchOptions", name: "" };
+            return Err(ApiError::invalid(named, &[error]));
+        };
+        let mut duplicates = Vec::new();
+        let mut applied = codec::parse_yaml(body, &mut duplicates)
+            .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+        let kind = applied["kind"].as_str().unwrap_or_default();
+        let version = applied["apiVersion"].as_str().unwrap_or_default();
+        if kind.is_empty() || version.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "invalid object type: {}",
+                if kind.is_empty() { "kind is required" } else { "apiVersion is required" }
+            )));
+        }
+        check_type(&call.resource, &mut applied)?;
+        place(call, &mut applied)?;
+        if !applied["metadata"]["managedFields"].is_null() {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
+        let wanted = meta::resource_version(&applied).to_owned();
+        crate::write::remove_meta(&mut applied, &["managedFields", "creationTimestamp", "resourceVersion"]);
+        crate::kinds::before_apply(&call.resource, &mut applied);
+        let force = options.force.unwrap_or(false);
+        for attempt in 1.. {
+            let found = self.store.get(&call.key()).await.map_err(store_error)?.value;
+            let Some(record) = found else {
+                if part != Part::Main {
+                    return Err(ApiError::not_found(call.named()));
+                }
+                let uid = meta::uid(&applied);
+                if !uid.is_empty() {
+                    let detail = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(ApiError::conflict(call.named(), &detail));
+                }
+                self.authorize_create(call)?;
+                let mut merged = self.apply_fields(call, None, &applied, manager, force, part)?;
+                let managed = merged["metadata"]["managedFields"].clone();
+                self.shape_input(&call.resource, &mut merged, &mut Vec::new())?;
+                merged["metadata"]["managedFields"] = managed;
+                let stored = self.create_object(call, merged, options, Ownership::Done).await?;
+                return Ok((201, stored));
+            };
+            if !wanted.is_empty() && wanted != record.revision.to_string() {
+                return Err(ApiError::modified(call.named()));
+            }
+            let live = self.decode(&call.resource, &record).await?;
+            let mut merged = self.apply_fields(call, Some(&live), &applied, manager, force, part)?;
+            self.shape_input(&call.resource, &mut merged, &mut Vec::new())?;
+            match self.update_object(call, &record, merged, options, Ownership::Done, part).await {
+                Ok(stored) => return Ok((200, stored)),
+                Err(Failed::Conflict) if attempt < TRIES => {}
+                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Api(error)) => return Err(error),
+            }
+        }
+        unreachable!("the loop returns")
+    }
+}
+
+/// Applies a patch to an object of the request's version.
+pub(crate) fn apply(call: &Call, patch: &Patch, object: &mut Value) -> ApiResult<()> {
+    match patch {
+        Patch::Json(patch) => json_patch::apply(object, patch).map_err(|error| match error.status() {
+            400 => ApiError::bad_request(format!("error decoding patch: {error}")),
+            413 => ApiError::new(413, "RequestEntityTooLarge", error.to_string()),
+            _ => ApiError {
+                message: format!("{}: {error}", ApiError::unprocessable().message),
+                ..ApiError::unprocessable()
+            },
+        }),
+        Patch::Merge(patch) => {
+            merge_patch::apply(object, patch);
+            Ok(())
+        }
+        Patch::Strategic(patch) => {
+            let Some(schema) = &call.resource.schema else { return Err(ApiError::unprocessable()) };
+            strategic::apply(object, patch, schema).map_err(|error| match error.status() {
+                422 => ApiError { message: error.to_string(), ..ApiError::unprocessable() },
+                _ => ApiError::bad_request(error.to_string()),
+            })
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Everything outside the resource tree: health, version, discovery, OpenAPI, keys, metrics.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, header};
+use remuda_auth::{
+    attributes::Attributes,
+    identity::User,
+    jwt::discovery::{configuration, jwks},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    call::{Answer, Content},
+    discovery,
+    negotiate::{Form, aggregated_discovery, plain_encoding},
+    options::Query,
+    server::Inner,
+    status::{ApiError, ApiResult},
+};
+
+/// The Kubernetes version whose API this is.
+const MAJOR: &str = "1";
+const MINOR: &str = "35";
+const PATCH: &str = "0";
+
+pub(crate) fn git_version() -> String {
+    format!("v{MAJOR}.{MINOR}.{PATCH}+remuda")
+}
+
+/// The `/version` document.
+pub(crate) fn version() -> Value {
+    json!({
+        "major": MAJOR, "minor": MINOR,
+        "emulationMajor": MAJOR, "emulationMinor": MINOR,
+        "minCompatibilityMajor": MAJOR, "minCompatibilityMinor": "34",
+        "gitVersion": git_version(),
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }),
+    })
+}
+
+/// Paths anyone may read, credentials or not, besides what RBAC grants.
+fn is_public(path: &str) -> bool {
+    let head = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    matches!(head, "healthz" | "livez" | "readyz" | "version")
+}
+
+impl Inner {
+    pub(crate) async fn serve_path(
+        self: &Arc<Self>,
+        path: &str,
+        parts: &http::request::Parts,
+        query: &Query,
+        user: &User,
+    ) -> ApiResult<Answer> {
+        let method = parts.method.as_str().to_ascii_lowercase();
+        let verb = if method == "head" { "get" } else { method.as_str() };
+        if !(is_public(path) && verb == "get") {
+            self.authorize(user, &Attributes::path(verb, path))?;
+        }
+        if verb != "get" {
+            return Err(ApiError::method_not_allowed());
+        }
+        let headers = &parts.headers;
+        let plain = |value: Value| {
+            Ok(Answer::value(200, value, Form { encoding: plain_encoding(headers), ..Default::default() }))
+        };
+        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+        match segments.as_slice() {
+            [] => plain(json!({"paths": self.root_paths()})),
+            ["version"] => plain(version()),
+            ["healthz" | "livez" | "readyz", check @ ..] => self.health(segments[0], check, query).await,
+            ["metrics"] => Ok(Answer {
+                code: 200,
+                content: Content::Other(
+                    self.metrics.encode().into(),
+                    "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                ),
+            }),
+            ["api"] => match aggregated_discovery(headers) {
+                Some(version) => self.aggregated(true, version, headers),
+                None => plain(discovery::api_versions(&self.config.advertise)),
+            },
+            ["apis"] => match aggregated_discovery(headers) {
+                Some(version) => self.aggregated(false, version, headers),
+                None => plain(discovery::group_list(&self.registry.load())),
+            },
+            ["api", version] => self.resources("", version).and_then(plain),
+            ["apis", group] => {
+                let found = discovery::group(&self.registry.load(), group);
+                plain(found.ok_or_else(ApiError::unknown_resource)?)
+            }
+            ["apis", group, version] => self.resources(group, version).and_then(plain),
+            ["openapi", "v2"] => self.openapi_v2(headers),
+            ["openapi", "v3"] => plain(self.openapi_index()),
+            ["openapi", "v3", rest @ ..] => self.openapi_v3(&rest.join("/"), query),
+            ["openid", "v1", "jwks"] => Ok(Answer {
+                code: 200,
+                content: Content::Other(
+                    jwks(self.config.verifier.keys()).to_string().into(),
+                    "application/jwk-set+json",
+                ),
+            }),
+            [".well-known", "openid-configuration"] => {
+                let keys = format!("https://{}/openid/v1/jwks", self.config.advertise);
+                plain(configuration(self.config.issuer.name(), &keys, self.config.verifier.keys()))
+            }
+            _ => Err(ApiError::unknown_resource()),
+        }
+    }
+
+    fn root_paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> =
+            ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"].map(str::to_owned).to_vec();
+        for group in self.registry.load().groups.iter().filter(|group| !group.name.is_empty()) {
+            paths.push(format!("/apis/{}", group.name));
+            for version in &group.versions {
+                paths.push(format!("/apis/{}/{}", group.name, version.version));
+            }
+        }
+        paths.extend(
+            [
+                "/healthz",
+                "/livez",
+                "/metrics",
+                "/openapi/v2",
+                "/openapi/v3",
+                "/openid/v1/jwks",
+                "/readyz",
+                "/version",
+            ]
+            .map(str::to_owned),
+        );
+        paths.sort();
+        paths
+    }
+
+    fn resources(&self, group: &str, version: &str) -> ApiResult<Value> {
+        discovery::resource_list(&self.registry.load(), group, version).ok_or_else(ApiError::unknown_resource)
+    }
+
+    fn aggregated(&self, core: bool, version: &'static str, headers: &HeaderMap) -> ApiResult<Answer> {
+        let (bytes, etag) = self.openapi.aggregated(&self.registry.load_full(), core, version);
+        let not_modified = headers
+            .get(header::IF_NONE_MATCH)
+            .and_then(|value| value.to_str().ok())
+            .is_some_and(|value| value.split(',').any(|known| known.trim() == etag));
+        Ok(Answer {
+            code: if not_modified { 304 } else { 200 },
+            content: Content::Tagged {
+                bytes: if not_modified { Default::default() } else { bytes },
+                content_type: discovery::aggregated_content_type(version),
+                headers: vec![
+                    (header::ETAG, etag),
+                    (header::VARY, "Accept".to_owned()),
+                    (header::CACHE_CONTROL, "public".to_owned()),
+                ],
+            },
+        })
+    }
+
+    async fn health(&self, endpoint: &str, check: &[&str], query: &Query) -> ApiResult<Answer> {
+        let ready = self.ready.load(std::sync::atomic::Ordering::Acquire);
+        let store = self.store.health().await;
+        let mut checks: Vec<(&str, Result<(), String>)> = vec![
+            ("ping", Ok(())),
+            ("log", Ok(())),
+            ("etcd", store.map_err(|error| error.to_string())),
+            ("poststarthook/rbac/bootstrap-roles", started(ready)),
+            ("poststarthook/start-apiextensions-controllers", started(ready)),
+        ];
+        if endpoint == "readyz" {
+            checks.push((
+                "shutdown",
+                if self.stop.is_cancelled() { Err("shutting down".to_owned()) } else { Ok(()) },
+            ));
+        }
+        if !check.is_empty() {
+            let name = check.join("/");
+            let found = checks.iter().find(|(known, _)| *known == name);
+            return match found {
+                None => Err(ApiError::unknown_resource()),
+                Some((_, Ok(()))) => Ok(Answer::text(200, "ok")),
+                Some((_, Err(cause))) => Ok(Answer::text(500, format!("internal server error: {cause}\n"))),
+            };
+        }
+        checks.retain(|(name, _)| query.get("exclude") != Some(name));
+        let failed = checks.iter().any(|(_, result)| result.is_err());
+        if !failed && query.flag("verbose").is_none() {
+            return Ok(Answer::text(200, "ok"));
+        }
+        let mut text = String::new();
+        for (name, result) in &checks {
+            match result {
+                Ok(()) => text.push_str(&format!("[+]{name} ok\n")),
+                Err(cause) => text.push_str(&format!("[-]{name} failed: {cause}\n")),
+            }
+        }
+        text.push_str(&format!("{endpoint} check {}\n", if failed { "failed" } else { "passed" }));
+        Ok(Answer::text(if failed { 500 } else { 200 }, text))
+    }
+}
+
+fn started(ready: bool) -> Result<(), String> {
+    if ready { Ok(()) } else { Err("not finished".to_owned()) }
+}

@@ -1,0 +1,397 @@
+//! GET and LIST.
+
+use std::{borrow::Cow, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use remuda_objects::selector::{FieldSelector, LabelSelector};
+use remuda_store::{ListQuery, Record, Revision};
+use serde_json::{Value, json};
+
+use crate::{
+    body::{Body, Items},
+    call::{Answer, Call},
+    convert::is_served_form,
+    negotiate::{Encoding, Shape, response_form},
+    options::{ListOptions, VersionMatch, parse_version},
+    registry::Resource,
+    represent,
+    server::Inner,
+    status::{ApiError, ApiResult, Named},
+};
+
+/// How long a read waits for a revision that is not there yet.
+const FUTURE_WAIT: std::time::Duration = std::time::Duration::from_secs(3);
+/// Records read at a time while looking for matches of a selector.
+const SCAN: usize = 500;
+
+impl Inner {
+    pub(crate) async fn get(&self, call: &Call) -> ApiResult<Answer> {
+        let form = response_form(&call.headers, false)?;
+        if let Some(version) = parse_version(call.query.get("resourceVersion").unwrap_or_default())? {
+            self.wait_for_revision(version).await?;
+        }
+        let record = self.record(call).await?;
+        if form.shape == Shape::Object
+            && form.encoding == Encoding::Json
+            && !call.pretty
+            && call.path.subresource.as_deref() != Some("scale")
+            && is_served_form(&call.resource, &record)
+        {
+            return Ok(Answer::bytes(200, record.value.clone()));
+        }
+        let mut object = self.decode(&call.resource, &record).await?;
+        if call.path.subresource.as_deref() == Some("scale") {
+            object = crate::scale::of(&call.resource, &object)?;
+            return Ok(Answer::value(200, object, form));
+        }
+        let include = represent::IncludeObject::parse(&call.query);
+        let object = represent::shape_object(&call.resource, object, form, include, self.now());
+        Ok(Answer::value(200, object, form))
+    }
+
+    /// The record a request names, or 404.
+    pub(crate) async fn record(&self, call: &Call) -> ApiResult<Arc<Record>> {
+        let found = self.store.get(&call.key()).await.map_err(store_error)?;
+        found.value.ok_or_else(|| ApiError::not_found(call.named()))
+    }
+
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> ApiResult<()> {
+        if revision > self.store.observed()
+            && tokio::time::timeout(FUTURE_WAIT, self.store.wait_for(revision)).await.is_err()
+        {
+            return Err(ApiError::version_too_large(revision, self.store.observed()));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn list(&self, call: &Call) -> ApiResult<Answer> {
+        let form = response_form(&call.headers, true)?;
+        let options = ListOptions::parse(&call.query)?;
+        let filter = Filter::new(&call.resource, &options)?;
+        let listed = self.list_records(call, &options, &filter).await?;
+        let metadata = listed.metadata();
+        let raw = form.shape == Shape::Object
+            && form.encoding == Encoding::Json
+            && !call.pretty
+            && listed.records.iter().all(|record| is_served_form(&call.resource, record));
+        if raw {
+            let head = represent::list_head(&call.resource, &metadata);
+            let items = Items::new(head, listed.records, Bytes::from_static(b"]}\n"));
+            return Ok(Answer::body(200, Body::Items(items)));
+        }
+        let objects = self.decode_all(&call.resource, &listed.records).await?;
+        let include = represent::IncludeObject::parse(&call.query);
+        let list = represent::shape_list(&call.resource, objects, metadata, form, include, self.now());
+        Ok(Answer::value(200, list, form))
+    }
+
+    /// The records a list answers with: filtered, and cut at the limit.
+    pub(crate) async fn list_records(
+        &self,
+        call: &Call,
+        options: &ListOptions,
+        filter: &Filter,
+    ) -> ApiResult<Listed> {
+        let prefix = call.resource.collection(call.path.namespace.as_deref());
+        let mut query = ListQuery { prefix: prefix.clone(), ..Default::default() };
+        if let Some(token) = &options.continue_token {
+            if options.resource_version.is_some_and(|version| version != 0) {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let token = ContinueToken::decode(token)?;
+            query.at = u64::try_from(token.revision).ok();
+            query.after = Some(format!("{prefix}{}", token.after));
+        } else if let Some(version) = options.resource_version {
+            self.wait_for_revision(version).await?;
+            let exact = match options.version_match {
+                Some(VersionMatch::Exact) => true,
+                Some(VersionMatch::NotOlderThan) => false,
+                None => options.limit > 0 && version > 0,
+            };
+            query.at = exact.then_some(version);
+        }
+        // A name selector is a lookup, not a scan.
+        if let Some(name) = filter.only_name() {
+            if let (Some(namespace), true) = (call.path.namespace.as_deref(), call.resource.namespaced) {
+                return self.list_one(&call.resource.key(Some(namespace), name), query.at, filter).await;
+            } else if !call.resource.namespaced {
+                return self.list_one(&call.resource.key(None, name), query.at, filter).await;
+            }
+        }
+        let mut listed = Listed::default();
+        loop {
+            query.limit = match (options.limit, filter.is_open()) {
+                (0, _) => 0,
+                (limit, true) => limit - listed.records.len(),
+                (limit, false) => limit.max(SCAN),
+            };
+            let page = match self.store.list(query.clone()).await {
+                Ok(page) => page,
+                Err(remuda_store::Error::Compacted { .. }) if options.continue_token.is_some() => {
+                    return Err(expired_continue(&prefix, query.after.as_deref()));
+                }
+                Err(error) => return Err(store_error(error)),
+            };
+            query.at = Some(page.revision);
+            listed.revision = page.revision;
+            let mut scanned = 0;
+            for record in &page.records {
+                scanned += 1;
+                if filter.matches(record) {
+                    listed.records.push(record.clone());
+                    if options.limit > 0 && listed.records.len() == options.limit {
+                        break;
+                    }
+                }
+            }
+            let unscanned = page.records.len() - scanned + page.remaining;
+            if unscanned == 0 || options.limit == 0 {
+                return Ok(listed);
+            }
+            let last = page.records[scanned - 1].key.to_string();
+            if listed.records.len() >= options.limit {
+                let after = last[prefix.len()..].to_owned();
+                listed.continue_token =
+                    Some(ContinueToken { revision: page.revision as i64, after }.encode());
+                listed.remaining = filter.is_open().then_some(unscanned);
+                return Ok(listed);
+            }
+            query.after = Some(last);
+        }
+    }
+
+    async fn list_one(&self, key: &str, at: Option<Revision>, filter: &Filter) -> ApiResult<Listed> {
+        let found = self.store.get_many(&[key.to_owned()], at).await.map_err(store_error)?;
+        let records = found.value.into_iter().flatten().filter(|record| filter.matches(record)).collect();
+        Ok(Listed { revision: found.revision, records, ..Default::default() })
+    }
+}
+
+/// What a list found.
+#[derive(Default)]
+pub(crate) struct Listed {
+    pub(crate) revision: Revision,
+    pub(crate) records: Vec<Arc<Record>>,
+    continue_token: Option<String>,
+    remaining: Option<usize>,
+}
+
+impl Listed {
+    pub(crate) fn metadata(&self) -> Value {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if let Some(token) = &self.continue_token {
+            metadata["continue"] = token.as_str().into();
+            if let Some(remaining) = self.remaining {
+                metadata["remainingItemCount"] = remaining.into();
+            }
+        }
+        metadata
+    }
+}
+
+struct ContinueToken {
+    /// -1: go on at the newest state, consistent with nothing before.
+    revision: i64,
+    /// The last key returned, relative to the collection.
+    after: String,
+}
+
+impl ContinueToken {
+    fn encode(&self) -> String {
+        let token =
+            json!({"v": "meta.k8s.io/v1", "rv": self.revision, "start": format!("{}\u{0}", self.after)});
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    fn decode(token: &str) -> ApiResult<Self> {
+        let bad = |detail: &str| ApiError::bad_request(format!("invalid continue token: {detail}"));
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad("not base64"))?;
+        let token: Value = serde_json::from_slice(&bytes).map_err(|_| bad("not JSON"))?;
+        if token["v"] != "meta.k8s.io/v1" {
+            return Err(bad("unknown version"));
+        }
+        let revision = token["rv"].as_i64().filter(|revision| *revision != 0 && *revision >= -1);
+        let start = token["start"].as_str().filter(|start| !start.split('/').any(|part| part == ".."));
+        match (revision, start) {
+            (Some(revision), Some(start)) => {
+                Ok(Self { revision, after: start.trim_end_matches('\u{0}').to_owned() })
+            }
+            _ => Err(bad("incomplete")),
+        }
+    }
+}
+
+fn expired_continue(prefix: &str, after: Option<&str>) -> ApiError {
+    let after = after.and_then(|after| after.strip_prefix(prefix)).unwrap_or_default().to_owned();
+    let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
+                   new list without the continue parameter, or use the continue token in this response to retrieve \
+                   the remainder of the results. Continuing with the provided token results in an inconsistent list \
+                   - objects that were created, modified, or deleted between the time the first chunk was returned \
+                   and now may show up in the list.";
+    ApiError {
+        continue_token: Some(ContinueToken { revision: -1, after }.encode()),
+        ..ApiError::expired(message)
+    }
+}
+
+/// The selectors of a list or watch, ready to match stored bytes.
+#[derive(Clone)]
+pub(crate) struct Filter {
+    labels: Option<LabelSelector>,
+    fields: Option<FieldSelector>,
+    group: String,
+    kind: String,
+    /// Custom selectable fields, as paths.
+    custom: Vec<String>,
+    is_custom: bool,
+}
+
+impl Filter {
+    pub(crate) fn new(resource: &Resource, options: &ListOptions) -> ApiResult<Self> {
+        let custom = resource
+            .custom()
+            .map(|custom| custom.crd.view.versions[custom.version].selectable_fields.clone())
+            .unwrap_or_default();
+        let filter = Self {
+            labels: options.labels.clone().filter(|selector| !selector.is_everything()),
+            fields: options.fields.clone().filter(|selector| !selector.is_everything()),
+            group: resource.group.clone(),
+            kind: resource.kind.clone(),
+            custom,
+            is_custom: resource.is_custom(),
+        };
+        for term in filter.fields.iter().flat_map(|fields| &fields.terms) {
+            filter.check_path(&term.path)?;
+        }
+        Ok(filter)
+    }
+
+    fn check_path(&self, path: &str) -> ApiResult<()> {
+        if matches!(path, "metadata.name" | "metadata.namespace") {
+            return Ok(());
+        }
+        if self.is_custom {
+            return if self.custom.iter().any(|known| known.trim_start_matches('.') == path) {
+                Ok(())
+            } else {
+                Err(ApiError::bad_request(format!("field label not supported: {path}")))
+            };
+        }
+        remuda_objects::fields::check(&self.group, &self.kind, path).map_err(ApiError::bad_request)
+    }
+
+    /// Everything matches.
+    pub(crate) fn is_open(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none()
+    }
+
+    /// The name all matches have, if the selector says so.
+    pub(crate) fn only_name(&self) -> Option<&str> {
+        self.fields.as_ref().and_then(|fields| fields.requires("metadata.name"))
+    }
+
+    pub(crate) fn matches(&self, record: &Record) -> bool {
+        if self.is_open() {
+            return true;
+        }
+        self.matches_bytes(&record.value)
+    }
+
+    fn matches_bytes(&self, bytes: &[u8]) -> bool {
+        let only_meta = self.fields.as_ref().is_none_or(|fields| {
+            fields
+                .terms
+                .iter()
+                .all(|term| matches!(term.path.as_str(), "metadata.name" | "metadata.namespace"))
+        });
+        if only_meta {
+            let Ok(head) = serde_json::from_slice::<Head<'_>>(bytes) else { return false };
+            return self.labels.as_ref().is_none_or(|labels| {
+                labels.matches_with(|key| head.metadata.labels.get(key).map(AsRef::as_ref))
+            }) && self.fields.as_ref().is_none_or(|fields| {
+                fields.matches_with(|path| {
+                    Some(match path {
+                        "metadata.name" => head.metadata.name.to_string(),
+                        _ => head.metadata.namespace.to_string(),
+                    })
+                })
+            });
+        }
+        serde_json::from_slice::<Value>(bytes).is_ok_and(|object| self.matches_object(&object))
+    }
+
+    /// Matches an object in the stored version.
+    pub(crate) fn matches_object(&self, object: &Value) -> bool {
+        self.labels.as_ref().is_none_or(|selector| selector.matches_object(object))
+            && self.fields.as_ref().is_none_or(|fields| fields.matches_with(|path| self.field(object, path)))
+    }
+
+    fn field(&self, object: &Value, path: &str) -> Option<String> {
+        match path {
+            "metadata.name" => Some(object["metadata"]["name"].as_str().unwrap_or_default().to_owned()),
+            "metadata.namespace" => {
+                Some(object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned())
+            }
+            _ if self.is_custom => {
+                let mut node = object;
+                for part in path.split('.') {
+                    node = &node[part];
+                }
+                Some(match node {
+                    Value::String(text) => text.clone(),
+                    Value::Null => String::new(),
+                    other => other.to_string(),
+                })
+            }
+            _ => remuda_objects::fields::selectable(&self.group, &self.kind, object, path).map(Into::into),
+        }
+    }
+}
+
+/// The part of an object most selectors look at.
+#[derive(serde::Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    metadata: HeadMeta<'a>,
+}
+
+#[derive(serde::Deserialize)]
+struct HeadMeta<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    labels: std::collections::HashMap<Cow<'a, str>, Cow<'a, str>>,
+}
+
+/// Store failures as API errors. Conflicts and the like are handled where they arise.
+pub(crate) fn store_error(error: remuda_store::Error) -> ApiError {
+    use remuda_store::Error;
+    match error {
+        Error::Compacted { requested, oldest } => {
+            ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
+        }
+        Error::Future { requested, current } => ApiError::version_too_large(requested, current),
+        Error::TooLarge { limit, .. } => ApiError::too_large(limit),
+        Error::Unavailable(cause) => ApiError::unavailable(format!("the store is unavailable: {cause}")),
+        Error::Unknown(cause) => {
+            ApiError::internal(format!("the outcome of the write is unknown, read the object again: {cause}"))
+        }
+        Error::Closed => ApiError::unavailable("the server is shutting down"),
+        Error::Exists { .. } | Error::Missing | Error::Conflict { .. } => {
+            ApiError::internal(error.to_string())
+        }
+    }
+}
+
+/// The error of a create that found the name taken.
+pub(crate) fn create_error(error: remuda_store::Error, named: Named<'_>) -> ApiError {
+    match error {
+        remuda_store::Error::Exists { .. } => ApiError::already_exists(named),
+        other => store_error(other),
+    }
+}

@@ -1,0 +1,193 @@
+//! The forms an object or list can be answered in: itself, a Table, or metadata alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use remuda_objects::columns;
+use serde_json::{Value, json};
+
+use crate::{
+    negotiate::{Form, Shape},
+    options::Query,
+    registry::{Origin, Resource},
+};
+
+/// What `rows[].object` of a Table holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    pub(crate) fn parse(query: &Query) -> Self {
+        match query.get("includeObject") {
+            Some("None") => Self::None,
+            Some("Object") => Self::Object,
+            _ => Self::Metadata,
+        }
+    }
+}
+
+fn meta_version(form: Form) -> &'static str {
+    if form.beta { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+}
+
+/// Name, kind and metadata of an object, nothing else.
+pub(crate) fn partial(object: &mut Value, form: Form) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": meta_version(form),
+        "metadata": object.get_mut("metadata").map(Value::take).unwrap_or_default(),
+    })
+}
+
+/// Column definitions of a resource's Table.
+pub(crate) fn column_definitions(resource: &Resource) -> Value {
+    match &resource.origin {
+        Origin::Builtin(builtin) => builtin_columns(builtin)
+            .definitions()
+            .iter()
+            .map(|column| {
+                definition(column.name, column.kind, column.format, column.description, column.priority)
+            })
+            .collect(),
+        Origin::Custom(custom) => custom
+            .columns
+            .definitions()
+            .iter()
+            .map(|column| {
+                definition(&column.name, &column.kind, &column.format, &column.description, column.priority)
+            })
+            .collect(),
+    }
+}
+
+fn builtin_columns(builtin: &remuda_kinds::Resource) -> &'static columns::Columns {
+    columns::builtin(builtin.group, builtin.kind).unwrap_or(&columns::DEFAULT)
+}
+
+fn definition(name: &str, kind: &str, format: &str, description: &str, priority: i32) -> Value {
+    json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority})
+}
+
+fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+    match &resource.origin {
+        Origin::Builtin(builtin) => builtin_columns(builtin).cells(object, now),
+        Origin::Custom(custom) => custom.columns.cells(object, now),
+    }
+}
+
+fn row(resource: &Resource, mut object: Value, form: Form, include: IncludeObject, now: Timestamp) -> Value {
+    let cells = cells(resource, &object, now);
+    let conditions =
+        resource.builtin().and_then(|builtin| columns::row_conditions(builtin.group, builtin.kind, &object));
+    let object = match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial(&mut object, form),
+        IncludeObject::Object => object,
+    };
+    let mut row = json!({"cells": cells, "object": object});
+    if let Some(conditions) = conditions {
+        row["conditions"] = conditions;
+    }
+    row
+}
+
+/// A Table of these objects. `metadata` is the list's.
+pub(crate) fn table(
+    resource: &Resource,
+    objects: Vec<Value>,
+    metadata: Value,
+    form: Form,
+    include: IncludeObject,
+    now: Timestamp,
+) -> Value {
+    let rows: Vec<Value> =
+        objects.into_iter().map(|object| row(resource, object, form, include, now)).collect();
+    json!({
+        "kind": "Table", "apiVersion": meta_version(form), "metadata": metadata,
+        "columnDefinitions": column_definitions(resource), "rows": rows,
+    })
+}
+
+/// One object in the asked shape.
+pub(crate) fn shape_object(
+    resource: &Resource,
+    mut object: Value,
+    form: Form,
+    include: IncludeObject,
+    now: Timestamp,
+) -> Value {
+    match form.shape {
+        Shape::Object => object,
+        Shape::PartialMetadata | Shape::PartialMetadataList => partial(&mut object, form),
+        Shape::Table => {
+            let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+            table(resource, vec![object], metadata, form, include, now)
+        }
+    }
+}
+
+/// A list in the asked shape.
+pub(crate) fn shape_list(
+    resource: &Resource,
+    objects: Vec<Value>,
+    metadata: Value,
+    form: Form,
+    include: IncludeObject,
+    now: Timestamp,
+) -> Value {
+    match form.shape {
+        Shape::Table => table(resource, objects, metadata, form, include, now),
+        Shape::PartialMetadata | Shape::PartialMetadataList => {
+            let items: Vec<Value> =
+                objects.into_iter().map(|mut object| partial(&mut object, form)).collect();
+            json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": meta_version(form),
+                "metadata": metadata, "items": items,
+            })
+        }
+        Shape::Object => json!({
+            "kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": objects,
+        }),
+    }
+}
+
+/// The bytes before the items of a plain list.
+pub(crate) fn list_head(resource: &Resource, metadata: &Value) -> Bytes {
+    let head = format!(
+        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+        json!(resource.list_kind),
+        json!(resource.api_version)
+    );
+    Bytes::from(head)
+}
+
+/// A watch event's line around an object's bytes.
+pub(crate) fn event_line(kind: &str, object: &[u8]) -> Bytes {
+    let mut line = Vec::with_capacity(object.len() + kind.len() + 24);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(kind.as_bytes());
+    line.extend_from_slice(b"\",\"object\":");
+    line.extend_from_slice(object);
+    line.extend_from_slice(b"}\n");
+    Bytes::from(line)
+}
+
+/// What one watcher wants its events in; two watchers with equal views share encoded events.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub resource: Arc<Resource>,
+    pub form: Form,
+    pub include: IncludeObject,
+}
+
+impl View {
+    /// Whether stored bytes go out as they are.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.form.shape == Shape::Object
+    }
+}

@@ -1,0 +1,214 @@
+//! The API server: its state, its start and its stop.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use remuda_auth::{
+    identity::User,
+    jwt::{issue::Issuer, verify::Verifier},
+    pki::authority::Authority,
+    rbac::policy::Policy,
+    tokens::StaticTokens,
+};
+use remuda_store::{Record, Store};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    admission::{Hook, Policies, Webhooks},
+    audit::AuditLog,
+    convert::NativeConversion,
+    crd::CrdKeeper,
+    follow::{Progress, follow},
+    limits::{Limits, Throttle},
+    metrics::Metrics,
+    openapi::OpenApi,
+    registry::{Registry, Resource},
+};
+
+/// What a server is made of.
+pub struct Config {
+    /// `host:port` under which clients reach this server.
+    pub advertise: String,
+    /// Published in every namespace as `kube-root-ca.crt`.
+    pub root_ca_pem: String,
+    /// Signs and checks service-account tokens.
+    pub issuer: Issuer,
+    pub verifier: Arc<Verifier>,
+    /// Signs CertificateSigningRequests; without it they stay unsigned.
+    pub signer: Option<Arc<Authority>>,
+    pub static_tokens: StaticTokens,
+    /// Whether requests without credentials are let through to authorization at all.
+    pub anonymous: bool,
+    pub audit: Option<AuditLog>,
+    pub limits: Limits,
+    /// In-process admission, in order.
+    pub hooks: Vec<Arc<dyn Hook>>,
+    /// In-process conversions, by CRD name.
+    pub conversions: BTreeMap<String, NativeConversion>,
+    /// Runs the API's own controllers (garbage collection, namespaces, …) in this process.
+    pub controllers: bool,
+    pub clock: fn() -> Timestamp,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("read the store")]
+    Store(#[source] remuda_store::Error),
+    #[error("create {what}: {detail}")]
+    Bootstrap { what: String, detail: String },
+}
+
+/// A running API server. Clones share it.
+#[derive(Clone)]
+pub struct ApiServer {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) registry: ArcSwap<Registry>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) crds: CrdKeeper,
+    pub(crate) webhooks: Webhooks,
+    pub(crate) policies: Policies,
+    pub(crate) openapi: OpenApi,
+    pub(crate) throttle: Throttle,
+    pub(crate) metrics: Metrics,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    /// Progress of the followers whose word is law: writes wait until they have taken effect.
+    followers: parking_lot::RwLock<Vec<(String, Progress)>>,
+    pub(crate) ready: std::sync::atomic::AtomicBool,
+}
+
+/// Collections whose content changes how requests are judged.
+const RBAC: [&str; 4] = ["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
+
+impl ApiServer {
+    /// Loads what is stored, creates what must exist, and starts the API's own controllers.
+    pub async fn start(config: Config, store: Arc<dyn Store>) -> Result<Self, StartError> {
+        let inner = Arc::new(Inner {
+            registry: ArcSwap::from_pointee(Registry::new(BTreeMap::new(), 0)),
+            policy: Arc::new(Policy::default()),
+            crds: CrdKeeper::default(),
+            webhooks: Webhooks::default(),
+            policies: Policies::default(),
+            openapi: OpenApi::default(),
+            throttle: Throttle::new(&config.limits),
+            metrics: Metrics::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            followers: parking_lot::RwLock::default(),
+            ready: false.into(),
+            config,
+            store,
+        });
+        inner.follow_rbac().await?;
+        crate::crd::start(&inner).await?;
+        crate::admission::start(&inner).await?;
+        crate::bootstrap::run(&inner).await?;
+        if inner.config.controllers {
+            crate::controllers::start(&inner).await?;
+        }
+        inner.ready.store(true, std::sync::atomic::Ordering::Release);
+        Ok(Self { inner })
+    }
+
+    /// Ends watches, stops controllers, and waits for both.
+    pub async fn shutdown(&self) {
+        self.inner.ready.store(false, std::sync::atomic::Ordering::Release);
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+        if let Some(audit) = &self.inner.config.audit {
+            audit.flush();
+        }
+    }
+
+    /// Whether a user may use a path outside the resource tree.
+    pub fn may_use_path(&self, user: &User, verb: &str, path: &str) -> bool {
+        let attributes = remuda_auth::attributes::Attributes::path(verb, path);
+        self.inner.policy.authorize(user, &attributes).allowed
+    }
+
+    /// Metrics in the OpenMetrics text format.
+    pub fn metrics(&self) -> String {
+        self.inner.metrics.encode()
+    }
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.config.clock)()
+    }
+
+    /// Now, as metadata writes it.
+    pub(crate) fn now_text(&self) -> String {
+        time_text(self.now())
+    }
+
+    async fn follow_rbac(self: &Arc<Self>) -> Result<(), StartError> {
+        for plural in RBAC {
+            let prefix = format!("/rbac.authorization.k8s.io/{plural}/");
+            let policy = self.policy.clone();
+            let plural = plural.to_owned();
+            self.follow(&prefix, move |news| crate::authz::tell_policy(&policy, &plural, news)).await?;
+        }
+        Ok(())
+    }
+
+    /// Follows a prefix; writes to it are answered only after they have been told.
+    pub(crate) async fn follow(
+        self: &Arc<Self>,
+        prefix: &str,
+        tell: impl FnMut(crate::follow::News<'_>) + Send + 'static,
+    ) -> Result<(), StartError> {
+        let progress = follow(self.store.clone(), prefix, &self.tasks, self.stop.clone(), tell)
+            .await
+            .map_err(StartError::Store)?;
+        self.followers.write().push((prefix.to_owned(), progress));
+        Ok(())
+    }
+
+    /// Follows a prefix without holding up writers.
+    pub(crate) async fn follow_quietly(
+        self: &Arc<Self>,
+        prefix: &str,
+        tell: impl FnMut(crate::follow::News<'_>) + Send + 'static,
+    ) -> Result<(), StartError> {
+        follow(self.store.clone(), prefix, &self.tasks, self.stop.clone(), tell)
+            .await
+            .map(drop)
+            .map_err(StartError::Store)
+    }
+
+    /// Follows everything, without holding up writers.
+    pub(crate) async fn follow_all(
+        self: &Arc<Self>,
+        tell: impl FnMut(crate::follow::News<'_>) + Send + 'static,
+    ) -> Result<(), StartError> {
+        self.follow_quietly("/", tell).await
+    }
+
+    /// Waits until a write has reached those who must act on it before the client hears of it.
+    pub(crate) async fn after_write(&self, resource: &Resource, record: &Record) {
+        let waiting: Vec<Progress> = {
+            let followers = self.followers.read();
+            followers
+                .iter()
+                .filter(|(prefix, _)| *prefix == resource.prefix)
+                .map(|(_, progress)| progress.clone())
+                .collect()
+        };
+        for progress in waiting {
+            progress.reached(record.revision).await;
+        }
+    }
+}
+
+/// RFC 3339 with seconds, as `metav1.Time`.
+pub(crate) fn time_text(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
