@@ -9,7 +9,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 const SECONDS_PER_DAY: i64 = 86_400;
 /// 0001-01-01T00:00:00Z
-const MIN_SECONDS: i64 = -62_135_596_800;
+pub(crate) const MIN_SECONDS: i64 = -62_135_596_800;
 /// 9999-12-31T23:59:59Z
 const MAX_SECONDS: i64 = 253_402_300_799;
 pub(crate) const NANOS: i64 = 1_000_000_000;
@@ -296,6 +296,40 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
+/// What `format: duration` allows besides: whole numbers of units with spaces and long names,
+/// such as `3 days` or `2w`.
+pub(crate) fn parse_duration_lenient(text: &str) -> Option<i64> {
+    if let Some(nanos) = parse_duration(text) {
+        return Some(nanos);
+    }
+    if text.len() > MAX_TEXT {
+        return None;
+    }
+    let mut rest = text.trim();
+    let mut total: i64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, after) = rest.split_at(digits);
+        let after = after.trim_start();
+        let word = after.find(|char: char| !char.is_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(word);
+        let unit: i64 = match unit.strip_suffix('s').filter(|unit| unit.len() > 1).unwrap_or(unit) {
+            "ns" | "nano" | "nanosecond" => 1,
+            "us" | "µs" | "micro" | "microsecond" => 1_000,
+            "ms" | "milli" | "millisecond" => 1_000_000,
+            "s" | "sec" | "second" => NANOS,
+            "m" | "min" | "minute" => 60 * NANOS,
+            "h" | "hr" | "hour" => 3600 * NANOS,
+            "d" | "day" => 86_400 * NANOS,
+            "w" | "wk" | "week" => 7 * 86_400 * NANOS,
+            _ => return None,
+        };
+        total = total.checked_add(number.parse::<i64>().ok()?.checked_mul(unit)?)?;
+        rest = after.trim_start();
+    }
+    (!text.trim().is_empty()).then_some(total)
+}
+
 /// Seconds with as many decimals as needed: `3600s`, `0.25s`.
 pub(crate) fn format_duration(nanos: i64) -> String {
     let magnitude = nanos.unsigned_abs();
@@ -352,6 +386,17 @@ mod tests {
             ("é", None),
         ] {
             assert_eq!(parse_duration(text), nanos, "{text}");
+        }
+        for (text, seconds) in [
+            ("1h30m", Some(5400)),
+            ("3 days", Some(3 * 86_400)),
+            ("2w", Some(14 * 86_400)),
+            ("1 day 2 hours", Some(93_600)),
+            ("5 ms", Some(0)),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_duration_lenient(text).map(|nanos| nanos / NANOS), seconds, "{text}");
         }
         assert_eq!(format_duration(-1_500_000_000), "-1.5s");
         assert_eq!(format_duration(3600 * NANOS), "3600s");

@@ -148,7 +148,7 @@ impl<'a> Value<'a> {
                     )));
                 }
             },
-            (Json::String(text), Type::Duration) => match time::parse_duration(text) {
+            (Json::String(text), Type::Duration) => match time::parse_duration_lenient(text) {
                 Some(nanos) => Value::Duration(nanos),
                 None => return Err(EvalError::failed(format!("Invalid duration {}", excerpt(text)))),
             },

@@ -158,7 +158,8 @@ impl<'a> Eval<'a, '_> {
         let first = first?;
         self.locals.push(first);
         let result = self.body_with(fold, second);
-        let first = self.locals.drain(base..).next().unwrap_or(Value::Null);
+        self.locals.truncate(base + 1);
+        let first = self.locals.pop().unwrap_or(Value::Null);
         Ok(result?.map(|body| (first, body)))
     }
 

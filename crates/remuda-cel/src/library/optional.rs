@@ -1,7 +1,10 @@
 //! Optional values.
 
 use super::{Cx, Entry};
-use crate::value::{EvalError, Result, Value};
+use crate::{
+    time::{MIN_SECONDS as ZERO_TIME, Timestamp},
+    value::{EvalError, Result, Value},
+};
 
 pub(super) const TABLE: &[Entry] = &[
     Entry { name: "optional.of", native: of, overloads: &["(A) -> optional(A)"] },
@@ -34,7 +37,8 @@ fn of_non_zero<'a>(_: &mut Cx<'_>, args: &[Value<'a>]) -> Result<Value<'a>> {
         Value::String(text) => text.is_empty(),
         Value::Bytes(bytes) => bytes.is_empty(),
         Value::Duration(nanos) => *nanos == 0,
-        Value::Timestamp(time) => time.seconds() == 0 && time.nanos() == 0,
+        // The zero of Go: the first second of year 1.
+        Value::Timestamp(time) => Timestamp::new(ZERO_TIME, 0) == Some(*time),
         Value::List(list) => list.is_empty(),
         Value::Map(map) => map.is_empty(),
         Value::Optional(inner) => inner.is_none(),

@@ -275,6 +275,8 @@ fn optionals_carry_absence() {
         optional.none() ⇒ none
         optional.ofNonZeroValue('') ⇒ none
         optional.ofNonZeroValue(3) ⇒ some(3)
+        optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')) ⇒ none
+        optional.ofNonZeroValue(timestamp(0)) ⇒ some(1970-01-01T00:00:00Z)
         optional.of(1).value() ⇒ 1
         optional.none().value() ⇒ error: optional.none() dereference
         optional.none().hasValue() ⇒ false
