@@ -15,7 +15,7 @@ const MAX_REGEXES: u32 = 32;
 
 impl Checker<'_, '_> {
     pub(super) fn call(&mut self, expr: &Expr, name: &str, target: Option<&Expr>, args: &[Expr]) -> Typed {
-        // `a.b.c()` is the function `a.b.c` when there is one, unless `a` is bound by a macro.
+        // `a.b.c()` is the function `a.b.c` when there is one, whatever `a` may be.
         let namespaced = target.and_then(Expr::qualified).map(|prefix| format!("{prefix}.{name}"));
         let (name, target) = match namespaced.as_deref().and_then(library::function) {
             Some((name, _)) => (name, None),
