@@ -1,7 +1,7 @@
 //! The datastore: opening the one that was chosen, and what can be done with it beside storing.
 
 use std::{
-    io,
+    io::{self, Seek},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -110,7 +110,9 @@ impl Engine {
             archive::pack(&scratch.archive, &described, &scratch.store, &dir)
         });
         let packed = packing.await.map_err(|error| MaintenanceError::Failed(io::Error::other(error)))?;
-        Ok((packed?, manifest))
+        let mut file = packed?;
+        file.rewind().map_err(MaintenanceError::Failed)?;
+        Ok((file, manifest))
     }
 
     /// As [`Engine::backup`], to a file with a name.

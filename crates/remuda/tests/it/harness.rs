@@ -1,0 +1,165 @@
+//! Starting and stopping the program.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// The program, not running.
+pub(crate) fn remuda() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
+    // Whatever the machine is configured with is not for the tests.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("REMUDA_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a command that is expected to fail, and returns what it says.
+#[track_caller]
+pub(crate) fn failure(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    text
+}
+
+#[track_caller]
+pub(crate) fn success(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert_success(&output);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+pub(crate) fn assert_success(output: &Output) {
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{stdout}{stderr}", output.status);
+}
+
+/// A running server. Killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+    pub(crate) data_dir: PathBuf,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a server on a free port and waits until it says that it is ready.
+    #[track_caller]
+    pub(crate) fn start(data_dir: &Path, arguments: &[&str]) -> Server {
+        let log = data_dir.with_extension("log");
+        let mut child = remuda()
+            .args(["server", "--bind", "127.0.0.1:0", "--log-level", "debug", "--data-dir"])
+            .arg(data_dir)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(File::options().create(true).append(true).open(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let url = loop {
+            match lines.next() {
+                Some(line) => {
+                    if let Some(url) = line.unwrap().strip_prefix("remuda is ready at ") {
+                        break url.to_owned();
+                    }
+                }
+                None => {
+                    let status = child.wait().unwrap();
+                    panic!("the server ended with {status}:\n{}", fs::read_to_string(&log).unwrap());
+                }
+            }
+        };
+        Server { child, url, data_dir: data_dir.to_owned(), log }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.join("admin.kubeconfig")
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.url.rsplit(':').next().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Says to stop, and how long that took and how it ended.
+    pub(crate) fn stop(mut self) -> (Duration, ExitStatus) {
+        let started = Instant::now();
+        self.signal(Signal::SIGTERM);
+        let status = self.child.wait().unwrap();
+        (started.elapsed(), status)
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::SIGKILL);
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of the server\n{}", self.log());
+        }
+    }
+}
+
+/// A directory for one test; the server's data is in a subdirectory that does not exist yet.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.join("data")
+    }
+
+    pub(crate) fn write(&self, name: &str, contents: &str) -> PathBuf {
+        let path = self.join(name);
+        fs::write(&path, contents).unwrap();
+        path
+    }
+}
+
+/// Says loudly that a test did not run.
+pub(crate) fn skipped(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}
+
+/// Whether any file below a directory contains these bytes.
+pub(crate) fn contains(dir: &Path, needle: &[u8]) -> bool {
+    fs::read_dir(dir).unwrap().flatten().any(|entry| match entry.path() {
+        path if path.is_dir() => contains(&path, needle),
+        path => fs::read(path).unwrap().windows(needle.len()).any(|part| part == needle),
+    })
+}
