@@ -3,10 +3,14 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    OVERDUE,
     client::{Client, EtcdError},
     layout::{Head, Layout},
     proto::{DELETE, RangeRequest, WatchCreateRequest, WatchEvent, WatchRequest},
@@ -113,12 +117,12 @@ impl Replica {
     pub(super) async fn run(self: Arc<Self>, mut next: i64, stop: CancellationToken) {
         let mut backoff = BACKOFF_MIN;
         loop {
-            let before = next;
+            let mut connected = false;
             let ended = tokio::select! {
-                ended = self.follow(&mut next) => ended,
+                ended = self.follow(&mut next, &mut connected) => ended,
                 () = stop.cancelled() => return,
             };
-            if next > before {
+            if connected {
                 backoff = BACKOFF_MIN;
             }
             match ended {
@@ -145,7 +149,7 @@ impl Replica {
         }
     }
 
-    async fn follow(&self, next: &mut i64) -> Ended {
+    async fn follow(&self, next: &mut i64, connected: &mut bool) -> Ended {
         let (key, range_end) = self.layout.range();
         let create = WatchCreateRequest { key, range_end, start_revision: *next };
         let opened = self.client.watch(WatchRequest { create: Some(create) }).await;
@@ -153,10 +157,15 @@ impl Replica {
             Ok(stream) => stream,
             Err(status) => return Ended::Lost(status.message().to_owned()),
         };
+        let mut heard = Instant::now();
         loop {
             let message = tokio::select! {
                 message = stream.message() => message,
                 () = self.kick.notified() => {
+                    // Meant for the connection before this one, or already answered.
+                    if heard.elapsed() < OVERDUE {
+                        continue;
+                    }
                     self.client.avoid_current();
                     return Ended::Lost("events are overdue".to_owned());
                 }
@@ -169,6 +178,7 @@ impl Replica {
                     return Ended::Lost(status.message().to_owned());
                 }
             };
+            heard = Instant::now();
             if response.compact_revision > 0 {
                 return Ended::Compacted;
             }
@@ -177,6 +187,7 @@ impl Replica {
             }
             if response.created {
                 *self.problem.lock() = None;
+                *connected = true;
             }
             let revision = |event: &WatchEvent| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
             for group in response.events.chunk_by(|one, other| revision(one) == revision(other)) {

@@ -25,6 +25,9 @@ const EVENTS_PER_SCAN: usize = 8192;
 const TRIMS_PER_WRITE: usize = 64;
 const TRIMS_PER_LOCK: usize = 1024;
 const REMEMBERED_PAGES: usize = 16;
+/// Encoded forms are kept for the newest events up to this many bytes of values: whoever reads
+/// older ones is alone with them.
+const ENCODED_BYTES: usize = 8 << 20;
 /// The floor of a collection that was replaced: nothing can be read in it.
 pub(super) const RETIRED: Revision = Revision::MAX;
 
@@ -37,6 +40,7 @@ pub(crate) struct Collection {
     pages: Mutex<VecDeque<PageEnd>>,
 }
 
+#[derive(Default)]
 struct Data {
     keys: BTreeMap<Arc<str>, Chain>,
     /// Keys whose newest version is not a deletion.
@@ -48,6 +52,10 @@ struct Data {
     last: Revision,
     /// Bytes of values kept only by history.
     superseded: usize,
+    /// Events from the front of the log whose encoded forms were dropped…
+    cold: usize,
+    /// …and the bytes of values of the others.
+    warm_bytes: usize,
 }
 
 struct Logged {
@@ -79,8 +87,7 @@ pub(crate) struct Found {
 
 impl Collection {
     pub(super) fn new(name: &str, floor: Revision) -> Self {
-        let data =
-            Data { keys: BTreeMap::new(), live: 0, log: VecDeque::new(), floor, last: floor, superseded: 0 };
+        let data = Data { floor, last: floor, ..Data::default() };
         Self { name: name.into(), data: RwLock::new(data), groups: Mutex::default(), pages: Mutex::default() }
     }
 
@@ -101,14 +108,7 @@ impl Collection {
     /// watchers learn that they missed what happened up to `revision`.
     pub(super) fn retire(&self, revision: Revision) -> Vec<Arc<Notify>> {
         let mut data = self.data.write();
-        let empty = Data {
-            keys: BTreeMap::new(),
-            live: 0,
-            log: VecDeque::new(),
-            floor: RETIRED,
-            last: 0,
-            superseded: 0,
-        };
+        let empty = Data { floor: RETIRED, ..Data::default() };
         let old = std::mem::replace(&mut *data, empty);
         let mut groups = self.groups.lock();
         groups.reset(revision);
@@ -365,6 +365,13 @@ impl Data {
         self.last = revision;
         self.superseded += event.superseded();
         self.log.push_back(Logged { at: now, event: event.clone() });
+        self.warm_bytes += record.value.len();
+        while self.warm_bytes > ENCODED_BYTES && self.cold + 1 < self.log.len() {
+            let event = &self.log[self.cold].event;
+            event.frames.clear();
+            self.warm_bytes -= event.record.value.len();
+            self.cold += 1;
+        }
     }
 
     fn over(&self, policy: &Policy, now: Instant) -> bool {
@@ -384,6 +391,10 @@ impl Data {
         let record = &event.record;
         self.floor = record.revision;
         self.superseded -= event.superseded();
+        match self.cold.checked_sub(1) {
+            Some(cold) => self.cold = cold,
+            None => self.warm_bytes -= record.value.len(),
+        }
         let empty = self.keys.get_mut(&*record.key).is_some_and(|chain| chain.forget_before(record.revision));
         if empty {
             self.keys.remove(&*record.key);

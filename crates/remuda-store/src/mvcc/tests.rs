@@ -120,7 +120,7 @@ fn a_replacement_is_seen_whole_and_ends_watches() {
         Watch::new(&mvcc, scope, mvcc.published()).unwrap()
     });
     let record = Arc::new(Record::new("/a/b/d".into(), 7, 9, &Template::plain("new")));
-    mvcc.replace(&[record.clone()], 10);
+    mvcc.replace(std::slice::from_ref(&record), 10);
     for watch in &mut watches {
         assert_eq!(watch.pending().unwrap_err(), WatchEnd::Compacted { oldest: 10 });
     }
@@ -142,4 +142,25 @@ fn groups_go_with_their_last_watcher() {
     assert_eq!(collection.groups(), 1);
     drop(two);
     assert_eq!(collection.groups(), 0);
+}
+
+#[test]
+fn encoded_forms_are_kept_for_the_newest_events_only() {
+    let mvcc = Mvcc::new(Policy::default());
+    let mut watch = Watch::new(&mvcc, Scope::Prefix("/a/b/".into()), 0).unwrap();
+    let value = "x".repeat(1 << 20);
+    let mut events = Vec::new();
+    for _ in 0..40 {
+        write(&mvcc, "/a/b/c", &value);
+        events.extend(watch.pending().unwrap());
+        let newest = events.last().unwrap();
+        newest.frames.get_or_insert(1, || bytes::Bytes::from_static(b"made"));
+    }
+    let kept = |event: &Arc<Event>| {
+        let form = event.frames.get_or_insert(1, || bytes::Bytes::from_static(b"again"));
+        form == "made"
+    };
+    let kept: Vec<_> = events.iter().map(kept).collect();
+    assert_eq!(kept.iter().filter(|kept| **kept).count(), 8);
+    assert!(kept[32..].iter().all(|kept| *kept));
 }
