@@ -129,7 +129,8 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the store in `dir`, setting it up if there is none. Blocks while it reads.
+    /// Opens the store in `dir`, setting it up if there is none. Blocks while it reads: in async
+    /// code call it on a thread for blocking work.
     pub fn open(dir: impl Into<PathBuf>, options: Options) -> Result<Self, OpenError> {
         let dir = dir.into();
         let Recovered { mvcc, segment, log_bytes, checkpoint_bytes, lock } = recover::open(&dir, &options)?;

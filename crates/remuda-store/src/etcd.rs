@@ -245,8 +245,10 @@ impl Etcd {
         let deadline = Instant::now() + SETTLE;
         let unknown = Error::Unknown(failure.status.message().to_owned());
         tracing::warn!(key = write.key(), reason = failure.status.message(), "a write got no answer");
+        let mut pause = Duration::from_millis(10);
         while Instant::now() < deadline {
-            match timeout(Duration::from_millis(200), expected.wait()).await {
+            pause = (pause * 2).min(Duration::from_millis(500));
+            match timeout(pause, expected.wait()).await {
                 Ok(Some(record)) => return Ok(record),
                 Ok(None) => return Err(unknown),
                 Err(_) => {}

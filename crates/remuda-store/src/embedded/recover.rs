@@ -46,7 +46,9 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Recovered, OpenError
         );
     }
     let segment = Segment::resume(&log.path, &log.scan, disk, ahead)?;
-    files::mark(dir)?;
+    if !listing.marked {
+        files::mark(dir)?;
+    }
     for first in listing.segments.iter().filter(|first| **first < log.first_needed) {
         let path = files::segment_path(dir, *first);
         fs::remove_file(&path).map_err(OpenError::io(&path))?;

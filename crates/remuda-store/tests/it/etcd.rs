@@ -331,7 +331,7 @@ async fn nothing_lost_nothing_doubled(
         }
         unknown.extend(unsure);
     }
-    assert!(acked.len() > 100, "only {} writes", acked.len());
+    assert!(acked.len() > 20, "only {} writes", acked.len());
     let end = stores[0].current().await.unwrap();
     for (watch, store) in watches.iter_mut().zip(stores) {
         store.current().await.unwrap();
@@ -379,8 +379,8 @@ async fn lost_connections_leave_no_doubt_about_writes() {
     for index in 0..8 {
         workers.spawn(worker(store.clone(), index, stop.clone()));
     }
-    for _ in 0..40 {
-        tokio::time::sleep(Duration::from_millis(60)).await;
+    for round in 0..20 {
+        tokio::time::sleep(Duration::from_millis(30 + round * 7 % 11 * 20)).await;
         proxy.reset.notify_waiters();
     }
     stop.store(true, Ordering::Relaxed);

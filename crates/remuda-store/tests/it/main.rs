@@ -8,4 +8,5 @@ mod crash;
 mod etcd;
 mod faults;
 mod model;
+mod power;
 mod sealing;
