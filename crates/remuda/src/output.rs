@@ -4,16 +4,14 @@ use std::io::{self, Write};
 
 use crate::failure::Failure;
 
-/// A line of result.
-#[allow(clippy::print_stdout, reason = "the output is the purpose")]
+/// A line of result. If nobody reads it, nothing is lost by going on.
 pub(crate) fn line(text: &str) {
-    println!("{text}");
+    let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
 /// A line for the person, which is no result.
-#[allow(clippy::print_stderr, reason = "the output is the purpose")]
 pub(crate) fn note(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Bytes of result. A reader that went away has what it wanted.

@@ -61,8 +61,11 @@ impl Server {
     #[track_caller]
     pub(crate) fn start(data_dir: &Path, arguments: &[&str]) -> Server {
         let log = data_dir.with_extension("log");
+        let bind: &[&str] = if arguments.contains(&"--bind") { &[] } else { &["--bind", "127.0.0.1:0"] };
         let mut child = remuda()
-            .args(["server", "--bind", "127.0.0.1:0", "--log-level", "debug", "--data-dir"])
+            .arg("server")
+            .args(bind)
+            .arg("--data-dir")
             .arg(data_dir)
             .args(arguments)
             .stdout(Stdio::piped())
@@ -95,7 +98,7 @@ impl Server {
     }
 
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -10,8 +10,8 @@ use std::{
 use crate::harness::{Place, Server, assert_success, skipped};
 
 struct Shell {
-    place: Place,
     server: Server,
+    place: Place,
 }
 
 impl Shell {
@@ -24,7 +24,7 @@ impl Shell {
         }
         let place = Place::new();
         let server = Server::start(&place.data(), &[]);
-        Some(Shell { place, server })
+        Some(Shell { server, place })
     }
 
     fn command(&self, line: &str) -> Command {
@@ -314,7 +314,10 @@ fn custom_resources_are_defaulted_validated_and_shown_in_columns() {
     let text = refuse(&WIDGET.replace("size: 3", "size: 3, weight: 1"));
     assert!(text.contains("unknown field \"spec.weight\""), "{text}");
     shell.run("delete crd widgets.example.org");
-    assert!(shell.fails("get widgets").contains("the server doesn't have a resource type \"widgets\""));
+    // kubectl remembers for hours what there was.
+    fs::remove_dir_all(shell.place.join("home")).unwrap();
+    let text = shell.fails("get widgets");
+    assert!(text.contains("the server doesn't have a resource type \"widgets\""), "{text}");
 }
 
 #[test]

@@ -179,6 +179,7 @@ async fn metrics_are_those_of_the_api_and_of_the_process() {
     let place = Place::new();
     let server = Server::start(&place.data(), &[]);
     let client = client(&server).await;
+    create_config_map(&client, "one", "1").await;
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     let text = client.request_text(request).await.unwrap();
     assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
