@@ -1,0 +1,6 @@
+//! The API server, from the outside: requests in, answers out, in one process.
+
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+mod verbs;
