@@ -110,10 +110,11 @@ pub(crate) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
 }
 
 impl Inner {
-    /// Lets mutating admission at the object; says whether anything may have changed.
+    /// Lets mutating admission at the object; says whether anything may have changed. A delete has no
+    /// object, but may be refused here too.
     pub(crate) async fn mutate(&self, review: &Review<'_>, object: &mut Value) -> ApiResult<bool> {
         let mut touched = false;
-        if !self.config.hooks.is_empty() {
+        if !self.config.hooks.is_empty() && review.operation != Operation::Delete {
             let name = remuda_objects::meta::name(object).to_owned();
             let request = review.request(&name);
             for hook in &self.config.hooks {

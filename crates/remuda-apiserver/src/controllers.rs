@@ -84,11 +84,11 @@ async fn work(server: &Arc<Inner>, controllers: &Controllers) {
             // Somebody was faster; what they did has been told and will be looked at.
             Err(error) if error.code == 409 || error.code == 404 => {
                 debug!(?item, %error, "looking again");
-                controllers.queue.retry(&item, &server.tasks);
+                controllers.queue.retry(&item);
             }
             Err(error) => {
                 warn!(?item, %error, "controller failed, trying again");
-                controllers.queue.retry(&item, &server.tasks);
+                controllers.queue.retry(&item);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::{StreamExt, TryStreamExt};
 use remuda_objects::meta;
 use remuda_store::{Record, Write};
 use serde_json::{Value, json};
@@ -23,6 +24,9 @@ use crate::{
 /// The garbage collector's own finalizers.
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Deletions of one collection under way at once.
+const AT_ONCE: usize = 16;
 
 /// What became of a deleted object.
 pub(crate) enum Deleted {
@@ -49,6 +53,10 @@ impl Inner {
         let include = represent::IncludeObject::parse(&call.query);
         match self.delete_object(call, &options).await? {
             Deleted::Pending(object) => {
+                let value = represent::shape_object(&call.resource, object, form, include, self.now());
+                Ok(Answer::value(200, value, form))
+            }
+            Deleted::Gone(object) if crate::kinds::returns_deleted(&call.resource) => {
                 let value = represent::shape_object(&call.resource, object, form, include, self.now());
                 Ok(Answer::value(200, value, form))
             }
@@ -91,6 +99,7 @@ impl Inner {
         check_preconditions(call, &live, options)?;
         crate::kinds::may_delete(call, &live)?;
         let review = Review::new(call, Operation::Delete, Some(&live), options.dry_run);
+        self.mutate(&review, &mut Value::Null).await?;
         self.validate_admission(&review, None).await?;
         let step = decide(call, &mut live, options, self.now());
         if options.dry_run {
@@ -135,24 +144,31 @@ impl Inner {
         let form = response_form(&call.headers, true)?;
         let listed = self.list_records(call, &list, &filter).await?;
         let metadata = listed.metadata();
-        let mut objects = Vec::new();
-        for record in &listed.records {
-            let object = self.decode(&call.resource, record).await?;
-            let one = Call::internal(
-                call.registry.clone(),
-                call.resource.clone(),
-                call.verb,
-                Some(meta::namespace(&object)),
-                Some(meta::name(&object)),
-                call.user.clone(),
-            );
-            match self.delete_object(&one, &options).await {
-                Ok(Deleted::Gone(object) | Deleted::Pending(object)) => objects.push(object),
-                // Gone or replaced meanwhile: not ours to delete any more.
-                Err(error) if error.code == 404 => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let options = &options;
+        let deleted: Vec<Option<Value>> = futures::stream::iter(listed.records)
+            .map(|record| async move {
+                let object = self.decode(&call.resource, &record).await?;
+                let one = Call::internal(
+                    call.registry.clone(),
+                    call.resource.clone(),
+                    call.verb,
+                    Some(meta::namespace(&object)),
+                    Some(meta::name(&object)),
+                    call.user.clone(),
+                );
+                let result = self.delete_object(&one, options).await;
+                one.warnings.into_inner().into_iter().for_each(|warning| call.warn(warning));
+                match result {
+                    Ok(Deleted::Gone(object) | Deleted::Pending(object)) => Ok(Some(object)),
+                    // Gone or replaced meanwhile: not ours to delete any more.
+                    Err(error) if error.code == 404 => Ok(None),
+                    Err(error) => Err(error),
+                }
+            })
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        let objects = deleted.into_iter().flatten().collect();
         let include = represent::IncludeObject::parse(&call.query);
         let list = represent::shape_list(&call.resource, objects, metadata, form, include, self.now());
         Ok(Answer::value(200, list, form))
@@ -244,10 +260,16 @@ fn set_deletion(
     grace: i64,
     live: &Value,
 ) {
-    let at = match live["metadata"]["deletionTimestamp"].as_str().and_then(|text| text.parse().ok()) {
-        Some(first) if grace > 0 => first,
-        _ => now + jiff::SignedDuration::from_secs(grace),
-    };
+    // A shorter grace counts from when the first one began.
+    let began = live["metadata"]["deletionTimestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<jiff::Timestamp>().ok())
+        .map(|first| {
+            let grace = live["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+            first.saturating_sub(jiff::SignedDuration::from_secs(grace)).unwrap_or(first)
+        });
+    let began = began.unwrap_or(now);
+    let at = began.saturating_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(began);
     let metadata = metadata_mut(object);
     metadata.insert("deletionTimestamp".to_owned(), crate::server::time_text(at).into());
     if resource.kind != "Namespace" {

@@ -2,13 +2,15 @@
 //!
 //! Authenticate, impersonate, route, authorize, take a place, handle, encode, count, audit.
 
-use std::{sync::Arc, time::Instant};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use parking_lot::Mutex;
 use remuda_auth::identity::User;
+use tracing::error;
 
 use crate::{
     audit::Auditing,
@@ -65,7 +67,15 @@ impl ApiServer {
         let mut audit = Auditing::begin(inner, &parts, &route);
         let mut seen = Seen::default();
         let warnings = Mutex::default();
-        let result = inner.serve(&parts, body, &query, route, pretty, &mut seen, &warnings, &mut audit).await;
+        let work = inner.serve(&parts, body, &query, route, pretty, &mut seen, &warnings, &mut audit);
+        // A bug in one request must not take the connection, with all its other requests, along.
+        let result = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(result) => result,
+            Err(_) => {
+                error!(method = %parts.method, path = parts.uri.path(), "request handler panicked");
+                Err(ApiError::internal("the server failed to handle the request"))
+            }
+        };
         let (code, mut response) = match result {
             Ok(answer) => {
                 let code = answer.code;

@@ -280,6 +280,26 @@ pub(crate) fn may_delete(call: &Call, live: &Value) -> ApiResult<()> {
     Ok(())
 }
 
+/// Kinds whose delete answers with the object even when it is gone; the others say `Success`.
+pub(crate) fn returns_deleted(resource: &Resource) -> bool {
+    match resource.group.as_str() {
+        "" => matches!(
+            resource.kind.as_str(),
+            "Namespace"
+                | "PersistentVolume"
+                | "PersistentVolumeClaim"
+                | "Pod"
+                | "PodTemplate"
+                | "ResourceQuota"
+                | "Service"
+                | "ServiceAccount"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => resource.kind != "CSIStorageCapacity",
+        _ => false,
+    }
+}
+
 /// What a kind does to itself when its deletion begins.
 pub(crate) fn on_delete(resource: &Resource, object: &mut Value, now: jiff::Timestamp) {
     match (resource.group.as_str(), resource.kind.as_str()) {

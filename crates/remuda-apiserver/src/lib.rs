@@ -23,6 +23,7 @@ mod discovery;
 mod follow;
 mod front;
 mod kinds;
+mod lean;
 mod limits;
 mod metrics;
 mod namespaces;

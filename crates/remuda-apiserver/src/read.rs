@@ -71,17 +71,22 @@ impl Inner {
         let filter = Filter::new(&call.resource, &options)?;
         let listed = self.list_records(call, &options, &filter).await?;
         let metadata = listed.metadata();
-        let raw = form.shape == Shape::Object
-            && form.encoding == Encoding::Json
+        let include = represent::IncludeObject::parse(&call.query);
+        let as_stored = form.encoding == Encoding::Json
             && !call.pretty
             && listed.records.iter().all(|record| is_served_form(&call.resource, record));
-        if raw {
+        if as_stored && form.shape != Shape::Object {
+            let resource = &call.resource;
+            let list = represent::lean_list(resource, &listed.records, &metadata, form, include, self.now())
+                .map_err(|error| ApiError::internal(format!("a stored object does not parse: {error}")))?;
+            return Ok(Answer::bytes(200, list.into()));
+        }
+        if as_stored {
             let head = represent::list_head(&call.resource, &metadata);
             let items = Items::new(head, listed.records, Bytes::from_static(b"]}\n"));
             return Ok(Answer::body(200, Body::Items(items)));
         }
         let objects = self.decode_all(&call.resource, &listed.records).await?;
-        let include = represent::IncludeObject::parse(&call.query);
         let list = represent::shape_list(&call.resource, objects, metadata, form, include, self.now());
         Ok(Answer::value(200, list, form))
     }

@@ -245,7 +245,6 @@ impl Registry {
         }
         stored
     }
-
 }
 
 fn add(groups: &mut Vec<Group>, resource: Arc<Resource>) {

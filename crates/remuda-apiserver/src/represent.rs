@@ -5,9 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 use remuda_objects::columns;
+use remuda_store::Record;
 use serde_json::{Value, json};
 
 use crate::{
+    lean::{self, Need},
     negotiate::{Form, Shape},
     options::Query,
     registry::{Origin, Resource},
@@ -154,6 +156,73 @@ pub(crate) fn shape_list(
             "kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": objects,
         }),
     }
+}
+
+/// A Table or metadata list made from stored bytes, reading no more of them than it shows.
+pub(crate) fn lean_list(
+    resource: &Resource,
+    records: &[Arc<Record>],
+    metadata: &Value,
+    form: Form,
+    include: IncludeObject,
+    now: Timestamp,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let version = meta_version(form);
+    let is_table = form.shape == Shape::Table;
+    let need = match (&resource.origin, is_table) {
+        (_, false) => Need::Fields(Default::default()),
+        (Origin::Builtin(_), true) => Need::Everything,
+        (Origin::Custom(custom), true) => Need::of_paths(custom.columns.paths()),
+    };
+    let mut out = Vec::with_capacity(1024 + records.len() * 1024);
+    if is_table {
+        let columns = column_definitions(resource);
+        out.extend_from_slice(
+            format!(
+                "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"columnDefinitions\":{columns},\"rows\":["
+            )
+            .as_bytes(),
+        );
+    } else {
+        let head = format!(
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
+        );
+        out.extend_from_slice(head.as_bytes());
+    }
+    let partial_head =
+        format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{version}\",\"metadata\":");
+    for (index, record) in records.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        let lean = lean::read(&record.value, &need)?;
+        if is_table {
+            out.extend_from_slice(b"{\"cells\":");
+            serde_json::to_writer(&mut out, &cells(resource, &lean.object, now))?;
+            let conditions = resource
+                .builtin()
+                .and_then(|builtin| columns::row_conditions(builtin.group, builtin.kind, &lean.object));
+            if let Some(conditions) = conditions {
+                out.extend_from_slice(b",\"conditions\":");
+                serde_json::to_writer(&mut out, &conditions)?;
+            }
+            out.extend_from_slice(b",\"object\":");
+        }
+        match (is_table, include) {
+            (true, IncludeObject::None) => out.extend_from_slice(b"null"),
+            (true, IncludeObject::Object) => out.extend_from_slice(&record.value),
+            _ => {
+                out.extend_from_slice(partial_head.as_bytes());
+                out.extend_from_slice(lean.metadata.as_bytes());
+                out.push(b'}');
+            }
+        }
+        if is_table {
+            out.push(b'}');
+        }
+    }
+    out.extend_from_slice(b"]}\n");
+    Ok(out)
 }
 
 /// The bytes before the items of a plain list.

@@ -77,6 +77,14 @@ impl JsonPath {
         walk(&self.steps, value)
     }
 
+    /// The plain fields a path begins with: everything it can reach lies below them.
+    pub fn leading_fields(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map_while(|step| match step {
+            Step::Field(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
     /// The field names of a path made of plain fields only (`.spec.replicas`).
     pub fn fields(&self) -> Option<Vec<&str>> {
         let field = |step: &'_ Step| matches!(step, Step::Field(_));

@@ -112,11 +112,8 @@ impl Inner {
         }
     }
 
-    /// Token Secrets go with their account.
+    /// Token Secrets go with their account, even if another one has its name by now.
     pub(super) async fn drop_token_secrets(&self, namespace: &str, account: &str) -> ApiResult<()> {
-        if self.read_value(&format!("/core/serviceaccounts/{namespace}/{account}")).await.is_some() {
-            return Ok(());
-        }
         let query = ListQuery { prefix: format!("/core/secrets/{namespace}/"), ..Default::default() };
         let page = self.store.list(query).await.map_err(store_error)?;
         for record in page.records {

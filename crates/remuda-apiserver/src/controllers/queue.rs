@@ -1,24 +1,20 @@
 //! A queue that holds each item once, never hands it to two workers, and brings failures back later.
+//!
+//! It runs nothing of its own: the workers that wait for items also watch the clock for it.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::Hash,
-    sync::Arc,
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio_util::task::TaskTracker;
+use tokio::{sync::Notify, time::Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Queue<T> {
-    shared: Arc<Shared<T>>,
-}
-
-struct Shared<T> {
     state: Mutex<State<T>>,
     more: Notify,
 }
@@ -28,7 +24,16 @@ struct State<T> {
     queued: HashSet<T>,
     /// Being worked on; `true` if it was added again meanwhile.
     busy: HashMap<T, bool>,
-    failures: HashMap<T, u32>,
+    failures: HashMap<T, Failure>,
+    /// Failed items by the time they come back; the number tells equal times apart.
+    later: BTreeMap<(Instant, u64), T>,
+    count: u64,
+}
+
+/// How often an item has failed, and when it comes back.
+struct Failure {
+    times: u32,
+    due: (Instant, u64),
 }
 
 impl<T> Default for Queue<T> {
@@ -38,78 +43,104 @@ impl<T> Default for Queue<T> {
             queued: HashSet::new(),
             busy: HashMap::new(),
             failures: HashMap::new(),
+            later: BTreeMap::new(),
+            count: 0,
         };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), more: Notify::new() }) }
+        Self { state: Mutex::new(state), more: Notify::new() }
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
-    fn add(&self, item: T) {
-        let mut state = self.state.lock();
-        if let Some(again) = state.busy.get_mut(&item) {
+impl<T: Clone + Eq + Hash> State<T> {
+    /// Says whether there is something new to take.
+    fn add(&mut self, item: T) -> bool {
+        if let Some(again) = self.busy.get_mut(&item) {
             *again = true;
-        } else if state.queued.insert(item.clone()) {
-            state.order.push_back(item);
-            drop(state);
+            return false;
+        }
+        let new = self.queued.insert(item.clone());
+        if new {
+            self.order.push_back(item);
+        }
+        new
+    }
+
+    fn release(&mut self, item: &T) -> bool {
+        self.busy.remove(item) == Some(true) && self.add(item.clone())
+    }
+
+    /// Queues what has waited long enough.
+    fn wake(&mut self, now: Instant) {
+        while let Some(entry) = self.later.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let item = entry.remove();
+            self.add(item);
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Queue<T> {
+    pub(crate) fn add(&self, item: T) {
+        if self.state.lock().add(item) {
             self.more.notify_one();
         }
-    }
-
-    fn release(&self, item: &T) {
-        let again = self.state.lock().busy.remove(item).unwrap_or(false);
-        if again {
-            self.add(item.clone());
-        }
-    }
-}
-
-impl<T: Clone + Eq + Hash + Send + 'static> Queue<T> {
-    pub(crate) fn add(&self, item: T) {
-        self.shared.add(item);
     }
 
     /// The next item; it is this worker's until `done` or `retry`.
     pub(crate) async fn take(&self) -> T {
         loop {
-            {
-                let mut state = self.shared.state.lock();
+            let next = {
+                let mut state = self.state.lock();
+                state.wake(Instant::now());
                 if let Some(item) = state.order.pop_front() {
                     state.queued.remove(&item);
                     state.busy.insert(item.clone(), false);
-                    if !state.order.is_empty() {
-                        self.shared.more.notify_one();
+                    // Another worker takes over: the next item, or the watch over the clock.
+                    if !state.order.is_empty() || !state.later.is_empty() {
+                        self.more.notify_one();
                     }
                     return item;
                 }
+                state.later.first_key_value().map(|((due, _), _)| *due)
+            };
+            match next {
+                None => self.more.notified().await,
+                Some(due) => {
+                    tokio::select! {
+                        () = self.more.notified() => {}
+                        () = tokio::time::sleep_until(due) => {}
+                    }
+                }
             }
-            self.shared.more.notified().await;
         }
     }
 
     pub(crate) fn done(&self, item: &T) {
-        self.shared.state.lock().failures.remove(item);
-        self.shared.release(item);
+        let mut state = self.state.lock();
+        if let Some(failure) = state.failures.remove(item) {
+            state.later.remove(&failure.due);
+        }
+        if state.release(item) {
+            self.more.notify_one();
+        }
     }
 
-    /// Gives the item back, to come again after a pause.
-    pub(crate) fn retry(&self, item: &T, tasks: &TaskTracker) {
-        let failures = {
-            let mut state = self.shared.state.lock();
-            let failures = state.failures.entry(item.clone()).or_default();
-            *failures += 1;
-            *failures
-        };
-        let pause = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(LONGEST_PAUSE);
-        self.shared.release(item);
-        let (shared, item) = (self.shared.clone(), item.clone());
-        let tasks_token = tasks.token();
-        let sleep = async move {
-            tokio::time::sleep(pause).await;
-            shared.add(item);
-        };
-        // Not tracked: a sleeping retry must not hold up a shutdown.
-        drop(tasks_token);
-        tokio::task::spawn(sleep);
+    /// Gives the item back, to come again after a pause, or at once if something new is known of it.
+    pub(crate) fn retry(&self, item: &T) {
+        let mut state = self.state.lock();
+        let before = state.failures.remove(item);
+        if let Some(failure) = &before {
+            state.later.remove(&failure.due);
+        }
+        let times = before.map_or(1, |failure| failure.times.saturating_add(1));
+        let pause = FIRST_PAUSE.saturating_mul(1 << (times - 1).min(16)).min(LONGEST_PAUSE);
+        state.count += 1;
+        let due = (Instant::now() + pause, state.count);
+        state.failures.insert(item.clone(), Failure { times, due });
+        state.later.insert(due, item.clone());
+        state.release(item);
+        self.more.notify_one();
     }
 }
 
@@ -134,7 +165,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_come_back_ever_later() {
         let queue = Queue::default();
-        let tasks = TaskTracker::new();
         queue.add(1);
         let mut last = Duration::ZERO;
         for _ in 0..6 {
@@ -143,8 +173,34 @@ mod tests {
             let waited = start.elapsed();
             assert!(waited >= last);
             last = waited;
-            queue.retry(&1, &tasks);
+            queue.retry(&1);
         }
         assert!(last >= Duration::from_millis(80));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_forgets_the_retry_that_was_planned() {
+        let queue = Queue::default();
+        queue.add(1);
+        queue.take().await;
+        queue.retry(&1);
+        queue.add(1);
+        queue.take().await;
+        queue.done(&1);
+        assert!(tokio::time::timeout(Duration::from_secs(100), queue.take()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_is_watched_while_other_workers_are_busy() {
+        let queue = std::sync::Arc::new(Queue::default());
+        queue.add(1);
+        queue.take().await;
+        let other = tokio::task::spawn({
+            let queue = queue.clone();
+            async move { queue.take().await }
+        });
+        tokio::task::yield_now().await;
+        queue.retry(&1);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(1), other).await.unwrap().unwrap(), 1);
     }
 }

@@ -65,6 +65,11 @@ impl CrColumns {
         &self.definitions
     }
 
+    /// The paths the cells are read from, besides the name.
+    pub fn paths(&self) -> impl Iterator<Item = &JsonPath> {
+        self.paths.iter().map(|(_, path)| path)
+    }
+
     /// The cells of one object; what is missing or of the wrong type is null.
     pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let mut cells = Vec::with_capacity(self.definitions.len());
