@@ -164,9 +164,9 @@ impl<H: Handler> Acceptor<H> {
         let peer = self.handler.connect(Remote { address, local, certificates });
         // Boxed each on its own: a connection of one kind need not carry the other's size.
         if http2 {
-            Box::pin(self.http2(stream, peer)).await
+            Box::pin(self.http2(stream, peer)).await;
         } else {
-            Box::pin(self.http1(stream, peer)).await
+            Box::pin(self.http1(stream, peer)).await;
         }
     }
 

@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, fs, net::IpAddr};
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
 
 /// The machine's name, if it has a usable one.
-pub fn hostname() -> Option<String> {
+pub(crate) fn hostname() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim().to_ascii_lowercase();
     (!name.is_empty() && name != "(none)").then_some(name)
 }
 
 /// All addresses of interfaces that are up. Link-local ones are left out: nobody dials them by number.
-pub fn interfaces() -> BTreeSet<IpAddr> {
+pub(crate) fn interfaces() -> BTreeSet<IpAddr> {
     let Ok(addresses) = getifaddrs() else { return BTreeSet::new() };
     let up = addresses.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP));
     let ips = up.filter_map(|interface| {
@@ -26,7 +26,7 @@ pub fn interfaces() -> BTreeSet<IpAddr> {
 }
 
 /// The address others most likely reach this machine at.
-pub fn primary() -> Option<IpAddr> {
+pub(crate) fn primary() -> Option<IpAddr> {
     let interfaces = interfaces();
     let outside = || interfaces.iter().filter(|ip| !ip.is_loopback());
     outside().find(|ip| ip.is_ipv4()).or_else(|| outside().next()).copied()

@@ -4,16 +4,20 @@ use std::{
     io::{self, Seek},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use remuda_names::file;
-use remuda_store::{Embedded, Keyring, Memory, OpenError, Options, SealError, Sealing, Store};
-use tokio::sync::Mutex;
+use remuda_store::{
+    Embedded, Etcd, EtcdError, EtcdOptions, EtcdTls, Keyring, Memory, OpenError, Options, SealError, Sealing,
+    Store,
+};
+use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     admin::Rotated,
     archive::{self, ArchiveError, Manifest},
-    config::Datastore,
+    config::{ClientTls, Datastore},
     datadir::{self, DataDir, DataDirError},
 };
 
@@ -28,9 +32,16 @@ pub enum EngineError {
     Keyring(#[source] SealError),
     #[error("open the store")]
     Open(#[source] OpenError),
+    #[error("connect to the datastore")]
+    Etcd(#[source] EtcdError),
+    #[error("connect to the datastore: no answer within {} seconds", CONNECT.as_secs())]
+    Silent,
     #[error("open the store")]
     Failed(#[source] io::Error),
 }
+
+/// etcd may be starting at the same time as we are, but a wrong address must not go unnoticed.
+const CONNECT: Duration = Duration::from_secs(30);
 
 impl EngineError {
     /// What a person can do about it.
@@ -42,6 +53,12 @@ impl EngineError {
             }
             EngineError::Open(OpenError::Seal { .. }) => {
                 Some(format!("put back the {} this store was written with", file::KEYRING))
+            }
+            EngineError::Etcd(EtcdError::Foreign { .. }) => Some(
+                "give this server a part of etcd for itself: --datastore etcd://…?prefix=/PATH".to_owned(),
+            ),
+            EngineError::Etcd(_) | EngineError::Silent => {
+                Some("is etcd running there, and are --datastore-ca, -cert and -key right?".to_owned())
             }
             _ => None,
         }
@@ -72,6 +89,7 @@ pub struct Engine {
 enum Kind {
     Embedded { store: Arc<Embedded>, keyring: Arc<Keyring> },
     Memory(Arc<Memory>),
+    Etcd { store: Arc<Etcd>, keyring: Arc<Keyring> },
 }
 
 impl Engine {
@@ -88,7 +106,19 @@ impl Engine {
                 let opened = opening.await.map_err(|error| EngineError::Failed(io::Error::other(error)))?;
                 Kind::Embedded { store: Arc::new(opened.map_err(EngineError::Open)?), keyring }
             }
-            Datastore::Etcd { .. } => return Err(EngineError::Failed(io::ErrorKind::Unsupported.into())),
+            Datastore::Etcd { endpoints, prefix, tls } => {
+                let sealing = sealing(dir)?;
+                let keyring = sealing.keyring.clone();
+                let options = EtcdOptions {
+                    prefix: prefix.clone(),
+                    sealing: Some(sealing),
+                    tls: (!tls.is_plain()).then(|| client_tls(tls)),
+                    ..EtcdOptions::new(endpoints.clone())
+                };
+                let connected =
+                    timeout(CONNECT, Etcd::connect(options)).await.map_err(|_| EngineError::Silent)?;
+                Kind::Etcd { store: Arc::new(connected.map_err(EngineError::Etcd)?), keyring }
+            }
         };
         Ok(Engine { kind, maintenance: Mutex::default() })
     }
@@ -97,6 +127,7 @@ impl Engine {
         match &self.kind {
             Kind::Embedded { store, .. } => store.clone(),
             Kind::Memory(store) => store.clone(),
+            Kind::Etcd { store, .. } => store.clone(),
         }
     }
 
@@ -128,7 +159,15 @@ impl Engine {
         path: &Path,
     ) -> Result<(Manifest, tokio::sync::MutexGuard<'_, ()>), MaintenanceError> {
         let guard = self.maintenance.lock().await;
-        let Kind::Embedded { store, .. } = &self.kind else { return Err(self.unsupported("backed up")) };
+        let store = match &self.kind {
+            Kind::Embedded { store, .. } => store,
+            Kind::Memory(_) => return Err(MaintenanceError::Unsupported(NOTHING)),
+            Kind::Etcd { .. } => {
+                let instead =
+                    "etcd makes its own backups (etcdctl snapshot save); keep the data directory with them";
+                return Err(MaintenanceError::Unsupported(instead));
+            }
+        };
         let revision = store.backup(path, true).await.map_err(MaintenanceError::Store)?;
         Ok((
             Manifest {
@@ -143,23 +182,28 @@ impl Engine {
     /// Makes a new key, encrypts everything with it, forgets the others.
     pub async fn rotate_keys(&self) -> Result<Rotated, MaintenanceError> {
         let _guard = self.maintenance.lock().await;
-        let Kind::Embedded { store, keyring } = &self.kind else {
-            return Err(self.unsupported("encrypted anew"));
+        let keyring = match &self.kind {
+            Kind::Embedded { keyring, .. } | Kind::Etcd { keyring, .. } => keyring,
+            Kind::Memory(_) => return Err(MaintenanceError::Unsupported(NOTHING)),
         };
         let old = keyring.ids();
         let key = keyring.rotate().map_err(MaintenanceError::Keyring)?;
-        // The checkpoint is written with the new key and takes the place of all that came before.
-        store.checkpoint().await.map_err(MaintenanceError::Store)?;
+        match &self.kind {
+            // The checkpoint is written with the new key and takes the place of all that came before.
+            Kind::Embedded { store, .. } => store.checkpoint().await.map_err(MaintenanceError::Store)?,
+            Kind::Etcd { store, .. } => drop(store.reseal().await.map_err(MaintenanceError::Store)?),
+            Kind::Memory(_) => {}
+        }
         keyring.retire(&old).map_err(MaintenanceError::Keyring)?;
         Ok(Rotated { key, retired: old.len() })
     }
+}
 
-    fn unsupported(&self, _what: &str) -> MaintenanceError {
-        match self.kind {
-            Kind::Memory(_) => MaintenanceError::Unsupported("the memory datastore keeps nothing on disk"),
-            Kind::Embedded { .. } => MaintenanceError::Unsupported("the datastore cannot do this"),
-        }
-    }
+const NOTHING: &str = "the memory datastore keeps nothing on disk";
+
+fn client_tls(tls: &ClientTls) -> EtcdTls {
+    let (cert, key) = tls.identity.clone().unzip();
+    EtcdTls { ca: tls.ca.clone(), cert, key, server_name: None }
 }
 
 pub(crate) fn sealing(dir: &DataDir) -> Result<Sealing, EngineError> {

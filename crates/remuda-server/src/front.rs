@@ -27,15 +27,15 @@ use crate::{
 
 /// Shared by all connections.
 #[derive(Clone)]
-pub struct Front(pub Arc<Parts>);
+pub(crate) struct Front(pub(crate) Arc<Parts>);
 
-pub struct Parts {
-    pub api: ApiServer,
-    pub clients: Arc<Clients>,
-    pub serving: Arc<Serving>,
-    pub engine: Arc<Engine>,
-    pub data_dir: PathBuf,
-    pub counters: Arc<Counters>,
+pub(crate) struct Parts {
+    pub(crate) api: ApiServer,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Handler for Front {

@@ -13,7 +13,7 @@ use crate::accept::Counters;
 const END: &str = "# EOF\n";
 
 /// Appends our metrics to those of the API.
-pub fn extend(api: &str, counters: &Counters) -> String {
+pub(crate) fn extend(api: &str, counters: &Counters) -> String {
     let mut text = api.strip_suffix(END).unwrap_or(api).to_owned();
     let mut add = |name: &str, kind: &str, help: &str, value: f64| {
         let total = if kind == "counter" { "_total" } else { "" };

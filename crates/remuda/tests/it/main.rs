@@ -2,9 +2,12 @@
 //!
 //! A test that needs a program which is not there says `SKIPPED` and why.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests throughout")]
+
 mod client;
 mod commands;
 mod controllers;
+mod etcd;
 mod harness;
 mod kubectl;
 mod life;
