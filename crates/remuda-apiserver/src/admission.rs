@@ -7,6 +7,8 @@ mod matching;
 mod policies;
 mod webhooks;
 
+pub(crate) use self::policies::check_expressions;
+
 use std::sync::Arc;
 
 use remuda_auth::identity::User;
@@ -16,6 +18,7 @@ pub(crate) use self::client::ClientConfig;
 pub(crate) use self::{policies::Policies, webhooks::Webhooks};
 use crate::{
     call::Call,
+    options::DeleteOptions,
     server::{Inner, StartError},
     status::{ApiError, ApiResult},
 };
@@ -78,11 +81,31 @@ pub(crate) struct Review<'a> {
     pub(crate) operation: Operation,
     pub(crate) old: Option<&'a Value>,
     pub(crate) dry_run: bool,
+    /// How a delete was asked for.
+    pub(crate) options: Option<&'a DeleteOptions>,
 }
 
 impl<'a> Review<'a> {
     pub(crate) fn new(call: &'a Call, operation: Operation, old: Option<&'a Value>, dry_run: bool) -> Self {
-        Self { call, operation, old, dry_run }
+        Self { call, operation, old, dry_run, options: None }
+    }
+
+    pub(crate) fn delete(call: &'a Call, old: &'a Value, options: &'a DeleteOptions) -> Self {
+        let (operation, old) = (Operation::Delete, Some(old));
+        Self { call, operation, old, dry_run: options.dry_run, options: Some(options) }
+    }
+
+    /// The name of what is written; a name still to be generated is empty.
+    fn name(&self, object: Option<&Value>) -> String {
+        let object = object.or(self.old);
+        let name = self.call.path.name.as_deref().or(object.map(remuda_objects::meta::name));
+        name.unwrap_or_default().to_owned()
+    }
+
+    /// Whether the reviewed object is of the resource's own kind, and not a Scale or an Eviction.
+    fn is_main_kind(&self) -> bool {
+        let resource = &self.call.resource;
+        resource.subresource(self.call.subresource()).is_none_or(|sub| sub.kind == resource.kind)
     }
 
     fn request(&self, name: &'a str) -> Request<'a> {

@@ -9,7 +9,7 @@ use remuda_store::{Record, Write};
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{Operation, Review},
+    admission::Review,
     call::{Answer, Call},
     codec,
     negotiate::{BodyType, body_type, response_form},
@@ -98,9 +98,11 @@ impl Inner {
         let mut live = self.decode(resource, record).await?;
         check_preconditions(call, &live, options)?;
         crate::kinds::may_delete(call, &live)?;
-        let review = Review::new(call, Operation::Delete, Some(&live), options.dry_run);
-        self.mutate(&review, &mut Value::Null).await?;
-        self.validate_admission(&review, None).await?;
+        if !options.admitted {
+            let review = Review::delete(call, &live, options);
+            self.mutate(&review, &mut Value::Null).await?;
+            self.validate_admission(&review, None).await?;
+        }
         let step = decide(call, &mut live, options, self.now());
         if options.dry_run {
             return Ok(Some(match step {

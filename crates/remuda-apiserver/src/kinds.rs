@@ -133,6 +133,9 @@ impl Inner {
             errors.extend(check_scale(resource, object, Part::Main));
         } else {
             errors.extend(validate::create(&resource.group, &resource.kind, object));
+            if resource.group == "admissionregistration.k8s.io" {
+                errors.extend(crate::admission::check_expressions(&resource.kind, object, None));
+            }
             if resource.kind == "CustomResourceDefinition" {
                 errors.extend(remuda_schema::check_crd(object, None));
             }
@@ -162,6 +165,9 @@ impl Inner {
             errors.extend(check_scale(resource, new, part));
         } else if part == Part::Main || part == Part::Other {
             errors.extend(validate::update(&resource.group, &resource.kind, new, live));
+            if resource.group == "admissionregistration.k8s.io" {
+                errors.extend(crate::admission::check_expressions(&resource.kind, new, Some(live)));
+            }
             if resource.kind == "CustomResourceDefinition" {
                 errors.extend(remuda_schema::check_crd(new, Some(live)));
             }

@@ -279,6 +279,8 @@ pub(crate) struct DeleteOptions {
     pub propagation: Option<Propagation>,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
+    /// Admission has had its say already, of the request this delete is part of.
+    pub admitted: bool,
 }
 
 impl DeleteOptions {

@@ -122,6 +122,12 @@ impl Inner {
     }
 }
 
+/// Takes over what a Scale says.
+pub(crate) fn put(resource: &crate::registry::Resource, object: &mut Value, scale: &Value) -> ApiResult<()> {
+    set(object, &paths(resource)?.spec, scale["spec"]["replicas"].clone());
+    Ok(())
+}
+
 fn decode_scale(call: &Call, body: &[u8]) -> ApiResult<Value> {
     let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode Scale: {cause}"));
     let scale = match body_type(&call.headers) {

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
@@ -89,7 +90,7 @@ impl Client {
         &self,
         server: &Inner,
         config: &ClientConfig,
-        review: &Value,
+        review: &impl Serialize,
         timeout: Duration,
     ) -> Result<Value, String> {
         match tokio::time::timeout(timeout, self.call(server, config, review, timeout)).await {
@@ -106,10 +107,11 @@ impl Client {
         &self,
         server: &Inner,
         config: &ClientConfig,
-        review: &Value,
+        review: &impl Serialize,
         timeout: Duration,
     ) -> Result<Value, String> {
         let fail = |cause: String| format!("Post {:?}: {cause}", self.shown(config));
+        let body = serde_json::to_vec(review).map_err(|error| fail(error.to_string()))?;
         let stream = self.connect(server, config).await.map_err(fail)?;
         let name = ServerName::try_from(config.server_name()).map_err(|error| fail(error.to_string()))?;
         let connector = tokio_rustls::TlsConnector::from(self.tls_for(config).map_err(fail)?);
@@ -121,7 +123,7 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
             .header(header::USER_AGENT, "kube-apiserver-admission")
-            .body(Full::new(Bytes::from(review.to_string())))
+            .body(Full::new(Bytes::from(body)))
             .map_err(|error| fail(error.to_string()))?;
         let io = TokioIo::new(tls);
         let response = if h2 {

@@ -1,13 +1,13 @@
 //! Which writes a webhook or policy concerns: rules, selectors and match conditions.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use remuda_cel::{Budget, Env, Program, Type, Vars};
 use remuda_objects::selector::LabelSelector;
 use serde_json::Value;
 
 use super::Review;
-use crate::server::Inner;
+use crate::{registry::Resource, server::Inner};
 
 /// Cost an admission expression may have.
 pub(super) const BUDGET: u64 = 10_000_000;
@@ -67,10 +67,32 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    pub(super) async fn matches(&self, server: &Inner, review: &Review<'_>, object: Option<&Value>) -> bool {
-        self.rules.iter().any(|rule| rule.matches(review, object, self.equivalent))
-            && !self.excluded.iter().any(|rule| rule.matches(review, object, self.equivalent))
-            && self.selectors_match(server, review, object).await
+    /// The form of the resource in which a write is listed, if it is: the request's own where the
+    /// rules name it, else another version they name.
+    pub(super) async fn matches(
+        &self,
+        server: &Inner,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> Option<Arc<Resource>> {
+        let target = self.listed(&self.rules, review, object)?;
+        if self.listed(&self.excluded, review, object).is_some() {
+            return None;
+        }
+        self.selectors_match(server, review, object).await.then_some(target)
+    }
+
+    fn listed(&self, rules: &[Rule], review: &Review<'_>, object: Option<&Value>) -> Option<Arc<Resource>> {
+        let resource = &review.call.resource;
+        let rules: Vec<&Rule> = rules.iter().filter(|rule| rule.matches(review, object)).collect();
+        let names = |rule: &Rule, wanted: &str| rule.versions.iter().any(|v| v == "*" || v == wanted);
+        if rules.iter().any(|rule| names(rule, &resource.version)) {
+            return Some(resource.clone());
+        }
+        let mut versions = rules.iter().flat_map(|rule| &rule.versions).filter(|_| self.equivalent);
+        versions.find_map(|version| {
+            review.call.registry.find(&resource.group, version, &resource.plural).cloned()
+        })
     }
 
     /// The selectors alone.
@@ -115,20 +137,15 @@ impl Rule {
         }
     }
 
-    fn matches(&self, review: &Review<'_>, object: Option<&Value>, equivalent: bool) -> bool {
+    /// All but the version.
+    fn matches(&self, review: &Review<'_>, object: Option<&Value>) -> bool {
         let resource = &review.call.resource;
         let any = |list: &[String], value: &str| list.iter().any(|known| known == "*" || known == value);
         let namespace_object = resource.group.is_empty() && resource.kind == "Namespace";
         let scope =
             self.scope.is_none_or(|namespaced| namespaced == (resource.namespaced && !namespace_object));
-        let version = any(&self.versions, &resource.version)
-            || (equivalent
-                && self.versions.iter().any(|version| {
-                    review.call.registry.find(&resource.group, version, &resource.plural).is_some()
-                }));
         let name = || object.or(review.old).map(remuda_objects::meta::name).unwrap_or_default();
         any(&self.groups, &resource.group)
-            && version
             && any(&self.operations, review.operation.as_str())
             && scope
             && self
@@ -156,11 +173,14 @@ static MATCH_ENV: LazyLock<Env> = LazyLock::new(|| {
 
 impl Condition {
     pub(super) fn parse(condition: &Value) -> Self {
-        let source = condition["expression"].as_str().unwrap_or_default();
         Self {
             name: condition["name"].as_str().unwrap_or_default().to_owned(),
-            program: MATCH_ENV.compile(source).map_err(|error| error.to_string()),
+            program: Self::compile(condition["expression"].as_str().unwrap_or_default()),
         }
+    }
+
+    pub(super) fn compile(source: &str) -> Result<Program, String> {
+        MATCH_ENV.compile(source).map_err(|error| error.to_string())
     }
 }
 

@@ -7,13 +7,14 @@ use std::{
 
 use arc_swap::ArcSwap;
 use remuda_cel::{Budget, Env, Program, Type, Vars};
+use remuda_schema::FieldError;
 use remuda_store::Change;
 use serde_json::{Value, json};
 
 use super::{
     Review,
     matching::{BUDGET, Condition, Rules, all_hold},
-    webhooks::request,
+    webhooks::{Seen, request},
 };
 use crate::{
     follow::News,
@@ -27,7 +28,8 @@ const BINDINGS: &str = "/admissionregistration.k8s.io/validatingadmissionpolicyb
 struct Policy {
     constraints: Rules,
     conditions: Vec<Condition>,
-    variables: Vec<(String, Result<Program, String>)>,
+    /// Each may use those before it; one that does not compile spoils them all.
+    variables: Result<Vec<(String, Program)>, String>,
     validations: Vec<Validation>,
     fail: bool,
     param_kind: Option<(String, String)>,
@@ -114,7 +116,7 @@ impl Policy {
             conditions: list("matchConditions").iter().map(Condition::parse).collect(),
             variables: list("variables")
                 .iter()
-                .map(|variable| (text(&variable["name"]), compile(&text(&variable["expression"]))))
+                .map(|variable| Ok((text(&variable["name"]), compile(&text(&variable["expression"]))?)))
                 .collect(),
             validations: list("validations").iter().map(Validation::parse).collect(),
             fail: spec["failurePolicy"] != "Ignore",
@@ -163,7 +165,7 @@ impl Binding {
         if self.resources.is_empty() {
             self.resources.selectors_match(server, review, object).await
         } else {
-            self.resources.matches(server, review, object).await
+            self.resources.matches(server, review, object).await.is_some()
         }
     }
 }
@@ -182,44 +184,46 @@ impl Inner {
             return Ok(());
         }
         let policies = self.policies.policies.load_full();
-        let asked = request(review, object, "");
-        let namespace = match review.call.namespace() {
+        for (binding_name, binding) in bindings.iter() {
+            let Some(policy) = policies.get(&binding.policy) else { continue };
+            let Some(resource) = policy.constraints.matches(self, review, object).await else { continue };
+            if !binding.concerns(self, review, object).await {
+                continue;
+            }
+            let seen = self.seen(review, object, resource).await?;
+            for objection in self.object_to(policy, binding, review, &seen).await {
+                self.objected(review, binding, binding_name, objection, object)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn object_to(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        review: &Review<'_>,
+        seen: &Seen<'_>,
+    ) -> Vec<Objection> {
+        let failed = |cause| if policy.fail { vec![failure(cause)] } else { Vec::new() };
+        let request = &request(review, seen, "");
+        match all_hold(&policy.conditions, seen.object.as_deref(), seen.old.as_deref(), request) {
+            Ok(true) => {}
+            Ok(false) => return Vec::new(),
+            Err(cause) => return failed(cause),
+        }
+        let namespace = &match review.call.namespace() {
             Some(namespace) => self.read_value(&format!("/core/namespaces/{namespace}")).await,
             None => None,
         }
         .unwrap_or_default();
-        for (binding_name, binding) in bindings.iter() {
-            let Some(policy) = policies.get(&binding.policy) else { continue };
-            if !policy.constraints.matches(self, review, object).await
-                || !binding.concerns(self, review, object).await
-            {
-                continue;
-            }
-            match all_hold(&policy.conditions, object, review.old, &asked) {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(_) if !policy.fail => continue,
-                Err(cause) => {
-                    return Err(self
-                        .objected(review, binding, binding_name, policy_failure(cause))
-                        .unwrap_err());
-                }
-            }
-            let params = match self.params(policy, binding, review).await {
-                Ok(params) => params,
-                Err(_) if !policy.fail => continue,
-                Err(cause) => {
-                    self.objected(review, binding, binding_name, policy_failure(cause))?;
-                    continue;
-                }
-            };
-            for params in params {
-                if let Some(objection) = policy.judge(object, review.old, &asked, &params, &namespace) {
-                    self.objected(review, binding, binding_name, objection)?;
-                }
-            }
+        match self.params(policy, binding, review).await {
+            Ok(params) => params
+                .iter()
+                .flat_map(|params| policy.judge(seen, &Context { request, params, namespace }))
+                .collect(),
+            Err(cause) => failed(cause),
         }
-        Ok(())
     }
 
     /// Denies, warns or lets pass, as the binding says.
@@ -229,7 +233,9 @@ impl Inner {
         binding: &Binding,
         binding_name: &str,
         objection: Objection,
+        object: Option<&Value>,
     ) -> ApiResult<()> {
+        let name = review.name(object);
         let text = format!(
             "ValidatingAdmissionPolicy '{}' with binding '{binding_name}' denied request: {}",
             binding.policy, objection.message
@@ -243,7 +249,7 @@ impl Inner {
         if !binding.actions.iter().any(|action| action == "Deny") {
             return Ok(());
         }
-        let mut error = ApiError::forbidden(review.call.named(), &text);
+        let mut error = ApiError::forbidden(review.call.named_as(&name), &text);
         (error.code, error.reason) = (objection.code, objection.reason);
         if let Some(details) = &mut error.details {
             details["causes"] = json!([{"message": text}]);
@@ -269,19 +275,20 @@ impl Inner {
         let namespace = binding.param["namespace"].as_str().or_else(|| review.call.namespace());
         let mut found = Vec::new();
         if let Some(name) = binding.param["name"].as_str() {
-            found.extend(self.read_value(&resource.key(namespace, name)).await);
+            let key = resource.key(namespace, name);
+            let record = self.store.get(&key).await.map_err(|error| error.to_string())?.value;
+            if let Some(record) = record {
+                found.push(self.decode(resource, &record).await.map_err(|error| error.to_string())?);
+            }
         } else if let Ok(selector) =
             remuda_objects::selector::LabelSelector::from_object(&binding.param["selector"])
         {
             let query =
                 remuda_store::ListQuery { prefix: resource.collection(namespace), ..Default::default() };
             let page = self.store.list(query).await.map_err(|error| error.to_string())?;
-            for record in page.records {
-                let object = crate::convert::parse(&record).map_err(|error| error.to_string())?;
-                if selector.matches_object(&object) {
-                    found.push(object);
-                }
-            }
+            let objects = self.decode_all(resource, &page.records).await;
+            let objects = objects.map_err(|error| error.to_string())?;
+            found.extend(objects.into_iter().filter(|object| selector.matches_object(object)));
         }
         match (found.is_empty(), binding.param["parameterNotFoundAction"].as_str()) {
             (true, Some("Allow")) => Ok(Vec::new()),
@@ -293,62 +300,36 @@ impl Inner {
     }
 }
 
-fn policy_failure(cause: String) -> Objection {
+fn failure(cause: String) -> Objection {
     Objection { message: cause, reason: "Invalid", code: 422 }
 }
 
-/// What expressions may look at.
-struct Inputs<'a> {
-    object: &'a Value,
-    old: &'a Value,
+/// What expressions may look at, besides the write.
+struct Context<'a> {
     request: &'a Value,
     params: &'a Value,
     namespace: &'a Value,
 }
 
-impl Inputs<'_> {
-    fn vars<'a>(&'a self, variables: &'a Value) -> Vars<'a> {
-        Vars::new()
-            .json("object", self.object)
-            .json("oldObject", self.old)
-            .json("request", self.request)
-            .json("params", self.params)
-            .json("namespaceObject", self.namespace)
-            .json("variables", variables)
-    }
-}
-
 impl Policy {
-    fn judge(
-        &self,
-        object: Option<&Value>,
-        old: Option<&Value>,
-        request: &Value,
-        params: &Value,
-        namespace: &Value,
-    ) -> Option<Objection> {
+    /// Everything the policy has against a write.
+    fn judge(&self, seen: &Seen<'_>, context: &Context<'_>) -> Vec<Objection> {
         let mut budget = Budget::new(BUDGET);
-        let mut variables = json!({});
-        let inputs = Inputs {
-            object: object.unwrap_or(&Value::Null),
-            old: old.unwrap_or(&Value::Null),
-            request,
-            params,
-            namespace,
+        let null = Value::Null;
+        let definitions = match &self.variables {
+            Ok(definitions) => definitions,
+            Err(_) if !self.fail => return Vec::new(),
+            Err(cause) => return vec![failure(format!("variables: {cause}"))],
         };
-        for (name, program) in &self.variables {
-            let value = program.as_ref().map_err(Clone::clone).and_then(|program| {
-                let value =
-                    program.eval(&inputs.vars(&variables), &mut budget).map_err(|error| error.to_string())?;
-                value.to_json(&mut budget).map_err(|error| error.to_string())
-            });
-            // A variable that fails only matters to those who use it; they find it missing.
-            if let Ok(Some(value)) = value {
-                variables[name] = value;
-            }
-        }
+        let vars = Vars::new()
+            .json("object", seen.object.as_deref().unwrap_or(&null))
+            .json("oldObject", seen.old.as_deref().unwrap_or(&null))
+            .json("request", context.request)
+            .json("params", context.params)
+            .json("namespaceObject", context.namespace);
+        let vars = vars.clone().value("variables", remuda_cel::variables(definitions, vars));
+        let mut objections = Vec::new();
         for validation in &self.validations {
-            let vars = inputs.vars(&variables);
             let result = match &validation.program {
                 Ok(program) => program.eval(&vars, &mut budget).map_err(|error| error.to_string()),
                 Err(error) => Err(error.clone()),
@@ -361,19 +342,66 @@ impl Policy {
                         .as_ref()
                         .and_then(|program| program.eval(&vars, &mut budget).ok())
                         .and_then(|value| value.as_str().map(|text| text.trim().to_owned()))
-                        .filter(|text| !text.is_empty());
+                        .filter(|text| !text.is_empty() && !text.contains('\n'));
                     let message = computed
-                        .or_else(|| validation.message.clone())
+                        .or_else(|| validation.message.clone().filter(|text| !text.is_empty()))
                         .unwrap_or_else(|| format!("failed expression: {}", validation.source.trim()));
-                    return Some(Objection { message, reason: validation.reason, code: validation.code });
+                    objections.push(Objection { message, reason: validation.reason, code: validation.code });
                 }
                 Err(_) if !self.fail => {}
                 Err(cause) => {
-                    let message = format!("expression '{}' resulted in error: {cause}", validation.source);
-                    return Some(Objection { message, reason: "Invalid", code: 422 });
+                    let text = format!("expression '{}' resulted in error: {cause}", validation.source);
+                    objections.push(failure(text));
                 }
             }
         }
-        None
+        objections
     }
+}
+
+/// Expressions of a webhook configuration or policy that do not compile. Those that were there
+/// before stay: a server that has become stricter must not make objects unwritable.
+pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut check = |field: &str, value: &Value, compile: fn(&str) -> Result<Program, String>| {
+        let Some(source) = value.as_str().filter(|source| !source.trim().is_empty()) else { return };
+        if let Err(cause) = compile(source) {
+            errors.push(FieldError::invalid(field, value, &format!("compilation failed: {cause}")));
+        }
+    };
+    let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
+    match kind {
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+            if live.is_some_and(|live| live["webhooks"] == new["webhooks"]) {
+                return errors;
+            }
+            for (index, webhook) in list(new, "webhooks").iter().enumerate() {
+                for (place, condition) in list(webhook, "matchConditions").iter().enumerate() {
+                    let field = format!("webhooks[{index}].matchConditions[{place}].expression");
+                    check(&field, &condition["expression"], Condition::compile);
+                }
+            }
+        }
+        "ValidatingAdmissionPolicy" => {
+            if live.is_some_and(|live| live["spec"] == new["spec"]) {
+                return errors;
+            }
+            for (index, condition) in list(&new["spec"], "matchConditions").iter().enumerate() {
+                let field = format!("spec.matchConditions[{index}].expression");
+                check(&field, &condition["expression"], Condition::compile);
+            }
+            for (part, name) in [
+                ("variables", "expression"),
+                ("validations", "expression"),
+                ("validations", "messageExpression"),
+                ("auditAnnotations", "valueExpression"),
+            ] {
+                for (index, entry) in list(&new["spec"], part).iter().enumerate() {
+                    check(&format!("spec.{part}[{index}].{name}"), &entry[name], compile);
+                }
+            }
+        }
+        _ => {}
+    }
+    errors
 }

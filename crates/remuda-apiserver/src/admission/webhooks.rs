@@ -1,20 +1,22 @@
 //! Mutating and validating webhooks: which ones a write concerns, and what they say.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::future::join_all;
-use remuda_objects::meta;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::{
-    Review,
+    Operation, Review,
     client::{Client, ClientConfig},
-    matching::{Condition, Rules},
+    matching::{Condition, Rules, all_hold},
 };
 use crate::{
+    registry::Resource,
+    route::Verb,
     server::{Inner, StartError},
     status::{ApiError, ApiResult},
 };
@@ -88,11 +90,11 @@ impl Webhook {
     }
 }
 
-/// Whether a webhook is asked, and in which version of the resource.
-enum Asked {
-    No,
-    Yes,
-    Failed(ApiError),
+/// What a webhook or policy gets to see: the write in the version it lists.
+pub(super) struct Seen<'a> {
+    pub(super) resource: Arc<Resource>,
+    pub(super) object: Option<Cow<'a, Value>>,
+    pub(super) old: Option<Cow<'a, Value>>,
 }
 
 impl Webhooks {
@@ -101,7 +103,7 @@ impl Webhooks {
         &self,
         server: &Inner,
         client: &ClientConfig,
-        review: &Value,
+        review: &impl Serialize,
         timeout: Duration,
     ) -> Result<Value, String> {
         self.client.post(server, client, review, timeout).await
@@ -134,12 +136,9 @@ impl Inner {
     }
 
     async fn mutate_by(&self, webhook: &Webhook, review: &Review<'_>, object: &mut Value) -> ApiResult<bool> {
-        match self.is_asked(webhook, review, Some(object)).await {
-            Asked::No => return Ok(false),
-            Asked::Failed(error) => return Err(error),
-            Asked::Yes => {}
-        }
-        let Some(response) = self.ask(webhook, review, Some(object)).await? else { return Ok(false) };
+        let reviewed = (review.operation != Operation::Delete).then_some(&*object);
+        let Some(seen) = self.asked(webhook, review, reviewed).await? else { return Ok(false) };
+        let Some(response) = self.ask(webhook, review, &seen).await? else { return Ok(false) };
         let Some(patch) = response["patch"].as_str().filter(|patch| !patch.is_empty()) else {
             return Ok(false);
         };
@@ -148,11 +147,29 @@ impl Inner {
         };
         let patch = STANDARD.decode(patch).map_err(|error| broken(error.to_string()))?;
         let patch: Value = serde_json::from_slice(&patch).map_err(|error| broken(error.to_string()))?;
-        let mut patched = object.clone();
+        let Some(before) = seen.object else {
+            return Err(broken("there is no object to patch".to_owned()));
+        };
+        let mut patched = before.clone().into_owned();
         remuda_merge::json_patch::apply(&mut patched, &patch).map_err(|error| broken(error.to_string()))?;
-        let changed = patched != *object;
+        if patched == *before {
+            return Ok(false);
+        }
+        if review.call.subresource() == "scale" {
+            crate::scale::put(&review.call.resource, object, &patched)?;
+            return Ok(true);
+        }
+        if !Arc::ptr_eq(&seen.resource, &review.call.resource) {
+            let mut objects = [patched];
+            self.convert_served(&review.call.resource, &mut objects).await?;
+            [patched] = objects;
+        }
+        // The next one to see it finds the defaults in place.
+        if review.is_main_kind() {
+            self.shape_input(&review.call.resource, &mut patched, &mut Vec::new())?;
+        }
         *object = patched;
-        Ok(changed)
+        Ok(true)
     }
 
     /// Asks all validating webhooks at once; any refusal refuses.
@@ -162,41 +179,64 @@ impl Inner {
             return Ok(());
         }
         let calls = configurations.values().flat_map(|webhooks| webhooks.iter()).map(|webhook| async move {
-            match self.is_asked(webhook, review, object).await {
-                Asked::No => Ok(()),
-                Asked::Failed(error) => Err(error),
-                Asked::Yes => self.ask(webhook, review, object).await.map(drop),
+            match self.asked(webhook, review, object).await? {
+                None => Ok(()),
+                Some(seen) => self.ask(webhook, review, &seen).await.map(drop),
             }
         });
         join_all(calls).await.into_iter().find(Result::is_err).unwrap_or(Ok(()))
     }
 
-    async fn is_asked(&self, webhook: &Webhook, review: &Review<'_>, object: Option<&Value>) -> Asked {
-        if !webhook.rules.matches(self, review, object).await {
-            return Asked::No;
-        }
+    /// What a webhook is asked about, if it is asked.
+    async fn asked<'a>(
+        &self,
+        webhook: &Webhook,
+        review: &Review<'a>,
+        object: Option<&'a Value>,
+    ) -> ApiResult<Option<Seen<'a>>> {
+        let Some(resource) = webhook.rules.matches(self, review, object).await else { return Ok(None) };
+        let seen = self.seen(review, object, resource).await?;
         if webhook.conditions.is_empty() {
-            return Asked::Yes;
+            return Ok(Some(seen));
         }
-        let request = request(review, object, "");
-        match super::matching::all_hold(&webhook.conditions, object, review.old, &request) {
-            Ok(true) => Asked::Yes,
-            Ok(false) => Asked::No,
-            Err(cause) if webhook.fail => Asked::Failed(ApiError::forbidden(
-                review.call.named(),
-                &format!("admission webhook {:?}: {cause}", webhook.name),
-            )),
-            Err(_) => Asked::No,
+        let request = request(review, &seen, "");
+        match all_hold(&webhook.conditions, seen.object.as_deref(), seen.old.as_deref(), &request) {
+            Ok(true) => Ok(Some(seen)),
+            Ok(false) => Ok(None),
+            Err(cause) if webhook.fail => {
+                let detail = format!("admission webhook {:?}: {cause}", webhook.name);
+                Err(ApiError::forbidden(review.call.named_as(&review.name(object)), &detail))
+            }
+            Err(_) => Ok(None),
         }
     }
 
-    /// Calls a webhook. `None`: it could not be asked, and that is allowed.
-    async fn ask(
+    /// The write in another version of its resource.
+    pub(super) async fn seen<'a>(
         &self,
-        webhook: &Webhook,
-        review: &Review<'_>,
-        object: Option<&Value>,
-    ) -> ApiResult<Option<Value>> {
+        review: &Review<'a>,
+        object: Option<&'a Value>,
+        resource: Arc<Resource>,
+    ) -> ApiResult<Seen<'a>> {
+        let (object, old) = (object.map(Cow::Borrowed), review.old.map(Cow::Borrowed));
+        let mut seen = Seen { resource, object, old };
+        let own = &review.call.resource;
+        for side in [&mut seen.object, &mut seen.old] {
+            let Some(value) = side else { continue };
+            if review.call.subresource() == "scale" {
+                *value = Cow::Owned(crate::scale::of(own, value)?);
+            } else if !Arc::ptr_eq(&seen.resource, own) && review.is_main_kind() {
+                let mut objects = [value.clone().into_owned()];
+                self.convert_served(&seen.resource, &mut objects).await?;
+                let [converted] = objects;
+                *value = Cow::Owned(converted);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Calls a webhook. `None`: it could not be asked, and that is allowed.
+    async fn ask(&self, webhook: &Webhook, review: &Review<'_>, seen: &Seen<'_>) -> ApiResult<Option<Value>> {
         if review.dry_run && !webhook.dry_run_safe {
             return Err(ApiError::bad_request(format!(
                 "admission webhook {:?} does not support dry run",
@@ -208,10 +248,15 @@ impl Inner {
             (Err(cause), _) => Err(cause.clone()),
             (_, None) => Err("no known admissionReviewVersions".to_owned()),
             (Ok(client), Some(version)) => {
-                let body = json!({
-                    "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"),
-                    "request": request(review, object, &uid),
-                });
+                let body = Question {
+                    kind: "AdmissionReview",
+                    api_version: format!("admission.k8s.io/{version}"),
+                    request: Asking {
+                        head: request(review, seen, &uid),
+                        object: seen.object.as_deref(),
+                        old_object: seen.old.as_deref(),
+                    },
+                };
                 self.webhooks.client.post(self, client, &body, webhook.timeout).await.and_then(
                     |mut answer| {
                         let response = answer["response"].take();
@@ -286,31 +331,48 @@ fn is_exempt(review: &Review<'_>) -> bool {
         || matches!(review.call.resource.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
 }
 
-/// The `request` of an AdmissionReview.
-pub(super) fn request(review: &Review<'_>, object: Option<&Value>, uid: &str) -> Value {
+/// An AdmissionReview on its way out.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'a> {
+    kind: &'static str,
+    api_version: String,
+    request: Asking<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Asking<'a> {
+    #[serde(flatten)]
+    head: Value,
+    object: Option<&'a Value>,
+    old_object: Option<&'a Value>,
+}
+
+/// The `request` of an AdmissionReview, without the objects: what expressions see as `request`.
+pub(super) fn request(review: &Review<'_>, seen: &Seen<'_>, uid: &str) -> Value {
     let call = review.call;
-    let resource = &call.resource;
-    let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
-    let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
-    let name = object.or(review.old).map(meta::name).unwrap_or_default();
+    let kind = |resource: &Resource| match resource.subresource(call.subresource()) {
+        Some(sub) if !review.is_main_kind() => {
+            json!({"group": sub.group, "version": sub.version, "kind": sub.kind})
+        }
+        _ => json!({"group": resource.group, "version": resource.version, "kind": resource.kind}),
+    };
+    let plural = |resource: &Resource| json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
+    let own = &call.resource;
+    let name = review.name(seen.object.as_deref());
     let mut request = json!({
-        "uid": uid, "kind": kind, "resource": plural, "requestKind": kind, "requestResource": plural,
+        "uid": uid, "kind": kind(&seen.resource), "resource": plural(&seen.resource),
+        "requestKind": kind(own), "requestResource": plural(own),
         "operation": review.operation.as_str(), "userInfo": call.user.to_user_info(),
-        "object": object.cloned().unwrap_or(Value::Null),
-        "oldObject": review.old.cloned().unwrap_or(Value::Null),
-        "dryRun": review.dry_run,
-        "options": {"apiVersion": "meta.k8s.io/v1", "kind": match review.operation {
-            super::Operation::Create => "CreateOptions",
-            super::Operation::Update => "UpdateOptions",
-            super::Operation::Delete => "DeleteOptions",
-        }},
+        "dryRun": review.dry_run, "options": options(review),
     });
     if !name.is_empty() {
-        request["name"] = name.into();
+        request["name"] = name.as_str().into();
     }
     if let Some(namespace) = call.namespace() {
         request["namespace"] = namespace.into();
-    } else if resource.group.is_empty() && resource.kind == "Namespace" {
+    } else if own.group.is_empty() && own.kind == "Namespace" {
         request["namespace"] = name.into();
     }
     if !call.subresource().is_empty() {
@@ -318,4 +380,39 @@ pub(super) fn request(review: &Review<'_>, object: Option<&Value>, uid: &str) ->
         request["requestSubResource"] = call.subresource().into();
     }
     request
+}
+
+/// The options of the request, as far as they say anything.
+fn options(review: &Review<'_>) -> Value {
+    let query = &review.call.query;
+    let kind = match (review.operation, review.call.verb) {
+        (Operation::Delete, _) => "DeleteOptions",
+        (_, Verb::Patch) => "PatchOptions",
+        (Operation::Create, _) => "CreateOptions",
+        (Operation::Update, _) => "UpdateOptions",
+    };
+    let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
+    for field in ["fieldManager", "fieldValidation"] {
+        if let Some(text) = query.get(field).filter(|text| !text.is_empty()) {
+            options[field] = text.into();
+        }
+    }
+    if review.dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    if let Some(delete) = review.options {
+        if let Some(seconds) = delete.grace_seconds {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+        if let Some(policy) = delete.propagation {
+            options["propagationPolicy"] = format!("{policy:?}").into();
+        }
+        let preconditions = [("uid", &delete.uid), ("resourceVersion", &delete.resource_version)];
+        for (field, wanted) in preconditions {
+            if let Some(wanted) = wanted {
+                options["preconditions"][field] = wanted.as_str().into();
+            }
+        }
+    }
+    options
 }

@@ -2,5 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod collecting;
+mod content;
+mod deletion;
 mod harness;
 mod verbs;
