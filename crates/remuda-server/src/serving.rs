@@ -201,3 +201,82 @@ fn fits(issued: &Issued, pki: &Pki, names: &BTreeSet<String>, now: Timestamp) ->
 fn certified(issued: &Issued) -> Result<rustls::sign::CertifiedKey, ServingError> {
     tls::certified_key(&issued.cert, &issued.key).map_err(ServingError::Generated)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Options;
+
+    struct Bench {
+        _parent: tempfile::TempDir,
+        dir: Arc<DataDir>,
+        pki: Arc<Pki>,
+        config: Config,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let parent = tempfile::tempdir().unwrap();
+            let path = parent.path().join("data");
+            let dir = Arc::new(DataDir::open(&path).unwrap());
+            let pki = Arc::new(Pki::open(&dir, Timestamp::now()).unwrap());
+            let config = Options { data_dir: Some(path), ..Options::default() }.resolve().unwrap();
+            Bench { _parent: parent, dir, pki, config }
+        }
+
+        fn serving(&self, now: Timestamp) -> Serving {
+            Serving::new(self.pki.clone(), self.dir.clone(), &self.config, now).unwrap()
+        }
+
+        fn stored(&self) -> Issued {
+            stored(&self.dir).unwrap().unwrap()
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_kept_while_it_fits() {
+        let mut bench = Bench::new();
+        let now = Timestamp::now();
+        bench.serving(now);
+        let first = bench.stored();
+        bench.serving(now);
+        assert_eq!(bench.stored().cert, first.cert);
+        bench.config.tls_san = vec!["example.org".to_owned()];
+        bench.serving(now);
+        let second = bench.stored();
+        assert!(second.names.contains("example.org"));
+        bench.serving(second.validity.renew_at());
+        assert_ne!(bench.stored().cert, second.cert);
+    }
+
+    #[test]
+    fn a_certificate_of_another_authority_is_replaced() {
+        let bench = Bench::new();
+        bench.serving(Timestamp::now());
+        let foreign = Bench::new();
+        let issued = foreign.pki.serving(&bench.stored().names, Timestamp::now()).unwrap();
+        bench.dir.write(file::SERVER_CERT, &issued.cert).unwrap();
+        bench.dir.write(file::SERVER_KEY, &issued.key).unwrap();
+        bench.serving(Timestamp::now());
+        assert_ne!(bench.stored().cert, issued.cert);
+        assert!(bench.pki.issued_server(&bench.stored()));
+    }
+
+    #[tokio::test]
+    async fn an_address_a_client_used_is_added_while_running() {
+        let bench = Bench::new();
+        let serving = Arc::new(bench.serving(Timestamp::now()));
+        let stop = CancellationToken::new();
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(serving.clone().run(stop.clone()));
+        let address = IpAddr::from([192, 0, 2, 7]);
+        assert!(!bench.stored().names.contains("192.0.2.7"));
+        serving.reached_at(address);
+        while !serving.known.load().contains(&address) {
+            tokio::task::yield_now().await;
+        }
+        assert!(bench.stored().names.contains("192.0.2.7"));
+        stop.cancel();
+        tasks.join_all().await;
+    }
+}

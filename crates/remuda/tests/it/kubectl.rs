@@ -401,3 +401,16 @@ fn a_manifest_comes_through_standard_input_too() {
     shell.run("delete namespace elsewhere --timeout=20s");
     assert!(shell.fails("get cm far -n elsewhere").contains("NotFound"));
 }
+
+#[test]
+fn a_watching_kubectl_does_not_hold_up_a_stop() {
+    let Some(shell) = Shell::open() else { return };
+    shell.run("create cm before --from-literal=a=1");
+    let mut watches: Vec<_> = (0..5).map(|_| Following::start(shell.command("get cm -w"))).collect();
+    for watch in &mut watches {
+        watch.until("before");
+    }
+    let (took, status) = shell.server.stop();
+    assert!(status.success(), "{status}");
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+}
