@@ -90,7 +90,7 @@ impl Auditing {
                 None => None,
             };
             Box::new(Record {
-                uri: parts.uri.to_string(),
+                uri: parts.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
                 path,
                 verb: verb.unwrap_or_else(|| parts.method.as_str().to_ascii_lowercase()),
                 agent: header("user-agent").unwrap_or_default().to_owned(),
@@ -109,14 +109,20 @@ impl Auditing {
         }
     }
 
-    /// Keeps the body of a write where the policy wants it.
-    pub(crate) fn request_body(&mut self, call: &Call, body: &Bytes) {
-        let _ = call;
-        if let Some(record) = &mut self.record
-            && !body.is_empty()
-        {
-            record.body =
-                std::str::from_utf8(body).ok().and_then(|text| RawValue::from_string(text.to_owned()).ok());
+    /// Keeps the body of a write where the policy wants it. Only JSON can become part of a line.
+    pub(crate) fn request_body(&mut self, server: &Inner, call: &Call, body: &Bytes) {
+        let (Some(log), Some(record)) = (&server.config.audit, &mut self.record) else { return };
+        if body.is_empty() {
+            return;
+        }
+        let attributes = record.path.as_ref().map(|path| resource_attributes(path, &record.verb));
+        let level = attributes.map(|attributes| log.policy.level_for(&attributes, &call.user));
+        if level >= Some(Level::Request) {
+            let text = std::str::from_utf8(body).ok();
+            // A line is a line, however the client laid out its JSON.
+            record.body = text
+                .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
+                .and_then(|value| serde_json::value::to_raw_value(&value).ok());
         }
     }
 
@@ -131,17 +137,9 @@ impl Auditing {
             }
         };
         let effective = self.impersonated.as_deref().unwrap_or(user);
-        let path = record.path.clone().unwrap_or_default();
-        let route;
-        let attributes = if record.path.is_some() {
-            Attributes::resource(&record.verb, &path.group, &path.resource)
-                .version(&path.version)
-                .subresource(path.subresource.as_deref().unwrap_or_default())
-                .namespace(path.namespace.as_deref().unwrap_or_default())
-                .name(path.name.as_deref().unwrap_or_default())
-        } else {
-            route = record.uri.split('?').next().unwrap_or_default().to_owned();
-            Attributes::path(&record.verb, &route)
+        let attributes = match &record.path {
+            Some(path) => resource_attributes(path, &record.verb),
+            None => Attributes::path(&record.verb, record.uri.split('?').next().unwrap_or_default()),
         };
         let decision = log.policy.decide(&attributes, effective);
         if decision.level == Level::None || !decision.records(Stage::ResponseComplete) {
@@ -164,4 +162,12 @@ impl Auditing {
         }
         log.write(&event.to_line());
     }
+}
+
+fn resource_attributes<'a>(path: &'a ResourcePath, verb: &'a str) -> Attributes<'a> {
+    Attributes::resource(verb, &path.group, &path.resource)
+        .version(&path.version)
+        .subresource(path.subresource.as_deref().unwrap_or_default())
+        .namespace(path.namespace.as_deref().unwrap_or_default())
+        .name(path.name.as_deref().unwrap_or_default())
 }

@@ -73,18 +73,16 @@ impl Inner {
         let namespace = &verified.namespace;
         let account = &verified.service_account;
         let key = format!("/core/serviceaccounts/{namespace}/{}", account.name);
-        if !self.lives(&key, account, true).await {
+        if !self.lives(&key, account).await {
             return false;
         }
         match &verified.bound {
             Bound::Nothing => true,
-            Bound::Pod { pod, .. } => {
-                self.lives(&format!("/core/pods/{namespace}/{}", pod.name), pod, true).await
-            }
-            Bound::Node(node) => self.lives(&format!("/core/nodes/{}", node.name), node, false).await,
+            Bound::Pod { pod, .. } => self.lives(&format!("/core/pods/{namespace}/{}", pod.name), pod).await,
+            Bound::Node(node) => self.lives(&format!("/core/nodes/{}", node.name), node).await,
             Bound::Secret(secret) => {
                 let key = format!("/core/secrets/{namespace}/{}", secret.name);
-                if !self.lives(&key, secret, false).await {
+                if !self.lives(&key, secret).await {
                     return false;
                 }
                 // A legacy token is the one its Secret holds.
@@ -97,10 +95,10 @@ impl Inner {
         }
     }
 
-    async fn lives(&self, key: &str, reference: &ObjectRef, not_deleting: bool) -> bool {
+    async fn lives(&self, key: &str, reference: &ObjectRef) -> bool {
         self.read_value(key).await.is_some_and(|object| {
             (reference.uid.is_empty() || object["metadata"]["uid"] == reference.uid.as_str())
-                && !(not_deleting && meta::is_deleting(&object))
+                && !meta::is_deleting(&object)
         })
     }
 

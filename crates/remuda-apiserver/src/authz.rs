@@ -63,7 +63,9 @@ impl Inner {
         };
         let namespace = match path.namespace.as_deref() {
             Some(namespace) => namespace,
-            None if path.resource == "namespaces" && path.group.is_empty() => name,
+            None if path.resource == "namespaces" && path.group.is_empty() => {
+                path.name.as_deref().unwrap_or_default()
+            }
             None => "",
         };
         let attributes = Attributes::resource(verb.as_str(), &path.group, &path.resource)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use remuda_auth::identity::User;
 use serde_json::Value;
@@ -55,11 +55,21 @@ impl Call {
             registry,
             verb,
             query: Query::default(),
-            headers: HeaderMap::new(),
+            // What it writes is owned by this name.
+            headers: HeaderMap::from_iter([(
+                http::header::USER_AGENT,
+                HeaderValue::from_static("remuda-apiserver"),
+            )]),
             user,
             pretty: false,
             warnings: Mutex::default(),
         }
+    }
+
+    /// The same on a subresource: rules for the object itself do not concern it.
+    pub(crate) fn through(mut self, subresource: &str) -> Self {
+        self.path.subresource = Some(subresource.to_owned());
+        self
     }
 
     pub(crate) fn name(&self) -> &str {

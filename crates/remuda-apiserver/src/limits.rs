@@ -4,7 +4,13 @@
 //! handed out in order, so a flood waits behind its own requests, not before everybody's. The
 //! server's own controllers, health checks and watches need none.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -46,8 +52,9 @@ pub(crate) struct Throttle {
 }
 
 struct UserShare {
-    places: Arc<Semaphore>,
-    waiting: std::sync::atomic::AtomicUsize,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+    waiting: AtomicUsize,
 }
 
 /// Held while a request is under way.
@@ -77,39 +84,52 @@ impl Throttle {
         }
         if users.len() >= REMEMBERED {
             let per_user = self.per_user;
-            users.retain(|_, share| share.places.available_permits() < per_user);
+            let idle = |places: &Semaphore| places.available_permits() == per_user;
+            users.retain(|_, share| !idle(&share.reads) || !idle(&share.writes));
         }
-        let share =
-            Arc::new(UserShare { places: Arc::new(Semaphore::new(self.per_user)), waiting: 0.into() });
+        let places = || Arc::new(Semaphore::new(self.per_user));
+        let share = Arc::new(UserShare { reads: places(), writes: places(), waiting: 0.into() });
         users.insert(user.to_owned(), share.clone());
         share
     }
 
-    /// Waits for a place. A user whose queue is full is told to come back.
-    pub(crate) async fn enter(&self, user: &str, mutating: bool) -> ApiResult<Place> {
+    /// Waits for a place, at most so long. Who finds the queue full, or waits in vain, is told to
+    /// come back.
+    pub(crate) async fn enter(&self, user: &str, mutating: bool, patience: Duration) -> ApiResult<Place> {
         let share = self.share(user);
-        let closed = |_| ApiError::unavailable("the server is shutting down");
-        let own = match share.places.clone().try_acquire_owned() {
-            Ok(own) => own,
-            Err(_) => {
-                let _waiting = Waiting::enter(&share, self.queue)?;
-                share.places.clone().acquire_owned().await.map_err(closed)?
-            }
+        let (own, all) = if mutating { (&share.writes, &self.writes) } else { (&share.reads, &self.reads) };
+        if let Ok(own) = own.clone().try_acquire_owned()
+            && let Ok(shared) = all.clone().try_acquire_owned()
+        {
+            return Ok(Place { _own: own, _shared: shared });
+        }
+        let _waiting = Waiting::enter(&share, self.queue)?;
+        let places = async {
+            let own = own.clone().acquire_owned().await?;
+            let shared = all.clone().acquire_owned().await?;
+            Ok(Place { _own: own, _shared: shared })
         };
-        let all = if mutating { &self.writes } else { &self.reads };
-        let shared = all.clone().acquire_owned().await.map_err(closed)?;
-        Ok(Place { _own: own, _shared: shared })
+        match tokio::time::timeout(patience, places).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(tokio::sync::AcquireError { .. })) => {
+                Err(ApiError::unavailable("the server is shutting down"))
+            }
+            Err(_) => Err(too_many()),
+        }
     }
+}
+
+fn too_many() -> ApiError {
+    ApiError::too_many_requests("Too many requests, please try again later.", 1)
 }
 
 struct Waiting<'a>(&'a UserShare);
 
 impl<'a> Waiting<'a> {
     fn enter(share: &'a UserShare, limit: usize) -> ApiResult<Self> {
-        use std::sync::atomic::Ordering;
         if share.waiting.fetch_add(1, Ordering::Relaxed) >= limit {
             share.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(ApiError::too_many_requests("Too many requests, please try again later.", 1));
+            return Err(too_many());
         }
         Ok(Self(share))
     }
@@ -117,7 +137,7 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -125,20 +145,38 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(1);
+
     #[tokio::test]
     async fn a_flood_fills_its_own_share_and_no_more() {
         let limits = Limits { per_user: 2, queue_per_user: 1, concurrent_reads: 3, ..Default::default() };
         let throttle = Arc::new(Throttle::new(&limits));
-        let _a = throttle.enter("flood", false).await.unwrap();
-        let _b = throttle.enter("flood", false).await.unwrap();
+        let _a = throttle.enter("flood", false, PATIENCE).await.unwrap();
+        let _b = throttle.enter("flood", false, PATIENCE).await.unwrap();
         let queued = {
             let throttle = throttle.clone();
-            tokio::task::spawn(async move { throttle.enter("flood", false).await.map(drop) })
+            tokio::task::spawn(async move { throttle.enter("flood", false, PATIENCE).await.map(drop) })
         };
         tokio::task::yield_now().await;
-        assert_eq!(throttle.enter("flood", false).await.map(drop).unwrap_err().code, 429);
-        throttle.enter("quiet", false).await.unwrap();
+        assert_eq!(throttle.enter("flood", false, PATIENCE).await.map(drop).unwrap_err().code, 429);
+        throttle.enter("quiet", false, PATIENCE).await.unwrap();
         drop(_a);
         queued.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_too_long_is_told_to_come_back() {
+        let throttle = Throttle::new(&Limits { concurrent_writes: 1, ..Default::default() });
+        let _held = throttle.enter("a", true, PATIENCE).await.unwrap();
+        let refused = throttle.enter("b", true, PATIENCE).await.map(drop).unwrap_err();
+        assert_eq!((refused.code, refused.retry_after), (429, Some(1)));
+        throttle.enter("b", false, PATIENCE).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn slow_writes_do_not_hold_up_reads_of_the_same_user() {
+        let throttle = Throttle::new(&Limits { per_user: 1, ..Default::default() });
+        let _held = throttle.enter("a", true, PATIENCE).await.unwrap();
+        throttle.enter("a", false, PATIENCE).await.unwrap();
     }
 }

@@ -78,13 +78,15 @@ impl Inner {
                 return Ok(());
             }
         }
-        let call = self.own_call(
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            Verb::Update,
-            None,
-            Some(meta::name(definition)),
-        )?;
+        let call = self
+            .own_call(
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                Verb::Update,
+                None,
+                Some(meta::name(definition)),
+            )?
+            .through("status");
         let now = self.now_text();
         let ended = self.change(&call, |definition| {
             let mut status = definition["status"].take();
@@ -117,13 +119,15 @@ impl Inner {
             if definition["spec"]["group"] != group || !refused {
                 continue;
             }
-            let call = self.own_call(
-                "apiextensions.k8s.io",
-                "customresourcedefinitions",
-                Verb::Update,
-                None,
-                Some(meta::name(&definition)),
-            )?;
+            let call = self
+                .own_call(
+                    "apiextensions.k8s.io",
+                    "customresourcedefinitions",
+                    Verb::Update,
+                    None,
+                    Some(meta::name(&definition)),
+                )?
+                .through("status");
             let renamed = self.change(&call, |definition| {
                 let live = definition.clone();
                 self.crds.prepare(self, definition, Some(&live));

@@ -1,11 +1,14 @@
 //! Garbage collection by ownerReferences.
 
-use std::sync::Arc;
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use futures::stream::{StreamExt, TryStreamExt};
 use remuda_auth::identity::User;
 use remuda_objects::meta;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Controllers;
 use crate::{
@@ -152,6 +155,7 @@ impl Inner {
         };
         if owner.namespaced && !resource.namespaced {
             // A cluster-scoped object cannot say which namespace its owner is in.
+            self.report_misplaced(resource, dependent, reference).await?;
             return Ok(Owner::Unknown);
         }
         let namespace = owner.namespaced.then(|| meta::namespace(dependent));
@@ -165,6 +169,36 @@ impl Inner {
         let foreground =
             meta::is_deleting(&object) && meta::finalizers(&object).any(|name| name == FOREGROUND);
         Ok(if foreground { Owner::Waiting } else { Owner::Solid })
+    }
+
+    /// Tells people of a reference that can never be resolved.
+    async fn report_misplaced(
+        &self,
+        resource: &Resource,
+        dependent: &Value,
+        reference: &Value,
+    ) -> ApiResult<()> {
+        let (name, uid) = (meta::name(dependent), meta::uid(dependent));
+        let text = |field: &str| reference[field].as_str().unwrap_or_default();
+        let message = format!(
+            "ownerRef [{}/{}, namespace: , name: {}, uid: {}] does not exist in namespace {:?}",
+            text("apiVersion"),
+            text("kind"),
+            text("name"),
+            text("uid"),
+            ""
+        );
+        let now = self.now_text();
+        // One for each dependent and owner, however often we look.
+        let mut digest = std::hash::DefaultHasher::new();
+        (uid, text("uid")).hash(&mut digest);
+        let event = json!({
+            "metadata": {"name": format!("{name}.{:016x}", digest.finish()), "namespace": "default"},
+            "involvedObject": {"apiVersion": resource.api_version, "kind": resource.kind, "name": name, "uid": uid},
+            "reason": "OwnerRefInvalidNamespace", "message": message, "type": "Warning", "count": 1,
+            "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "garbage-collector-controller"},
+        });
+        self.ensure("", "events", event).await.map(drop)
     }
 
     /// Removes owner references by uid.

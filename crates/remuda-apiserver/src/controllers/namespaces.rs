@@ -29,13 +29,15 @@ struct Remaining {
 
 impl Inner {
     pub(super) async fn empty_namespace(&self, name: &str) -> ApiResult<()> {
-        let call = self.own_call("", "namespaces", Verb::Update, None, Some(name))?;
-        let Some(record) = self.store.get(&call.key()).await.map_err(store_error)?.value else {
-            return Ok(());
-        };
-        let namespace = crate::convert::parse(&record)?;
-        if !meta::is_deleting(&namespace) || crate::namespaces::content_is_gone(&call.resource, &namespace) {
-            return Ok(());
+        let call = self.own_call("", "namespaces", Verb::Update, None, Some(name))?.through("finalize");
+        let record = self.store.get(&call.key()).await.map_err(store_error)?.value;
+        if let Some(record) = &record {
+            let namespace = crate::convert::parse(record)?;
+            if !meta::is_deleting(&namespace)
+                || crate::namespaces::content_is_gone(&call.resource, &namespace)
+            {
+                return Ok(());
+            }
         }
         let registry = self.registry.load_full();
         let mut remaining = Remaining::default();
@@ -43,6 +45,10 @@ impl Inner {
             if resource.namespaced && resource.has_verb("delete") {
                 self.empty_collection(&registry, &resource, name, &mut remaining).await?;
             }
+        }
+        if record.is_none() {
+            // Leftovers of a namespace that is gone; nobody is there to be told of them.
+            return Ok(());
         }
         let now = self.now_text();
         let done = remaining.resources.is_empty();

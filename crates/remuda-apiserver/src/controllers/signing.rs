@@ -24,13 +24,9 @@ impl Inner {
             return Ok(());
         }
         let outcome = self.certificate(authority, signer, &request["spec"]);
-        let call = self.own_call(
-            "certificates.k8s.io",
-            "certificatesigningrequests",
-            Verb::Update,
-            None,
-            Some(name),
-        )?;
+        let call = self
+            .own_call("certificates.k8s.io", "certificatesigningrequests", Verb::Update, None, Some(name))?
+            .through("status");
         let now = self.now_text();
         let written = self.change(&call, |request| {
             match &outcome {

@@ -50,6 +50,8 @@ pub(crate) struct Triage {
     owners: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Objects going in the foreground: uid to key.
     foreground: HashMap<Arc<str>, Arc<str>>,
+    /// Namespaces there are.
+    namespaces: HashSet<String>,
     /// Namespaces that are going.
     terminating: HashSet<String>,
     /// Dependents whose owner's kind is not served, to be looked at when kinds change.
@@ -76,11 +78,13 @@ impl Triage {
             News::Reset(records) => {
                 let unresolved = std::mem::take(&mut self.unresolved);
                 *self = Self { unresolved, ..Self::default() };
+                let names = records.iter().filter_map(|record| record.key.strip_prefix("/core/namespaces/"));
+                self.namespaces = names.map(str::to_owned).collect();
                 for record in records {
-                    self.changed(record, false, queue);
+                    self.changed(record, Change::Created, queue);
                 }
             }
-            News::Changed(event) => self.changed(&event.record, event.change == Change::Deleted, queue),
+            News::Changed(event) => self.changed(&event.record, event.change, queue),
         }
     }
 
@@ -93,8 +97,9 @@ impl Triage {
         self.unresolved.insert(key.clone());
     }
 
-    fn changed(&mut self, record: &Record, gone: bool, queue: &Queue<Work>) {
+    fn changed(&mut self, record: &Record, change: Change, queue: &Queue<Work>) {
         let Some(parts) = split(&record.key) else { return };
+        let gone = change == Change::Deleted;
         // Events own nothing, are owned by nothing, and are many.
         let is_event = parts.group == "core" && parts.plural == "events";
         if !is_event {
@@ -103,9 +108,12 @@ impl Triage {
                 self.kinds(record, &parts, &head.metadata, gone, queue);
             }
         }
-        if gone && parts.rest.contains('/') {
-            let namespace = parts.rest.split('/').next().unwrap_or_default();
-            if self.terminating.contains(namespace) {
+        if change != Change::Updated
+            && let Some((namespace, _)) = parts.rest.split_once('/')
+        {
+            // A create that passed its check just before the namespace began to go must not outlive it.
+            let homeless = change == Change::Created && !self.namespaces.contains(namespace);
+            if homeless || self.terminating.contains(namespace) {
                 queue.add(Work::Namespace(namespace.to_owned()));
             }
         }
@@ -174,7 +182,11 @@ impl Triage {
                 let name = parts.rest.to_owned();
                 if gone {
                     self.terminating.remove(&name);
-                } else if going {
+                    self.namespaces.remove(&name);
+                    return;
+                }
+                self.namespaces.insert(name.clone());
+                if going {
                     self.terminating.insert(name.clone());
                     queue.add(Work::Namespace(name));
                 } else {
