@@ -22,7 +22,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn step(arguments: &[&str]) -> anyhow::Result<Duration> {
+pub(crate) fn step(arguments: &[&str]) -> anyhow::Result<Duration> {
     let started = Instant::now();
     let command = format!("cargo {}", arguments.join(" "));
     report(&format!("running {command}"));

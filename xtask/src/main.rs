@@ -1,5 +1,6 @@
 //! Chores of this repository that are longer than a line. `cargo xtask --help` lists them.
 
+mod bench;
 mod ci;
 mod graph;
 #[cfg(test)]
@@ -13,6 +14,12 @@ use clap::Parser;
 enum Chore {
     /// Check formatting and lints, then run all tests: what has to pass before a commit
     Ci,
+    /// Build for release and measure
+    Bench {
+        /// What to measure
+        #[command(subcommand)]
+        what: Bench,
+    },
     /// Show which crates are below a crate of this workspace
     Below {
         /// A crate of this workspace
@@ -20,9 +27,20 @@ enum Chore {
     },
 }
 
+#[derive(clap::Subcommand)]
+enum Bench {
+    /// The API server, over TLS, on an empty data directory
+    Api {
+        /// Passed on to the load generator; --help lists what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
 fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Ci => ci::run(),
+        Chore::Bench { what: Bench::Api { arguments } } => bench::api(&arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {
                 print(&package.to_string());

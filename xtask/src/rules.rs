@@ -44,6 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("remuda", &["*"]),
+    ("remuda-bench", &["*"]),
     ("xtask", &[]),
 ];
 
@@ -134,7 +135,8 @@ fn the_store_and_the_api_server_know_no_kubernetes_client() {
 
 #[test]
 fn only_programs_use_anyhow() {
-    for (name, _) in MAY_USE.iter().filter(|(name, _)| !matches!(*name, "remuda" | "xtask")) {
+    for (name, _) in MAY_USE.iter().filter(|(name, _)| !matches!(*name, "remuda" | "remuda-bench" | "xtask"))
+    {
         let manifest =
             fs::read_to_string(graph::root().join("crates").join(name).join("Cargo.toml")).unwrap();
         let dependencies = manifest.split("[dev-dependencies]").next().unwrap();

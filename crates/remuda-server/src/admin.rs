@@ -151,6 +151,7 @@ impl Admin {
         if let Some(Ok(token)) = self.token.as_ref().map(|token| format!("Bearer {token}").parse()) {
             headers.insert(header::AUTHORIZATION, token);
         }
+        self.sender.ready().await.map_err(AdminError::Exchange)?;
         let response = self.sender.send_request(request).await.map_err(AdminError::Exchange)?;
         if response.status() == StatusCode::OK {
             return Ok(response);

@@ -10,8 +10,10 @@ use futures::StreamExt;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use remuda_apiserver::{ApiServer, Body, Peer, PeerCertificate};
 use remuda_names::path;
+use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 use tracing::{info, warn};
@@ -20,7 +22,7 @@ use crate::{
     accept::{Counters, Handler, Remote},
     chain::Chain,
     engine::{Engine, MaintenanceError},
-    metrics,
+    metrics, pki,
     serving::Serving,
     tls::Clients,
 };
@@ -38,20 +40,31 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
 }
 
+/// Who is at the other end, and until when that is true: connections outlive certificates.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    peer: Peer,
+    until: Timestamp,
+}
+
 impl Handler for Front {
-    type Peer = Peer;
+    type Peer = Client;
     type Body = Body;
 
-    fn connect(&self, remote: Remote) -> Peer {
+    fn connect(&self, remote: Remote) -> Client {
         self.0.serving.reached_at(remote.local.ip());
-        let certificate = match remote.certificates.as_deref() {
-            None => PeerCertificate::None,
+        let (certificate, until) = match remote.certificates.as_deref() {
+            None => (PeerCertificate::None, Timestamp::MAX),
             Some(chain) => self.0.identify(chain),
         };
-        Peer { address: remote.address, certificate }
+        Client { peer: Peer { address: remote.address, certificate }, until }
     }
 
-    async fn handle(&self, peer: Peer, mut request: Request<Incoming>) -> Response<Body> {
+    async fn handle(&self, client: Client, mut request: Request<Incoming>) -> Response<Body> {
+        let mut peer = client.peer;
+        if client.until != Timestamp::MAX && client.until < Timestamp::now() {
+            peer.certificate = PeerCertificate::Rejected;
+        }
         request.extensions_mut().insert(peer);
         let path = request.uri().path();
         if path.starts_with(path::PREFIX) {
@@ -65,13 +78,14 @@ impl Handler for Front {
 }
 
 impl Parts {
-    fn identify(&self, chain: &[rustls::pki_types::CertificateDer<'_>]) -> PeerCertificate {
+    fn identify(&self, chain: &[CertificateDer<'_>]) -> (PeerCertificate, Timestamp) {
+        let rejected = (PeerCertificate::Rejected, Timestamp::MAX);
         if self.clients.judge(chain).is_err() {
-            return PeerCertificate::Rejected;
+            return rejected;
         }
-        match chain.first().and_then(|certificate| crate::pki::user_of(certificate)) {
-            Some(user) => PeerCertificate::Verified(Arc::new(user)),
-            None => PeerCertificate::Rejected,
+        match chain.first().and_then(|certificate| pki::user_of(certificate)) {
+            Some((user, until)) => (PeerCertificate::Verified(Arc::new(user)), until),
+            None => rejected,
         }
     }
 

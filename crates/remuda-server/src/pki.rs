@@ -179,9 +179,10 @@ impl Issued {
     }
 }
 
-/// The user a client certificate stands for, once it has been found good.
-pub fn user_of(certificate: &[u8]) -> Option<User> {
-    client_user(certificate).ok()
+/// The user a client certificate stands for, once it has been found good, and until when.
+pub fn user_of(certificate: &[u8]) -> Option<(User, Timestamp)> {
+    let until = Certificate::parse(certificate).ok()?.validity.not_after;
+    Some((client_user(certificate).ok()?, until))
 }
 
 fn create_authority(dir: &DataDir, now: Timestamp) -> Result<Authority, PkiError> {

@@ -1,0 +1,76 @@
+//! The server as a process: starting it, and what it uses.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+
+pub(crate) struct Server {
+    child: Child,
+    ready_after: Duration,
+}
+
+impl Server {
+    /// Starts the program and waits until it serves.
+    pub(crate) fn start(program: &Path, data: &Path, with: &[String]) -> anyhow::Result<Server> {
+        let started = Instant::now();
+        let mut child = Command::new(program)
+            .args(["server", "--bind", "127.0.0.1:0", "--log-level", "warn", "--data-dir"])
+            .arg(data)
+            .args(with)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        let stdout = child.stdout.take().context("no output")?;
+        for line in BufReader::new(stdout).lines() {
+            if line?.starts_with("remuda is ready") {
+                return Ok(Server { child, ready_after: started.elapsed() });
+            }
+        }
+        bail!("the server ended with {}", child.wait()?)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn ready_after(&self) -> Duration {
+        self.ready_after
+    }
+
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Processor time a process has used, in all its threads.
+pub(crate) fn cpu(pid: u32) -> Duration {
+    // Fields 14 and 15, counted from behind the name, in hundredths of a second on every Linux.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 =
+        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// Memory in use, in bytes.
+pub(crate) fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap_or_default();
+    kib * 1024
+}
