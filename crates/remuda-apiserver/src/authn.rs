@@ -113,9 +113,15 @@ impl Inner {
         if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Ok(None);
         }
-        let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-        let Some(asked) =
-            Impersonation::parse(pairs).map_err(|error| ApiError::bad_request(error.to_string()))?
+        // A header that cannot be read must not make the request go on as the real user.
+        let pairs = headers
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
+            .map(|(name, value)| Ok((name.as_str(), std::str::from_utf8(value.as_bytes())?)))
+            .collect::<Result<Vec<_>, std::str::Utf8Error>>()
+            .map_err(|_| ApiError::bad_request("impersonation headers must be UTF-8"))?;
+        let Some(asked) = Impersonation::parse(pairs.into_iter())
+            .map_err(|error| ApiError::bad_request(error.to_string()))?
         else {
             return Ok(None);
         };

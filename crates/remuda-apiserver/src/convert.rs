@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admission::ClientConfig,
+    call::Call,
     registry::{Custom, Resource},
     server::Inner,
     status::{ApiError, ApiResult},
@@ -99,6 +100,19 @@ impl Inner {
         Ok(object)
     }
 
+    /// Two objects of the served version in another one.
+    pub(crate) async fn convert_pair(
+        &self,
+        call: &Call,
+        mut objects: [Value; 2],
+        api_version: &str,
+    ) -> ApiResult<[Value; 2]> {
+        if let Some(custom) = call.resource.custom() {
+            self.convert(custom, &mut objects, api_version).await?;
+        }
+        Ok(objects)
+    }
+
     async fn convert(&self, custom: &Custom, objects: &mut [Value], target: &str) -> ApiResult<()> {
         if objects.iter().all(|object| object["apiVersion"] == target) {
             return Ok(());
@@ -130,16 +144,16 @@ impl Inner {
         objects: &mut [Value],
         target: &str,
     ) -> ApiResult<()> {
-        let fail = |detail: String| {
-            let kind = &custom.crd.view.kind;
-            ApiError::new(500, "", format!("conversion webhook for {target}, Kind={kind} failed: {detail}"))
-        };
+        let stale: Vec<usize> = (0..objects.len()).filter(|i| objects[*i]["apiVersion"] != target).collect();
+        let source = stale.first().and_then(|index| objects[*index]["apiVersion"].as_str()).unwrap_or(target);
+        let subject = format!("conversion webhook for {source}, Kind={}", custom.crd.view.kind);
+        let fault = |detail: String| ApiError::new(500, "", format!("{subject} {detail}"));
+        let fail = |detail: String| fault(format!("failed: {detail}"));
         let version = webhook
             .review_versions
             .iter()
             .find(|version| matches!(version.as_str(), "v1" | "v1beta1"))
-            .ok_or_else(|| fail("no known conversionReviewVersions".to_owned()))?;
-        let stale: Vec<usize> = (0..objects.len()).filter(|i| objects[*i]["apiVersion"] != target).collect();
+            .ok_or_else(|| fail("no supported conversion review versions".to_owned()))?;
         let uid = uuid::Uuid::new_v4().to_string();
         let review = json!({
             "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{version}"),
@@ -151,23 +165,30 @@ impl Inner {
         let timeout = std::time::Duration::from_secs(30);
         let mut answer = self.webhooks.post(self, &webhook.client, &review, timeout).await.map_err(fail)?;
         let response = &mut answer["response"];
-        if response["uid"] != uid.as_str() {
-            return Err(fail("the response has another uid".to_owned()));
+        if response.is_null() {
+            return Err(fail("no response provided".to_owned()));
         }
-        if response["result"]["status"] != "Success" {
-            let message = response["result"]["message"].as_str().unwrap_or("without explanation");
-            return Err(fail(message.to_owned()));
+        // The beta review has no such duty.
+        if version == "v1" && response["uid"] != uid.as_str() {
+            let got = response["uid"].as_str().unwrap_or_default();
+            return Err(fail(format!("expected response.uid={uid:?}, got {got:?}")));
         }
-        let Some(converted) = response["convertedObjects"].as_array_mut() else {
-            return Err(fail("the response has no convertedObjects".to_owned()));
-        };
+        let result = &response["result"];
+        if result["status"] != "Success" {
+            let message = result["message"].as_str().filter(|message| !message.is_empty());
+            let status = result["status"].as_str().unwrap_or_default();
+            let unexplained = || format!("response.result.status was '{status}', not 'Success'");
+            return Err(fail(message.map_or_else(unexplained, str::to_owned)));
+        }
+        let mut none = Vec::new();
+        let converted = response["convertedObjects"].as_array_mut().unwrap_or(&mut none);
         if converted.len() != stale.len() {
-            return Err(fail(format!("got {} objects, expected {}", converted.len(), stale.len())));
+            return Err(fault(format!("returned {} objects, expected {}", converted.len(), stale.len())));
         }
-        for (index, mut object) in stale.into_iter().zip(converted.drain(..)) {
-            if object["apiVersion"] != target || object["kind"] != objects[index]["kind"] {
-                return Err(fail("a converted object has another kind or version".to_owned()));
-            }
+        for (position, (index, mut object)) in stale.into_iter().zip(converted.drain(..)).enumerate() {
+            check_converted(&objects[index], &object, target).map_err(|detail| {
+                fault(format!("returned invalid converted object at index {position}: {detail}"))
+            })?;
             // A converter may change labels and annotations; the rest of metadata is ours.
             let mut metadata = objects[index]["metadata"].take();
             for key in ["labels", "annotations"] {
@@ -185,10 +206,53 @@ impl Inner {
     }
 }
 
+/// A converter changes what is in an object, not which object it is.
+fn check_converted(before: &Value, after: &Value, target: &str) -> Result<(), String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if after["apiVersion"] != target {
+        let got = text(&after["apiVersion"]);
+        return Err(format!("invalid groupVersion (expected {target}, received {got})"));
+    }
+    if after["kind"] != before["kind"] {
+        let (expected, got) = (text(&before["kind"]), text(&after["kind"]));
+        return Err(format!("invalid kind (expected {expected}, received {got})"));
+    }
+    if !after["metadata"].is_object() {
+        return Err("missing metadata in converted object".to_owned());
+    }
+    for (field, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+        let (expected, got) = (text(&before["metadata"][field]), text(&after["metadata"][field]));
+        if expected != got {
+            return Err(format!("must have the same {shown}: {expected} != {got}"));
+        }
+    }
+    for field in ["labels", "annotations"] {
+        let value = &after["metadata"][field];
+        if !value.is_object() && !value.is_null() {
+            return Err(format!("invalid metadata.{field} in converted object"));
+        }
+        let odd = value.as_object().into_iter().flatten().find(|(_, value)| !value.is_string());
+        if let Some((key, _)) = odd {
+            return Err(format!("metadata.{field}[{key}] must be a string in converted object"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether the record's bytes are the answer, as they are.
 pub(crate) fn is_served_form(resource: &Resource, record: &Record) -> bool {
     resource.api_version == resource.storage_api_version
-        && resource.custom().is_none_or(|custom| record.revision > custom.crd.schema_since)
+        && resource.custom().is_none_or(|custom| {
+            record.revision > custom.crd.schema_since && is_stored_in(record, &resource.api_version)
+        })
+}
+
+/// A request that began before the storage version changed may have stored the old one after it. The
+/// keys of stored objects are sorted, so their version comes first.
+fn is_stored_in(record: &Record, api_version: &str) -> bool {
+    let rest = record.value.strip_prefix(b"{\"apiVersion\":\"");
+    let rest = rest.and_then(|rest| rest.strip_prefix(api_version.as_bytes()));
+    rest.is_some_and(|rest| rest.first() == Some(&b'"'))
 }
 
 pub(crate) fn parse(record: &Record) -> ApiResult<Value> {

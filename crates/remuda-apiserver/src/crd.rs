@@ -3,11 +3,14 @@
 //! A CRD's names are judged when it is written, under one lock, so that its answer already says
 //! whether it is established; by then it is served.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use remuda_objects::meta;
-use remuda_schema::{Conversion, CrdView, default_crd};
+use remuda_schema::{Conversion, CrdView, approval_condition, default_crd, record_storage_version};
 use remuda_store::{Change, Record, Revision};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -15,7 +18,7 @@ use tracing::{info, warn};
 use crate::{
     convert::{ConversionWebhook, Converter},
     follow::News,
-    registry::{CrdState, Registry},
+    registry::{CrdState, Registry, Resource, Served},
     server::{Inner, StartError, time_text},
 };
 
@@ -27,12 +30,28 @@ pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 #[derive(Default)]
 pub(crate) struct CrdKeeper {
     states: Mutex<States>,
+    /// Held from judging a CRD's names until they are known to everybody, so that of two CRDs that
+    /// want the same name at the same time one sees the other.
+    writing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct States {
-    served: BTreeMap<String, Arc<CrdState>>,
+    served: BTreeMap<String, Served>,
+    /// The accepted names of every CRD, established or not.
+    names: BTreeMap<String, AcceptedNames>,
+    /// CRDs whose names are not all accepted.
+    waiting: BTreeSet<String>,
     generation: u64,
+}
+
+/// What a CRD holds of its group's names.
+struct AcceptedNames {
+    group: String,
+    /// Plural, singular and short names.
+    resources: Vec<String>,
+    /// Kind and list kind.
+    kinds: Vec<String>,
 }
 
 pub(crate) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
@@ -43,113 +62,206 @@ pub(crate) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
 impl CrdKeeper {
     fn tell(&self, server: &Inner, news: News<'_>) {
         let mut states = self.states.lock();
-        match news {
+        let changed = match news {
             News::Reset(records) => {
                 let before = std::mem::take(&mut states.served);
+                states.names.clear();
+                states.waiting.clear();
                 for record in records {
-                    put(server, &mut states.served, record, before.get(key_name(record)));
+                    states.put(server, record, before.get(key_name(record)));
                 }
-                for (name, state) in before {
+                for (name, known) in before {
                     if !states.served.contains_key(&name) {
-                        state.gone.cancel();
+                        known.state.gone.cancel();
                     }
                 }
+                true
             }
             News::Changed(event) if event.change == Change::Deleted => {
-                if let Some(state) = states.served.remove(key_name(&event.record)) {
-                    state.gone.cancel();
-                    info!(crd = %state.name, "custom resource removed");
+                let name = key_name(&event.record);
+                states.names.remove(name);
+                states.waiting.remove(name);
+                let removed = states.served.remove(name);
+                if let Some(known) = &removed {
+                    known.state.gone.cancel();
+                    info!(crd = %known.state.name, "custom resource removed");
                 }
+                removed.is_some()
             }
             News::Changed(event) => {
                 let before = states.served.get(key_name(&event.record)).cloned();
-                put(server, &mut states.served, &event.record, before.as_ref());
+                states.put(server, &event.record, before.as_ref())
             }
+        };
+        if changed {
+            states.generation += 1;
+            server.registry.store(Arc::new(Registry::new(states.served.clone(), states.generation)));
         }
-        states.generation += 1;
-        server.registry.store(Arc::new(Registry::new(states.served.clone(), states.generation)));
+    }
+
+    /// Taken around every write of a CRD; other resources do not wait.
+    pub(crate) async fn writing(&self, resource: &Resource) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        if resource.prefix == PREFIX { Some(self.writing.lock().await) } else { None }
+    }
+
+    /// The CRDs of this group that wait for names.
+    pub(crate) fn waiting(&self, group: &str) -> Vec<String> {
+        let states = self.states.lock();
+        let of_group = |name: &&String| name.split_once('.').is_some_and(|(_, known)| known == group);
+        states.waiting.iter().filter(of_group).cloned().collect()
     }
 
     /// Defaults a CRD and sets the status that follows from its spec.
     pub(crate) fn prepare(&self, server: &Inner, object: &mut Value, live: Option<&Value>) {
-        default_crd(object);
-        let mut status =
+        let status =
             live.map(|live| live["status"].clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
-        let names = object["spec"]["names"].clone();
-        let conflict = self.conflict(object);
+        object["status"] = status;
+        default_crd(object);
+        record_storage_version(object);
+        let mut status = object["status"].take();
+        let conflict = self.accept_names(object, &mut status);
         let now = server.now_text();
-        let was_established =
-            condition(&status, "Established").is_some_and(|known| known["status"] == "True");
+        let established = condition(&status, "Established").is_some_and(|known| known["status"] == "True");
         match &conflict {
             None => {
-                status["acceptedNames"] = names;
-                set_condition(
-                    &mut status,
-                    "NamesAccepted",
-                    "True",
-                    "NoConflicts",
-                    "no conflicts found",
-                    &now,
-                );
-                let message = "the initial names have been accepted";
-                set_condition(&mut status, "Established", "True", "InitialNamesAccepted", message, &now);
-            }
-            Some((reason, taken)) => {
-                let message = format!("{taken:?} is already in use");
-                if status["acceptedNames"].is_null() {
-                    status["acceptedNames"] = json!({"kind": "", "plural": ""});
+                let message = "no conflicts found";
+                set_condition(&mut status, "NamesAccepted", "True", "NoConflicts", message, &now);
+                if !established {
+                    let message = "the initial names have been accepted";
+                    set_condition(&mut status, "Established", "True", "InitialNamesAccepted", message, &now);
                 }
-                set_condition(&mut status, "NamesAccepted", "False", reason, &message, &now);
-                if !was_established {
+            }
+            Some((reason, message)) => {
+                set_condition(&mut status, "NamesAccepted", "False", reason, message, &now);
+                if !established {
                     let message = "not all names are accepted";
                     set_condition(&mut status, "Established", "False", "NotAccepted", message, &now);
                 }
             }
         }
-        let storage = object["spec"]["versions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|version| version["storage"] == true)
-            .map(|version| version["name"].clone());
-        let mut stored = status["storedVersions"].as_array().cloned().unwrap_or_default();
-        stored.extend(storage.filter(|storage| !stored.contains(storage)));
-        status["storedVersions"] = stored.into();
+        if let Some((value, reason, message)) = approval_condition(object) {
+            let kind = "KubernetesAPIApprovalPolicyConformant";
+            set_condition(&mut status, kind, value, reason, &message, &now);
+        }
         object["status"] = status;
     }
 
-    /// The first name of this CRD another one of its group already has.
-    fn conflict(&self, object: &Value) -> Option<(&'static str, String)> {
-        let names = &object["spec"]["names"];
+    /// Puts the names nobody else of the group has into `acceptedNames`. Of several that are
+    /// refused the last is reported.
+    fn accept_names(&self, object: &Value, status: &mut Value) -> Option<(&'static str, String)> {
+        let wanted = &object["spec"]["names"];
         let group = object["spec"]["group"].as_str().unwrap_or_default();
         let own = meta::name(object);
         let states = self.states.lock();
-        let others: Vec<&CrdView> = states
-            .served
-            .values()
-            .filter(|state| state.view.group == group && state.name != own)
-            .map(|state| &state.view)
-            .collect();
-        let resource_taken = |name: &str| {
-            others.iter().any(|view| {
-                view.plural == name
-                    || view.singular == name
-                    || view.short_names.iter().any(|known| known == name)
-            })
+        let others = || {
+            states
+                .names
+                .iter()
+                .filter(|(name, names)| names.group == group && *name != own)
+                .map(|(_, names)| names)
         };
-        let kind_taken = |name: &str| others.iter().any(|view| view.kind == name || view.list_kind == name);
-        let text = |field: &str| names[field].as_str().unwrap_or_default().to_owned();
-        let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let resources = [("PluralConflict", text("plural")), ("SingularConflict", text("singular"))];
-        resources
-            .into_iter()
-            .chain(short.map(|name| ("ShortNamesConflict", name.to_owned())))
-            .find(|(_, name)| !name.is_empty() && resource_taken(name))
-            .or_else(|| {
-                [("KindConflict", text("kind")), ("ListKindConflict", text("listKind"))]
-                    .into_iter()
-                    .find(|(_, name)| !name.is_empty() && kind_taken(name))
-            })
+        let taken = |field: &str, name: &str| match field {
+            "kind" | "listKind" => others().any(|names| names.kinds.iter().any(|known| known == name)),
+            _ => others().any(|names| names.resources.iter().any(|known| known == name)),
+        };
+        let in_use = |name: &str| format!("{name:?} is already in use");
+        let accepted = &mut status["acceptedNames"];
+        let mut conflict = None;
+        const FIELDS: [(&str, &str); 5] = [
+            ("plural", "PluralConflict"),
+            ("singular", "SingularConflict"),
+            ("shortNames", "ShortNamesConflict"),
+            ("kind", "KindConflict"),
+            ("listKind", "ListKindConflict"),
+        ];
+        for (field, reason) in FIELDS {
+            let want = &wanted[field];
+            if *want == accepted[field] {
+                continue;
+            }
+            let refused: Vec<String> = match want {
+                Value::String(name) if taken(field, name) => vec![in_use(name)],
+                Value::Array(names) => {
+                    let had = accepted[field].as_array().cloned().unwrap_or_default();
+                    let new = names.iter().filter(|name| !had.contains(name)).filter_map(Value::as_str);
+                    new.filter(|name| taken(field, name)).map(in_use).collect()
+                }
+                _ => Vec::new(),
+            };
+            match refused.as_slice() {
+                [] => put_or_remove(accepted, field, want),
+                [one] => conflict = Some((reason, one.clone())),
+                several => conflict = Some((reason, format!("[{}]", several.join(", ")))),
+            }
+        }
+        put_or_remove(accepted, "categories", &wanted["categories"]);
+        conflict
+    }
+}
+
+fn put_or_remove(names: &mut Value, field: &str, value: &Value) {
+    if value.is_null() {
+        names.as_object_mut().map(|names| names.remove(field));
+    } else {
+        names[field] = value.clone();
+    }
+}
+
+impl States {
+    /// Takes a CRD in, and serves it if it is established. Says whether that changes what is served.
+    fn put(&mut self, server: &Inner, record: &Record, before: Option<&Served>) -> bool {
+        let name = key_name(record).to_owned();
+        let object = match serde_json::from_slice::<Value>(&record.value) {
+            Ok(object) => object,
+            Err(error) => {
+                warn!(crd = %name, %error, "custom resource definition does not parse");
+                return false;
+            }
+        };
+        self.names.insert(name.clone(), AcceptedNames::of(&object));
+        let status = &object["status"];
+        if condition(status, "NamesAccepted").is_some_and(|known| known["status"] == "False") {
+            self.waiting.insert(name.clone());
+        } else {
+            self.waiting.remove(&name);
+        }
+        match make(server, &name, object, record.revision, before) {
+            Ok(Made::Same(served)) => {
+                // After a reset it has to go back in.
+                let _ = self.served.insert(name, served);
+                false
+            }
+            Ok(Made::New(served)) => {
+                self.served.insert(name, served);
+                true
+            }
+            Ok(Made::Nothing) => match self.served.remove(&name) {
+                Some(known) => {
+                    known.state.gone.cancel();
+                    true
+                }
+                None => false,
+            },
+            // Admission refuses what cannot be served; only a damaged or foreign object comes here.
+            Err(error) => {
+                warn!(crd = %name, %error, "custom resource cannot be served");
+                false
+            }
+        }
+    }
+}
+
+impl AcceptedNames {
+    fn of(object: &Value) -> Self {
+        let names = &object["status"]["acceptedNames"];
+        let text = |field: &str| names[field].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+        let short = names["shortNames"].as_array().into_iter().flatten();
+        let short = short.filter_map(Value::as_str).map(str::to_owned);
+        Self {
+            group: object["spec"]["group"].as_str().unwrap_or_default().to_owned(),
+            resources: text("plural").into_iter().chain(text("singular")).chain(short).collect(),
+            kinds: text("kind").into_iter().chain(text("listKind")).collect(),
+        }
     }
 }
 
@@ -157,75 +269,104 @@ fn key_name(record: &Record) -> &str {
     record.key.strip_prefix(PREFIX).unwrap_or_default()
 }
 
-/// Takes a CRD into the served ones, if it is established.
-fn put(
-    server: &Inner,
-    served: &mut BTreeMap<String, Arc<CrdState>>,
-    record: &Record,
-    before: Option<&Arc<CrdState>>,
-) {
-    let name = key_name(record).to_owned();
-    let state = serde_json::from_slice::<Value>(&record.value)
-        .map_err(|error| error.to_string())
-        .and_then(|object| make(server, &name, &object, record.revision, before));
-    match state {
-        Ok(Some(state)) => {
-            served.insert(name, Arc::new(state));
-        }
-        Ok(None) => {
-            if let Some(state) = served.remove(&name) {
-                state.gone.cancel();
-            }
-        }
-        // Admission refuses what cannot be served; only a damaged or foreign object comes here.
-        Err(error) => warn!(crd = %name, %error, "custom resource cannot be served"),
-    }
+/// What a definition amounts to.
+enum Made {
+    /// It is not to be served.
+    Nothing,
+    /// Nothing that matters has changed.
+    Same(Served),
+    New(Served),
 }
 
 fn make(
     server: &Inner,
     name: &str,
-    object: &Value,
+    mut object: Value,
     revision: Revision,
-    before: Option<&Arc<CrdState>>,
-) -> Result<Option<CrdState>, String> {
+    before: Option<&Served>,
+) -> Result<Made, String> {
     let established =
         condition(&object["status"], "Established").is_some_and(|known| known["status"] == "True");
     if !established {
-        return Ok(None);
+        return Ok(Made::Nothing);
     }
-    let uid = meta::uid(object).to_owned();
-    let terminating = meta::is_deleting(object);
-    let before = before.filter(|before| before.uid == uid);
-    let view = CrdView::parse(object).map_err(|error| error.to_string())?;
-    let same_spec = before.is_some_and(|before| before.spec == object["spec"]);
-    let schema_since = match before {
-        Some(before) if same_spec => before.schema_since,
-        _ => revision,
-    };
-    let gone = match before {
-        Some(before) if same_spec => before.gone.clone(),
-        // Watches of the old form end; their clients come back to the new one.
-        Some(before) => {
-            before.gone.cancel();
-            Default::default()
+    let uid = meta::uid(&object).to_owned();
+    let terminating = meta::is_deleting(&object);
+    let before = before.filter(|before| before.state.uid == uid);
+    let names = object["status"]["acceptedNames"].take();
+    let same =
+        before.filter(|before| *before.state.spec == object["spec"] && has_names(&before.state.view, &names));
+    if let Some(before) = same {
+        if before.state.terminating == terminating {
+            return Ok(Made::Same(before.clone()));
         }
-        None => Default::default(),
-    };
+        let state = &before.state;
+        return Ok(Made::New(Served::new(CrdState {
+            name: name.to_owned(),
+            uid,
+            spec: state.spec.clone(),
+            view: state.view.clone(),
+            terminating,
+            schema_since: state.schema_since,
+            converter: state.converter.clone(),
+            gone: state.gone.clone(),
+        })));
+    }
+    let mut view = CrdView::parse(&object).map_err(|error| match std::error::Error::source(&error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    })?;
+    use_names(&mut view, &names);
     let converter = match server.config.conversions.get(name) {
         Some(conversion) => Converter::Native(conversion.clone()),
         None => converter(&view.conversion)?,
     };
-    Ok(Some(CrdState {
+    if let Some(before) = before {
+        // Watches of the old form end; their clients come back to the new one.
+        before.state.gone.cancel();
+    }
+    Ok(Made::New(Served::new(CrdState {
         name: name.to_owned(),
         uid,
-        spec: object["spec"].clone(),
-        view,
+        spec: Arc::new(object["spec"].take()),
+        view: Arc::new(view),
         terminating,
-        schema_since,
+        // After a restart this is the last write of the definition, which is never too early.
+        schema_since: revision,
         converter,
-        gone,
-    }))
+        gone: Default::default(),
+    })))
+}
+
+/// Served are the accepted names, not the wanted ones.
+fn use_names(view: &mut CrdView, names: &Value) {
+    let text = |field: &str| names[field].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+    let list = |field: &str| -> Vec<String> {
+        let items = names[field].as_array().into_iter().flatten();
+        items.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let (Some(plural), Some(kind)) = (text("plural"), text("kind")) else { return };
+    view.singular = text("singular").unwrap_or_else(|| kind.to_lowercase());
+    view.list_kind = text("listKind").unwrap_or_else(|| format!("{kind}List"));
+    view.plural = plural;
+    view.kind = kind;
+    view.short_names = list("shortNames");
+    view.categories = list("categories");
+}
+
+fn has_names(view: &CrdView, names: &Value) -> bool {
+    let same_list = |known: &[String], field: &str| {
+        let items = names[field].as_array().map(Vec::as_slice).unwrap_or_default();
+        items.len() == known.len() && items.iter().zip(known).all(|(item, known)| *item == known.as_str())
+    };
+    let same =
+        |known: &str, field: &str| names[field].as_str().is_none_or(|name| name.is_empty() || name == known);
+    same(&view.plural, "plural")
+        && same(&view.kind, "kind")
+        && same(&view.singular, "singular")
+        && same(&view.list_kind, "listKind")
+        && same_list(&view.short_names, "shortNames")
+        && same_list(&view.categories, "categories")
 }
 
 fn converter(conversion: &Conversion) -> Result<Converter, String> {

@@ -17,9 +17,10 @@ use crate::{
     body::Body,
     call::{Answer, Call, Content},
     codec,
-    negotiate::{Encoding, plain_encoding, wants_pretty},
+    negotiate::{Encoding, plain_encoding, response_form, wants_pretty},
     options::Query,
     registry::Resource,
+    represent::IncludeObject,
     route::{ResourcePath, Route, Verb, parse},
     server::{ApiServer, Inner},
     status::{ApiError, ApiResult},
@@ -176,6 +177,10 @@ impl Inner {
             pretty,
             warnings: Mutex::default(),
         };
+        if query.get("includeObject").is_some() {
+            let list = matches!(verb, Verb::List | Verb::DeleteCollection);
+            IncludeObject::check(query, response_form(&parts.headers, list)?)?;
+        }
         if let Some(text) = deprecation(&call.resource) {
             call.warn(text);
         }
@@ -342,7 +347,7 @@ fn encode(answer: Answer, headers: &HeaderMap, pretty: bool) -> Response<Body> {
     let gzip = headers
         .get(header::ACCEPT_ENCODING)
         .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(',').any(|part| part.trim().split(';').next() == Some("gzip")));
+        .is_some_and(|value| value.split(',').any(takes_gzip));
     let size = match &body {
         Body::Full(bytes) => bytes.len() as u64,
         Body::Items(items) => items.len(),
@@ -359,6 +364,13 @@ fn encode(answer: Answer, headers: &HeaderMap, pretty: bool) -> Response<Body> {
         body
     };
     response.body(body).expect("status and headers are valid")
+}
+
+/// Whether this part of an `Accept-Encoding` allows gzip.
+fn takes_gzip(part: &str) -> bool {
+    let mut words = part.split(';').map(str::trim);
+    let refused = |word: &str| word.strip_prefix("q=").and_then(|q| q.parse::<f32>().ok()) == Some(0.0);
+    words.next() == Some("gzip") && !words.any(refused)
 }
 
 /// Compresses lightly, as the reference does: size for little time.

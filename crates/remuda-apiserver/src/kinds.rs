@@ -138,6 +138,7 @@ impl Inner {
             }
             if resource.kind == "CustomResourceDefinition" {
                 errors.extend(remuda_schema::check_crd(object, None));
+                remuda_schema::crd_warnings(object, None).into_iter().for_each(|text| call.warn(text));
             }
         }
         refuse(call, object, errors)
@@ -170,7 +171,10 @@ impl Inner {
             }
             if resource.kind == "CustomResourceDefinition" {
                 errors.extend(remuda_schema::check_crd(new, Some(live)));
+                remuda_schema::crd_warnings(new, Some(live)).into_iter().for_each(|text| call.warn(text));
             }
+        } else if part == Part::Status && resource.kind == "CustomResourceDefinition" {
+            errors.extend(remuda_schema::check_crd_status(new));
         }
         refuse(call, new, errors)
     }

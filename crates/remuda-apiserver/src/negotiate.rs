@@ -103,7 +103,7 @@ pub(crate) fn response_form(headers: &HeaderMap, list: bool) -> ApiResult<Form> 
             "PartialObjectMetadataList" if known && list => Shape::PartialMetadataList,
             "PartialObjectMetadata" if known => {
                 return Err(ApiError::not_acceptable(
-                    "you requested PartialObjectMetadata, but the requested object is a list",
+                    "you requested PartialObjectMetadata, but the requested object is a list (List)",
                 ));
             }
             _ => continue,

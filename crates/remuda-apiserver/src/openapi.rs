@@ -33,42 +33,35 @@ impl Document {
     }
 }
 
-/// Documents of one picture of the registry.
+/// Documents and what each was made from.
 #[derive(Default)]
 pub(crate) struct OpenApi {
-    kept: Mutex<Kept>,
+    kept: Mutex<HashMap<String, (u64, Document)>>,
 }
 
-#[derive(Default)]
-struct Kept {
-    generation: Option<u64>,
-    documents: HashMap<String, Document>,
-}
+/// More documents than this many group-versions have are left over from CRDs that went.
+const MAX_KEPT: usize = 2000;
 
 impl OpenApi {
-    /// The document of this key, made once per picture.
-    fn get(&self, registry: &Registry, key: &str, make: impl FnOnce() -> Bytes) -> Document {
+    /// The document of this key, made once for what the stamp stands for.
+    fn get(&self, stamp: u64, key: &str, make: impl FnOnce() -> Bytes) -> Document {
+        if let Some((made_from, document)) = self.kept.lock().get(key)
+            && *made_from == stamp
         {
-            let mut kept = self.kept.lock();
-            if kept.generation != Some(registry.generation) {
-                kept.generation = Some(registry.generation);
-                kept.documents.clear();
-            }
-            if let Some(document) = kept.documents.get(key) {
-                return document.clone();
-            }
+            return document.clone();
         }
         let document = Document::new(make());
         let mut kept = self.kept.lock();
-        if kept.generation == Some(registry.generation) {
-            kept.documents.insert(key.to_owned(), document.clone());
+        if kept.len() >= MAX_KEPT {
+            kept.clear();
         }
+        kept.insert(key.to_owned(), (stamp, document.clone()));
         document
     }
 
     /// Aggregated discovery and its entity tag.
     pub(crate) fn aggregated(&self, registry: &Registry, core: bool, version: &str) -> (Bytes, String) {
-        let document = self.get(registry, &format!("discovery/{core}/{version}"), || {
+        let document = self.get(registry.generation, &format!("discovery/{core}/{version}"), || {
             discovery::aggregated(registry, core, version).to_string().into()
         });
         (document.bytes, format!("\"{}\"", document.hash))
@@ -115,7 +108,7 @@ fn kind_doc(resource: &Resource) -> KindDoc {
             None => openapi::Source::BuiltIn,
             Some(custom) => {
                 let schema = custom.crd.view.versions[custom.version].schema_json.clone();
-                openapi::Source::Custom(Some(Arc::new(schema)))
+                openapi::Source::Custom(Some(schema))
             }
         },
         selectable_fields: resource
@@ -129,7 +122,7 @@ impl Inner {
     fn v3_document(&self, registry: &Arc<Registry>, group: &str, version: &str) -> Option<Document> {
         let found = registry.groups.iter().find(|known| known.name == group)?;
         let found = found.versions.iter().find(|known| known.version == version)?;
-        Some(self.openapi.get(registry, &group_path(group, version), || {
+        Some(self.openapi.get(found.stamp, &group_path(group, version), || {
             let kinds: Vec<KindDoc> = found.resources.iter().map(|resource| kind_doc(resource)).collect();
             openapi::v3_document(group, version, &kinds).to_string().into()
         }))
@@ -204,11 +197,15 @@ impl Inner {
             openapi::v2_document(&kinds, &crate::paths::git_version())
         };
         let (document, content_type) = if wants_openapi_protobuf(headers) {
-            let document =
-                self.openapi.get(&registry, "v2/protobuf", || openapi::v2_protobuf(&whole()).into());
+            let document = self
+                .openapi
+                .get(registry.generation, "v2/protobuf", || openapi::v2_protobuf(&whole()).into());
             (document, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
         } else {
-            (self.openapi.get(&registry, "v2/json", || whole().to_string().into()), "application/json")
+            (
+                self.openapi.get(registry.generation, "v2/json", || whole().to_string().into()),
+                "application/json",
+            )
         };
         let headers =
             vec![(header::ETAG, format!("\"{}\"", document.hash)), (header::VARY, "Accept".to_owned())];

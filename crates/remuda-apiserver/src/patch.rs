@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use remuda_merge::{json_patch, merge_patch, strategic};
 use remuda_objects::meta;
-use remuda_schema::{FieldError, Reason};
+use remuda_schema::FieldError;
 use serde_json::Value;
 
 use crate::{
@@ -34,12 +34,12 @@ impl Inner {
             return Ok(self.answer(call, code, stored, form));
         }
         no_force(&options)?;
-        let (patch, duplicates) = self.parse_patch(call, &body)?;
-        let stored = self.patch_object(call, &patch, duplicates, &options, part).await?;
+        let (patch, problems) = self.parse_patch(call, &body)?;
+        let stored = self.patch_object(call, &patch, problems, &options, part).await?;
         Ok(self.answer(call, 200, stored, form))
     }
 
-    /// Reads the body of a patch that is not an apply. Duplicate keys come back for field validation.
+    /// Reads the body of a patch that is not an apply. What field validation has against it comes back too.
     pub(crate) fn parse_patch(&self, call: &Call, body: &[u8]) -> ApiResult<(Patch, Vec<String>)> {
         let mut duplicates = Vec::new();
         let kind = body_type(&call.headers);
@@ -61,21 +61,33 @@ impl Inner {
                     "error decoding patch: a JSON patch is an array of operations",
                 ));
             }
-            BodyType::JsonPatch => Patch::Json(value),
+            BodyType::JsonPatch => {
+                let known = |key: &str| matches!(key, "op" | "path" | "from" | "value");
+                let operations = value.as_array().into_iter().flatten().enumerate();
+                let mut found: Vec<String> =
+                    duplicates.iter().map(|path| format!("json patch duplicate field {path:?}")).collect();
+                for (index, operation) in operations {
+                    let keys = operation.as_object().into_iter().flatten().map(|(key, _)| key);
+                    let unknown = keys.filter(|key| !known(key)).map(|key| format!("[{index}].{key}"));
+                    found.extend(unknown.map(|path| format!("json patch unknown field {path:?}")));
+                }
+                return Ok((Patch::Json(value), found));
+            }
             _ if !value.is_object() => {
                 return Err(ApiError::bad_request("error decoding patch: the patch is not an object"));
             }
             BodyType::MergePatch => Patch::Merge(value),
             _ => Patch::Strategic(value),
         };
-        Ok((patch, duplicates))
+        let found = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+        Ok((patch, found))
     }
 
     pub(crate) async fn patch_object(
         &self,
         call: &Call,
         patch: &Patch,
-        duplicates: Vec<String>,
+        found: Vec<String>,
         options: &WriteOptions,
         part: Part,
     ) -> ApiResult<Stored> {
@@ -90,11 +102,22 @@ impl Inner {
             if !wanted.is_empty() && wanted != record.revision.to_string() {
                 return Err(ApiError::modified(call.named()));
             }
-            let mut problems: Vec<String> =
-                duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
-            self.shape_input(&call.resource, &mut new, &mut problems)?;
+            let mut problems = found.clone();
+            let strict = options.validation == FieldValidation::Strict;
+            let shown = strict.then(|| patch.shown(&new));
+            if let Err(error) = self.shape_input(&call.resource, &mut new, &mut problems) {
+                return Err(unfit(&shown.unwrap_or_else(|| patch.shown(&new)), &error.message));
+            }
             place(call, &mut new)?;
-            self.report(call, options.validation, problems, &new, attempt)?;
+            match shown {
+                Some(shown) if !problems.is_empty() => {
+                    return Err(unfit(&shown, &format!("strict decoding error: {}", problems.join(", "))));
+                }
+                None if options.validation == FieldValidation::Warn && attempt == 1 => {
+                    problems.into_iter().for_each(|problem| call.warn(problem));
+                }
+                _ => {}
+            }
             match self.update_object(call, &record, new, options, Ownership::Compute, part).await {
                 Ok(stored) => return Ok(stored),
                 Err(Failed::Conflict) if attempt < TRIES => {}
@@ -105,30 +128,25 @@ impl Inner {
         unreachable!("the loop returns")
     }
 
-    fn report(
+    /// An applied configuration is typed, so only a key given twice can go unnoticed.
+    fn report_duplicates(
         &self,
         call: &Call,
         validation: FieldValidation,
-        problems: Vec<String>,
-        patched: &Value,
+        duplicates: &[String],
         attempt: usize,
     ) -> ApiResult<()> {
+        let problems: Vec<String> =
+            duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
         match validation {
-            FieldValidation::Ignore => Ok(()),
-            FieldValidation::Warn => {
-                if attempt == 1 {
-                    problems.into_iter().for_each(|problem| call.warn(problem));
-                }
+            FieldValidation::Strict if !problems.is_empty() => {
+                Err(ApiError::bad_request(format!("error strict decoding patch: {}", problems.join(", "))))
+            }
+            FieldValidation::Warn if attempt == 1 => {
+                problems.into_iter().for_each(|problem| call.warn(problem));
                 Ok(())
             }
-            FieldValidation::Strict if problems.is_empty() => Ok(()),
-            FieldValidation::Strict => {
-                let shown = Value::String(patched.to_string());
-                let message =
-                    format!("Invalid value: {shown}: strict decoding error: {}", problems.join(", "));
-                let error = FieldError::new("patch", Reason::Invalid, message);
-                Err(ApiError::invalid(call.kind_named(call.name()), &[error]))
-            }
+            _ => Ok(()),
         }
     }
 
@@ -147,7 +165,7 @@ impl Inner {
         };
         let mut duplicates = Vec::new();
         let mut applied = codec::parse_yaml(body, &mut duplicates)
-            .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
         let kind = applied["kind"].as_str().unwrap_or_default();
         let version = applied["apiVersion"].as_str().unwrap_or_default();
         if kind.is_empty() || version.is_empty() {
@@ -179,7 +197,8 @@ impl Inner {
                     return Err(ApiError::conflict(call.named(), &detail));
                 }
                 self.authorize_create(call)?;
-                let mut merged = self.apply_fields(call, None, &applied, manager, force, part)?;
+                let mut merged = self.apply_fields(call, None, &applied, manager, force, part).await?;
+                self.report_duplicates(call, options.validation, &duplicates, attempt)?;
                 let managed = merged["metadata"]["managedFields"].clone();
                 self.shape_input(&call.resource, &mut merged, &mut Vec::new())?;
                 merged["metadata"]["managedFields"] = managed;
@@ -190,7 +209,8 @@ impl Inner {
                 return Err(ApiError::modified(call.named()));
             }
             let live = self.decode(&call.resource, &record).await?;
-            let mut merged = self.apply_fields(call, Some(&live), &applied, manager, force, part)?;
+            let mut merged = self.apply_fields(call, Some(&live), &applied, manager, force, part).await?;
+            self.report_duplicates(call, options.validation, &duplicates, attempt)?;
             self.shape_input(&call.resource, &mut merged, &mut Vec::new())?;
             match self.update_object(call, &record, merged, options, Ownership::Done, part).await {
                 Ok(stored) => return Ok((200, stored)),
@@ -203,16 +223,64 @@ impl Inner {
     }
 }
 
+impl Patch {
+    /// What an error shows of a patch: the patched object, or the patch as Go prints a map.
+    fn shown(&self, patched: &Value) -> String {
+        match self {
+            Self::Json(_) | Self::Merge(_) => patched.to_string(),
+            Self::Strategic(patch) => {
+                let mut text = String::new();
+                go_text(&mut text, patch);
+                text
+            }
+        }
+    }
+}
+
+/// Writes a value as Go's `%v` does.
+fn go_text(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::String(text) => out.push_str(text),
+        Value::Bool(_) | Value::Number(_) => out.push_str(&value.to_string()),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                go_text(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            out.push_str("map[");
+            for (index, (key, item)) in map.iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                out.push_str(key);
+                out.push(':');
+                go_text(out, item);
+            }
+            out.push(']');
+        }
+    }
+}
+
+/// A patch that leads to no valid object. The reference names neither kind nor object here.
+fn unfit(shown: &str, detail: &str) -> ApiError {
+    let error = FieldError::invalid("patch", &shown.into(), detail);
+    ApiError::invalid(Named { group: "", kind: "", name: "" }, &[error])
+}
+
 /// Applies a patch to an object of the request's version.
 pub(crate) fn apply(call: &Call, patch: &Patch, object: &mut Value) -> ApiResult<()> {
     match patch {
         Patch::Json(patch) => json_patch::apply(object, patch).map_err(|error| match error.status() {
-            400 => ApiError::bad_request(format!("error decoding patch: {error}")),
+            400 => ApiError::bad_request(error.to_string()),
             413 => ApiError::new(413, "RequestEntityTooLarge", error.to_string()),
-            _ => ApiError {
-                message: format!("{}: {error}", ApiError::unprocessable().message),
-                ..ApiError::unprocessable()
-            },
+            _ => ApiError::unprocessable(),
         }),
         Patch::Merge(patch) => {
             merge_patch::apply(object, patch);

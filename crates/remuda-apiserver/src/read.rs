@@ -1,6 +1,6 @@
 //! GET and LIST.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -121,9 +121,9 @@ impl Inner {
         // A name selector is a lookup, not a scan.
         if let Some(name) = filter.only_name() {
             if let (Some(namespace), true) = (call.path.namespace.as_deref(), call.resource.namespaced) {
-                return self.list_one(&call.resource.key(Some(namespace), name), query.at, filter).await;
+                return self.list_one(call, Some(namespace), name, query.at, filter).await;
             } else if !call.resource.namespaced {
-                return self.list_one(&call.resource.key(None, name), query.at, filter).await;
+                return self.list_one(call, None, name, query.at, filter).await;
             }
         }
         let mut listed = Listed::default();
@@ -143,9 +143,14 @@ impl Inner {
             query.at = Some(page.revision);
             listed.revision = page.revision;
             let mut scanned = 0;
+            let converted = self.converted_for(&call.resource, filter, &page.records).await?;
             for record in &page.records {
                 scanned += 1;
-                if filter.matches(record) {
+                let matches = match converted.get(&record.key) {
+                    Some(object) => filter.matches_object(object),
+                    None => filter.matches(record),
+                };
+                if matches {
                     listed.records.push(record.clone());
                     if options.limit > 0 && listed.records.len() == options.limit {
                         break;
@@ -168,10 +173,52 @@ impl Inner {
         }
     }
 
-    async fn list_one(&self, key: &str, at: Option<Revision>, filter: &Filter) -> ApiResult<Listed> {
-        let found = self.store.get_many(&[key.to_owned()], at).await.map_err(store_error)?;
-        let records = found.value.into_iter().flatten().filter(|record| filter.matches(record)).collect();
+    async fn list_one(
+        &self,
+        call: &Call,
+        namespace: Option<&str>,
+        name: &str,
+        at: Option<Revision>,
+        filter: &Filter,
+    ) -> ApiResult<Listed> {
+        let key = call.resource.key(namespace, name);
+        let found = self.store.get_many(&[key], at).await.map_err(store_error)?;
+        let mut records: Vec<Arc<Record>> = found.value.into_iter().flatten().collect();
+        if let Some(record) = records.first()
+            && !self.selects(&call.resource, filter, record).await?
+        {
+            records.clear();
+        }
         Ok(Listed { revision: found.revision, records, ..Default::default() })
+    }
+
+    /// The objects a filter must see in the served version because their stored bytes are in another.
+    async fn converted_for(
+        &self,
+        resource: &Resource,
+        filter: &Filter,
+        records: &[Arc<Record>],
+    ) -> ApiResult<HashMap<Arc<str>, Value>> {
+        if !filter.reads_content() {
+            return Ok(HashMap::new());
+        }
+        let stale = records.iter().filter(|record| !is_served_form(resource, record));
+        let stale: Vec<Arc<Record>> = stale.cloned().collect();
+        let objects = self.decode_all(resource, &stale).await?;
+        Ok(stale.iter().map(|record| record.key.clone()).zip(objects).collect())
+    }
+
+    /// Whether a filter lets a record through, in the version it is served in.
+    pub(crate) async fn selects(
+        &self,
+        resource: &Resource,
+        filter: &Filter,
+        record: &Record,
+    ) -> ApiResult<bool> {
+        if filter.reads_content() && !is_served_form(resource, record) {
+            return Ok(filter.matches_object(&self.decode(resource, record).await?));
+        }
+        Ok(filter.matches(record))
     }
 }
 
@@ -291,6 +338,13 @@ impl Filter {
     /// Everything matches.
     pub(crate) fn is_open(&self) -> bool {
         self.labels.is_none() && self.fields.is_none()
+    }
+
+    /// Whether it looks at fields of custom objects, which differ from version to version.
+    pub(crate) fn reads_content(&self) -> bool {
+        let content = |path: &str| !matches!(path, "metadata.name" | "metadata.namespace");
+        self.is_custom
+            && self.fields.as_ref().is_some_and(|fields| fields.terms.iter().any(|term| content(&term.path)))
     }
 
     /// The name all matches have, if the selector says so.

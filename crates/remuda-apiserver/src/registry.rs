@@ -5,7 +5,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use remuda_objects::columns::{ColumnSpec, CrColumns};
@@ -64,15 +67,36 @@ pub(crate) struct Custom {
 pub(crate) struct CrdState {
     pub name: String,
     pub uid: String,
-    pub view: CrdView,
+    pub view: Arc<CrdView>,
     /// As written, to tell what changes.
-    pub spec: serde_json::Value,
+    pub spec: Arc<serde_json::Value>,
     pub terminating: bool,
     /// Objects older than this may predate the schema and are defaulted and pruned when read.
     pub schema_since: Revision,
     pub converter: Converter,
     /// What `kubectl get` sends watchers of when the CRD goes or changes incompatibly.
     pub gone: tokio_util::sync::CancellationToken,
+}
+
+/// A CRD and its resources, made once and shared by all pictures that show them.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub state: Arc<CrdState>,
+    /// One per version, also of those that are not served.
+    pub resources: Arc<[Arc<Resource>]>,
+}
+
+impl Served {
+    pub(crate) fn new(state: CrdState) -> Self {
+        let state = Arc::new(state);
+        let resources = (0..state.view.versions.len()).map(|index| Arc::new(from_crd(&state, index)));
+        Self { resources: resources.collect(), state }
+    }
+
+    /// The resource in the version it is stored in.
+    pub(crate) fn storage(&self) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|resource| resource.api_version == resource.storage_api_version)
+    }
 }
 
 impl Resource {
@@ -160,6 +184,19 @@ pub(crate) struct Group {
 pub(crate) struct GroupVersion {
     pub version: String,
     pub resources: Vec<Arc<Resource>>,
+    /// Changes with what is in it: documents made from it are good as long as it stays.
+    pub stamp: u64,
+}
+
+/// Built-in resources never change.
+static BUILTINS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
+    remuda_kinds::resources().iter().map(|builtin| Arc::new(from_builtin(builtin))).collect()
+});
+
+static TAGS: AtomicU64 = AtomicU64::new(1);
+
+fn next_tag() -> u64 {
+    TAGS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A picture of everything served.
@@ -168,24 +205,23 @@ pub(crate) struct Registry {
     pub groups: Vec<Group>,
     by_path: HashMap<(String, String, String), Arc<Resource>>,
     by_kind: HashMap<(String, String), Vec<Arc<Resource>>>,
-    pub crds: BTreeMap<String, Arc<CrdState>>,
+    /// By name, established ones only.
+    pub crds: BTreeMap<String, Served>,
     /// Changes with every change of what is served.
     pub generation: u64,
 }
 
 impl Registry {
-    pub(crate) fn new(crds: BTreeMap<String, Arc<CrdState>>, generation: u64) -> Self {
+    pub(crate) fn new(crds: BTreeMap<String, Served>, generation: u64) -> Self {
         let mut groups: Vec<Group> = Vec::new();
-        let mut tag = 0;
-        for builtin in remuda_kinds::resources() {
-            tag += 1;
-            add(&mut groups, Arc::new(from_builtin(builtin, tag)));
+        for builtin in BUILTINS.iter() {
+            add(&mut groups, builtin.clone());
         }
         let builtin_groups = groups.len();
         for crd in crds.values() {
-            for (index, version) in crd.view.versions.iter().enumerate() {
+            for (version, resource) in crd.state.view.versions.iter().zip(&*crd.resources) {
                 if version.served {
-                    add(&mut groups, Arc::new(from_crd(crd, index)));
+                    add(&mut groups, resource.clone());
                 }
             }
         }
@@ -195,9 +231,11 @@ impl Registry {
         }
         let mut by_path = HashMap::new();
         let mut by_kind: HashMap<_, Vec<Arc<Resource>>> = HashMap::new();
-        for group in &groups {
-            for version in &group.versions {
+        for group in &mut groups {
+            for version in &mut group.versions {
                 for resource in &version.resources {
+                    version.stamp =
+                        (version.stamp.rotate_left(5) ^ resource.tag).wrapping_mul(0x0100_0000_01b3);
                     let path = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
                     by_path.insert(path, resource.clone());
                     by_kind
@@ -256,7 +294,11 @@ fn add(groups: &mut Vec<Group>, resource: Arc<Resource>) {
     match versions.iter_mut().find(|version| version.version == resource.version) {
         Some(version) => version.resources.push(resource),
         None => {
-            versions.push(GroupVersion { version: resource.version.clone(), resources: vec![resource] });
+            versions.push(GroupVersion {
+                version: resource.version.clone(),
+                resources: vec![resource],
+                stamp: 0,
+            });
         }
     }
 }
@@ -265,7 +307,7 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn from_builtin(builtin: &'static remuda_kinds::Resource, tag: u64) -> Resource {
+fn from_builtin(builtin: &'static remuda_kinds::Resource) -> Resource {
     let api_version = api_version(builtin.group, builtin.version);
     // Events have one storage and two faces.
     let (prefix, storage_api_version) = if builtin.group == "events.k8s.io" {
@@ -300,7 +342,7 @@ fn from_builtin(builtin: &'static remuda_kinds::Resource, tag: u64) -> Resource 
         prefix,
         api_version,
         storage_api_version,
-        tag,
+        tag: next_tag(),
     }
 }
 
@@ -365,7 +407,7 @@ fn from_crd(crd: &Arc<CrdState>, index: usize) -> Resource {
         prefix: storage_prefix(&view.group, &view.plural),
         api_version: api_version(&view.group, &version.name),
         storage_api_version: api_version(&view.group, &storage.name),
-        tag: (1 << 32) + (crd.schema_since << 8) + index as u64,
+        tag: next_tag(),
         origin: Origin::Custom(Custom { crd: crd.clone(), version: index, columns: Arc::new(columns) }),
     }
 }

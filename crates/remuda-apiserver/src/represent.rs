@@ -13,6 +13,7 @@ use crate::{
     negotiate::{Form, Shape},
     options::Query,
     registry::{Origin, Resource},
+    status::{ApiError, ApiResult},
 };
 
 /// What `rows[].object` of a Table holds.
@@ -30,6 +31,17 @@ impl IncludeObject {
             Some("None") => Self::None,
             Some("Object") => Self::Object,
             _ => Self::Metadata,
+        }
+    }
+
+    /// Refuses words that are none of the three, for those who want a Table.
+    pub(crate) fn check(query: &Query, form: Form) -> ApiResult<()> {
+        match query.get("includeObject") {
+            None | Some("" | "None" | "Metadata" | "Object") => Ok(()),
+            Some(_) if form.shape != Shape::Table => Ok(()),
+            Some(other) => Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+            ))),
         }
     }
 }

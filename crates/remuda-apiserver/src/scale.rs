@@ -10,7 +10,7 @@ use crate::{
     codec,
     negotiate::{BodyType, body_type, response_form},
     options::WriteOptions,
-    patch::{Patch, apply},
+    patch::apply,
     registry::Resource,
     route::Verb,
     server::Inner,
@@ -77,14 +77,15 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> ApiResult<Value> {
 impl Inner {
     /// PUT or PATCH of `/scale`: only the replicas are taken.
     pub(crate) async fn write_scale(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
-        let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
+        let kind = if call.verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" };
+        let options = WriteOptions::parse(&call.query, kind)?;
         let form = response_form(&call.headers, false)?;
         let paths = paths(&call.resource)?;
+        if call.verb == Verb::Patch && body_type(&call.headers) == BodyType::ApplyPatch {
+            return self.apply_scale(call, &body, &options, &paths, form).await;
+        }
+        crate::write::no_force(&options)?;
         let patch = match call.verb {
-            Verb::Patch if body_type(&call.headers) == BodyType::ApplyPatch => {
-                let value = codec::parse_yaml(&body, &mut Vec::new()).map_err(ApiError::bad_request)?;
-                Some(Patch::Merge(json!({"spec": value["spec"]})))
-            }
             Verb::Patch => Some(self.parse_patch(call, &body)?.0),
             _ => None,
         };
@@ -101,15 +102,7 @@ impl Inner {
                 return Err(ApiError::modified(call.named()));
             }
             let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-            if replicas < 0 {
-                let error = FieldError::invalid(
-                    "spec.replicas",
-                    &json!(replicas),
-                    "must be greater than or equal to 0",
-                );
-                let named = Named { group: "autoscaling", kind: "Scale", name: call.name() };
-                return Err(ApiError::invalid(named, &[error]));
-            }
+            check_replicas(call, &json!(replicas))?;
             set(&mut live, &paths.spec, replicas.into());
             match self.update_object(call, &record, live, &options, Ownership::Compute, Part::Other).await {
                 Ok(stored) => return Ok(Answer::value(200, of(&call.resource, &stored.object)?, form)),
@@ -120,6 +113,68 @@ impl Inner {
         }
         unreachable!("the loop returns")
     }
+}
+
+impl Inner {
+    /// Apply of a Scale is an apply of the replicas to the object behind it.
+    async fn apply_scale(
+        &self,
+        call: &Call,
+        body: &[u8],
+        options: &WriteOptions,
+        paths: &Paths,
+        form: crate::negotiate::Form,
+    ) -> ApiResult<Answer> {
+        let Some(manager) = options.manager.as_deref() else {
+            let error = FieldError::required("fieldManager", "is required for apply patch");
+            let named = Named { group: "meta.k8s.io", kind: "PatchOptions", name: "" };
+            return Err(ApiError::invalid(named, &[error]));
+        };
+        let scale = codec::parse_yaml(body, &mut Vec::new())
+            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+        if scale["kind"] != "Scale" || scale["apiVersion"] != "autoscaling/v1" {
+            return Err(ApiError::bad_request("invalid object type: expected autoscaling/v1, Kind=Scale"));
+        }
+        let resource = &call.resource;
+        let mut applied = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": call.name()},
+        });
+        if let Some(namespace) = call.namespace() {
+            applied["metadata"]["namespace"] = namespace.into();
+        }
+        if let Some(replicas) = scale["spec"].get("replicas") {
+            check_replicas(call, replicas)?;
+            set(&mut applied, &paths.spec, replicas.clone());
+        }
+        let wanted = meta::resource_version(&scale).to_owned();
+        let path: Vec<&str> = paths.spec.split('/').skip(1).collect();
+        let only: [&[&str]; 1] = [&path];
+        for attempt in 1.. {
+            let record = self.record(call).await?;
+            if !wanted.is_empty() && wanted != record.revision.to_string() {
+                return Err(ApiError::modified(call.named()));
+            }
+            let live = self.decode(resource, &record).await?;
+            let tracked = remuda_merge::apply::Tracked::Only(&only);
+            let force = options.force.unwrap_or(false);
+            let merged = self.apply_tracked(call, Some(&live), &applied, manager, force, tracked).await?;
+            match self.update_object(call, &record, merged, options, Ownership::Done, Part::Other).await {
+                Ok(stored) => return Ok(Answer::value(200, of(resource, &stored.object)?, form)),
+                Err(Failed::Conflict) if attempt < TRIES => {}
+                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Api(error)) => return Err(error),
+            }
+        }
+        unreachable!("the loop returns")
+    }
+}
+
+fn check_replicas(call: &Call, replicas: &Value) -> ApiResult<()> {
+    if replicas.as_i64().is_some_and(|replicas| replicas >= 0) {
+        return Ok(());
+    }
+    let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+    Err(ApiError::invalid(Named { group: "autoscaling", kind: "Scale", name: call.name() }, &[error]))
 }
 
 /// Takes over what a Scale says.

@@ -183,12 +183,16 @@ impl ApiError {
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        // Errors the reference does not classify have no reason.
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }
-        if let (Some(seconds), 429 | 503) = (self.retry_after, self.code)
+        if let (Some(seconds), 409 | 429 | 503) = (self.retry_after, self.code)
             && status["details"]["retryAfterSeconds"].is_null()
         {
             status["details"]["retryAfterSeconds"] = seconds.into();
@@ -204,3 +208,19 @@ impl fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_is_announced_in_the_details() {
+        let named = Named { group: "", kind: "pods", name: "a-xyz12" };
+        let taken = ApiError { retry_after: Some(1), ..ApiError::already_exists(named) };
+        assert_eq!(
+            taken.status()["details"],
+            json!({"name": "a-xyz12", "kind": "pods", "retryAfterSeconds": 1})
+        );
+        assert!(ApiError::already_exists(named).status()["details"]["retryAfterSeconds"].is_null());
+    }
+}

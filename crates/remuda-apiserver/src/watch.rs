@@ -26,6 +26,10 @@ use crate::{
 };
 
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// No watch lasts longer than this many seconds, whatever its client asks for.
+const LONGEST: u64 = 24 * 60 * 60;
 /// Initial events are sent in pieces of about this size.
 const PIECE: usize = 64 << 10;
 
@@ -68,8 +72,14 @@ impl Inner {
             (Some(name), _) if !call.resource.namespaced => Scope::Key(call.resource.key(None, name)),
             _ => Scope::Prefix(call.resource.collection(call.namespace())),
         };
-        let events = match self.store.watch(scope, after) {
-            Ok(events) => events,
+        let mut ahead = None;
+        let events = match self.store.watch(scope.clone(), after) {
+            Ok(events) => Some(events),
+            // Nothing is that new yet: the stream stays silent until something is.
+            Err(remuda_store::Error::Future { .. }) => {
+                ahead = Some((scope, after));
+                None
+            }
             Err(error @ remuda_store::Error::Compacted { .. }) => {
                 let line = represent::event_line("ERROR", store_error(error).status().to_string().as_bytes());
                 return Ok(Answer::body(200, Body::Stream(Box::pin(futures::stream::iter([line])))));
@@ -77,7 +87,7 @@ impl Inner {
             Err(error) => return Err(store_error(error)),
         };
         let seconds = match options.timeout_seconds {
-            Some(seconds) if seconds > 0 => seconds,
+            Some(seconds) if seconds > 0 => seconds.min(LONGEST),
             _ => rand::rng().random_range(1800..3600),
         };
         let deadline = Instant::now() + Duration::from_secs(seconds);
@@ -90,10 +100,10 @@ impl Inner {
             // Clients that asked for initial events wait for the mark at their end.
             end_mark: (initial && options.bookmarks).then_some(after),
             events,
-            timer: Box::pin(tokio::time::sleep_until(deadline.min(Instant::now() + BOOKMARK_EVERY))),
+            ahead,
+            timer: Box::pin(tokio::time::sleep_until(next_bookmark(Instant::now(), deadline))),
             deadline,
             bookmarks: options.bookmarks,
-            final_bookmark: false,
             gone,
             stop: self.stop.clone(),
             first: true,
@@ -114,17 +124,47 @@ struct Watcher {
     filter: Filter,
     initial: std::vec::IntoIter<Arc<Record>>,
     end_mark: Option<Revision>,
-    events: remuda_store::Watch,
+    /// Absent while waiting for the version in `ahead`.
+    events: Option<remuda_store::Watch>,
+    ahead: Option<(Scope, Revision)>,
     timer: Pin<Box<Sleep>>,
     deadline: Instant,
     bookmarks: bool,
-    final_bookmark: bool,
     gone: CancellationToken,
     stop: CancellationToken,
     /// No event has been sent yet (Tables carry their columns in the first).
     first: bool,
     ended: bool,
     _gauge: crate::metrics::WatcherGuard,
+}
+
+/// When to send the next bookmark: regularly, once shortly before the end, then never.
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline);
+    if now >= last { deadline } else { last.min(now + BOOKMARK_EVERY) }
+}
+
+/// The next batch of events; opens the watch first if its version had not come yet.
+async fn next_events(
+    server: &Inner,
+    events: &mut Option<remuda_store::Watch>,
+    ahead: &mut Option<(Scope, Revision)>,
+) -> Result<Vec<Arc<Event>>, WatchEnd> {
+    if let Some((scope, revision)) = ahead {
+        server.store.wait_for(*revision).await;
+        *events = Some(match server.store.watch(scope.clone(), *revision) {
+            Ok(events) => events,
+            Err(remuda_store::Error::Compacted { oldest, .. }) => {
+                return Err(WatchEnd::Compacted { oldest });
+            }
+            Err(_) => return Err(WatchEnd::Closed),
+        });
+        *ahead = None;
+    }
+    match events {
+        Some(events) => events.next().await,
+        None => Err(WatchEnd::Closed),
+    }
 }
 
 impl Watcher {
@@ -144,24 +184,15 @@ impl Watcher {
                 biased;
                 () = self.stop.cancelled() => return None,
                 () = self.gone.cancelled() => return None,
-                batch = self.events.next() => batch,
+                batch = next_events(&self.server, &mut self.events, &mut self.ahead) => batch,
                 () = &mut self.timer => {
                     let now = Instant::now();
                     if now >= self.deadline {
                         return None;
                     }
-                    let last = self.deadline - Duration::from_secs(2).min(self.deadline - now);
-                    let next = if now + BOOKMARK_EVERY < last {
-                        now + BOOKMARK_EVERY
-                    } else if now < last {
-                        last
-                    } else {
-                        self.deadline
-                    };
-                    self.timer.as_mut().reset(next);
-                    if self.bookmarks && !self.final_bookmark {
-                        self.final_bookmark = next == self.deadline;
-                        let position = self.events.position();
+                    self.timer.as_mut().reset(next_bookmark(now, self.deadline));
+                    if let (true, Some(events)) = (self.bookmarks, &self.events) {
+                        let position = events.position();
                         return Some(self.bookmark(position, false));
                     }
                     continue;
@@ -176,7 +207,8 @@ impl Watcher {
                 Err(WatchEnd::Closed) => return None,
                 Err(WatchEnd::Compacted { oldest }) => {
                     self.ended = true;
-                    let message = format!("too old resource version: {} ({oldest})", self.events.position());
+                    let position = self.events.as_ref().map_or(0, remuda_store::Watch::position);
+                    let message = format!("too old resource version: {position} ({oldest})");
                     let status = ApiError::expired(message).status();
                     return Some(represent::event_line("ERROR", status.to_string().as_bytes()));
                 }
@@ -206,8 +238,12 @@ impl Watcher {
         let mut single: Option<Bytes> = None;
         let mut piece = BytesMut::new();
         for event in events {
-            let Some(kind) = self.kind_of(event) else { continue };
-            let line = match self.line(event, kind).await {
+            let line = match self.kind_of(event).await {
+                Ok(None) => continue,
+                Ok(Some(kind)) => self.line(event, kind).await,
+                Err(error) => Err(error),
+            };
+            let line = match line {
                 Ok(line) => line,
                 Err(error) => {
                     self.ended = true;
@@ -231,22 +267,27 @@ impl Watcher {
     }
 
     /// What the event is to this watcher, whose selectors may make an update an arrival or a departure.
-    fn kind_of(&self, event: &Event) -> Option<&'static str> {
+    async fn kind_of(&self, event: &Event) -> ApiResult<Option<&'static str>> {
         if self.filter.is_open() {
-            return Some(match event.change {
+            return Ok(Some(match event.change {
                 Change::Created => "ADDED",
                 Change::Updated => "MODIFIED",
                 Change::Deleted => "DELETED",
-            });
+            }));
         }
-        let before = event.previous.as_ref().is_some_and(|previous| self.filter.matches(previous));
-        let after = event.change != Change::Deleted && self.filter.matches(&event.record);
-        match (before, after) {
+        let resource = &self.view.resource;
+        let before = match &event.previous {
+            Some(previous) => self.server.selects(resource, &self.filter, previous).await?,
+            None => false,
+        };
+        let after = event.change != Change::Deleted
+            && self.server.selects(resource, &self.filter, &event.record).await?;
+        Ok(match (before, after) {
             (false, true) => Some("ADDED"),
             (true, true) => Some("MODIFIED"),
             (true, false) => Some("DELETED"),
             (false, false) => None,
-        }
+        })
     }
 
     async fn line(&mut self, event: &Event, kind: &'static str) -> ApiResult<Bytes> {
@@ -254,9 +295,9 @@ impl Watcher {
         if left {
             // The object still exists but no longer matches: show what matched, at this revision.
             let Some(previous) = &event.previous else { return Ok(Bytes::new()) };
-            let mut object: Value = crate::convert::parse(previous)?;
+            let mut object = self.server.decode(&self.view.resource, previous).await?;
             object["metadata"]["resourceVersion"] = event.record.revision.to_string().into();
-            let bytes = self.shaped(object).await?;
+            let bytes = self.shape(object)?;
             return Ok(represent::event_line(kind, &bytes));
         }
         if self.first && self.view.form.shape == Shape::Table {
@@ -280,15 +321,6 @@ impl Watcher {
             return Ok(record.value.clone());
         }
         let object = self.server.decode(&self.view.resource, record).await?;
-        self.shape(object)
-    }
-
-    async fn shaped(&mut self, object: Value) -> ApiResult<Bytes> {
-        let mut objects = [object];
-        if self.view.resource.api_version != self.view.resource.storage_api_version {
-            self.server.convert_served(&self.view.resource, &mut objects).await?;
-        }
-        let [object] = objects;
         self.shape(object)
     }
 

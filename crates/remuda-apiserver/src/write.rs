@@ -146,7 +146,9 @@ impl Inner {
         let mut unknown = Vec::new();
         if let (Some(schema), true) = (&resource.schema, resource.is_custom()) {
             unknown = schema.coerce(object).map_err(|error| ApiError::bad_request(error.to_string()))?;
+            let metadata = unknown.len();
             schema.prune(object, Some(&mut unknown));
+            unknown[metadata..].sort();
             schema.apply_defaults(object);
         } else if let Some(table) = remuda_kinds::type_of(&resource.group, &resource.version, &resource.kind)
         {
@@ -182,6 +184,7 @@ impl Inner {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
+        let _names = self.crds.writing(resource).await;
         place(call, &mut object)?;
         if !meta::resource_version(&object).is_empty() {
             if ownership == Ownership::Compute {
@@ -223,7 +226,7 @@ impl Inner {
             }
             if attempt == 0 {
                 if ownership == Ownership::Compute {
-                    self.own_fields(call, None, &mut object, options, Part::Main);
+                    self.own_fields(call, None, &mut object, options, Part::Main).await;
                 }
                 self.validate_create(call, &object).await?;
                 let review = Review::new(call, Operation::Create, None, options.dry_run);
@@ -288,21 +291,28 @@ impl Inner {
         place(call, &mut object)?;
         let wanted = meta::resource_version(&object).to_owned();
         let wanted = crate::options::parse_version(&wanted)?.filter(|version| *version > 0);
-        if wanted.is_none() && !call.resource.unconditional_update() {
-            let error =
-                FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-            return Err(ApiError::invalid(call.named(), &[error]));
-        }
         for attempt in 1.. {
             let found = self.store.get(&call.key()).await.map_err(store_error)?.value;
             let Some(live) = found else {
-                if part == Part::Main && call.resource.put_creates() && wanted.is_none() {
-                    self.authorize_create(call)?;
-                    let created = self.create_object(call, object, options, Ownership::Compute).await?;
-                    return Ok((201, created));
+                if part != Part::Main || !call.resource.put_creates() {
+                    return Err(ApiError::not_found(call.named()));
                 }
-                return Err(ApiError::not_found(call.named()));
+                self.authorize_create(call)?;
+                let uid = meta::uid(&object);
+                if !uid.is_empty() {
+                    let detail =
+                        format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+                    return Err(ApiError::conflict(call.named(), &detail));
+                }
+                remove_meta(&mut object, &["resourceVersion"]);
+                let created = self.create_object(call, object, options, Ownership::Compute).await?;
+                return Ok((201, created));
             };
+            if wanted.is_none() && !call.resource.unconditional_update() {
+                let field = "metadata.resourceVersion";
+                let error = FieldError::invalid(field, &json!(0), "must be specified for an update");
+                return Err(ApiError::invalid(call.named(), &[error]));
+            }
             if wanted.is_some_and(|wanted| wanted != live.revision) {
                 return Err(ApiError::modified(call.named()));
             }
@@ -329,6 +339,7 @@ impl Inner {
         part: Part,
     ) -> Result<Stored, Failed> {
         let resource = &*call.resource;
+        let _names = self.crds.writing(resource).await;
         let live = self.decode(resource, live_record).await?;
         let uid = meta::uid(&new);
         if !uid.is_empty() && uid != meta::uid(&live) {
@@ -349,7 +360,7 @@ impl Inner {
             metadata_mut(&mut new).insert("generation".to_owned(), generation.into());
         }
         if ownership == Ownership::Compute {
-            self.own_fields(call, Some(&live), &mut new, options, part);
+            self.own_fields(call, Some(&live), &mut new, options, part).await;
         }
         self.validate_update(call, &new, &live, part).await?;
         let review = Review::new(call, Operation::Update, Some(&live), options.dry_run);

@@ -349,6 +349,29 @@ fn zero(ty: &Ty) -> Value {
     }
 }
 
+/// What Go writes for a kind nobody has filled in: its structs and the fields that are never left out.
+pub fn zero_object(ty: &TypeDef) -> Value {
+    zero_fields(ty, MAX_ZERO_DEPTH)
+}
+
+/// Deeper than the structs of any kind; types that contain themselves do so by pointer.
+const MAX_ZERO_DEPTH: usize = 12;
+
+fn zero_fields(ty: &TypeDef, depth: usize) -> Value {
+    let mut object = Map::new();
+    for field in
+        ty.json_fields().filter(|field| !field.pointer && !matches!(field.name, "apiVersion" | "kind"))
+    {
+        let value = match &field.ty {
+            Ty::Message(id) if depth > 0 => zero_fields(table().get(*id), depth - 1),
+            ty if field.keep => zero(ty),
+            _ => continue,
+        };
+        object.insert(field.name.to_owned(), value);
+    }
+    Value::Object(object)
+}
+
 /// True for a value that is not written because the field is only written when set.
 pub(crate) fn is_omitted(field: &Field, value: &Value) -> bool {
     match value {

@@ -11,7 +11,7 @@ pub mod scalar;
 pub mod table;
 pub mod trees;
 
-pub use decode::{DecodeError, decode};
+pub use decode::{DecodeError, decode, zero_object};
 pub use inventory::{NameRule, Resource, Subresource, find_kind, find_resource, groups, resources};
 pub use protobuf::{Expected, ProtoError, decode_protobuf, decode_protobuf_as};
 pub use table::{Field, Ty, TypeDef, type_of};

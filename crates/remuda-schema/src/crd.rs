@@ -10,6 +10,7 @@ mod version;
 mod view;
 mod warnings;
 
+pub use approval::approval_condition;
 pub use check::{check_crd, check_crd_status};
 pub use columns::check_scale;
 pub use view::{Column, Conversion, CrdError, CrdVersion, CrdView, ScalePaths};

@@ -22,8 +22,8 @@ impl Inner {
     pub(super) async fn settle_definition(&self, name: &str) -> ApiResult<()> {
         match self.read_value(&format!("{PREFIX}{name}")).await {
             Some(definition) if meta::is_deleting(&definition) => self.end_definition(&definition).await,
-            Some(_) => Ok(()),
-            None => self.rename_waiting(name).await,
+            // It came, changed or went: others of its group may have waited for a name.
+            _ => self.rename_waiting(name).await,
         }
     }
 
@@ -38,7 +38,8 @@ impl Inner {
         let established =
             condition(&definition["status"], "Established").is_some_and(|known| known["status"] == "True");
         let registry = self.registry.load_full();
-        if established && let Some(resource) = registry.preferred(group, plural).cloned() {
+        let known = registry.crds.get(meta::name(definition));
+        if established && let Some(resource) = known.and_then(|known| known.storage()).cloned() {
             let page = self.store.list(query.clone()).await.map_err(store_error)?;
             let user = std::sync::Arc::new(remuda_auth::identity::User::api_server());
             futures::stream::iter(page.records)
@@ -104,28 +105,17 @@ impl Inner {
         }
     }
 
-    /// A CRD went: others of its group may have waited for its names.
-    async fn rename_waiting(&self, gone: &str) -> ApiResult<()> {
-        let Some((_, group)) = gone.split_once('.') else { return Ok(()) };
-        let page = self
-            .store
-            .list(ListQuery { prefix: PREFIX.to_owned(), ..Default::default() })
-            .await
-            .map_err(store_error)?;
-        for record in page.records {
-            let definition = crate::convert::parse(&record)?;
-            let refused = condition(&definition["status"], "NamesAccepted")
-                .is_some_and(|known| known["status"] == "False");
-            if definition["spec"]["group"] != group || !refused {
-                continue;
-            }
+    /// Judges the names again that were refused in this CRD's group.
+    async fn rename_waiting(&self, changed: &str) -> ApiResult<()> {
+        let Some((_, group)) = changed.split_once('.') else { return Ok(()) };
+        for name in self.crds.waiting(group).iter().filter(|name| *name != changed) {
             let call = self
                 .own_call(
                     "apiextensions.k8s.io",
                     "customresourcedefinitions",
                     Verb::Update,
                     None,
-                    Some(meta::name(&definition)),
+                    Some(name),
                 )?
                 .through("status");
             let renamed = self.change(&call, |definition| {

@@ -14,12 +14,45 @@ enum Approval {
     Missing,
 }
 
-pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let group = new.get("spec").map(|spec| text(spec, "group")).unwrap_or_default();
-    let protected = ["k8s.io", "kubernetes.io"]
+const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+
+/// The condition `KubernetesAPIApprovalPolicyConformant` of a definition: status, reason and message. Groups
+/// outside the community have none.
+pub fn approval_condition(crd: &Value) -> Option<(&'static str, &'static str, String)> {
+    if !is_protected(crd) {
+        return None;
+    }
+    let value = annotation(crd);
+    Some(match state(crd) {
+        Approval::Missing => ("False", "MissingAnnotation", missing()),
+        Approval::Approved => ("True", "ApprovedAnnotation", format!("approved in {value}")),
+        Approval::Bypassed => {
+            ("False", "UnapprovedAnnotation", format!("not approved: {}", gotext::quote(value)))
+        }
+        Approval::Invalid => ("Unknown", "UnknownAnnotation", invalid()),
+    })
+}
+
+fn is_protected(crd: &Value) -> bool {
+    let group = crd.get("spec").map(|spec| text(spec, "group")).unwrap_or_default();
+    ["k8s.io", "kubernetes.io"]
         .iter()
-        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
-    if !protected {
+        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+fn missing() -> String {
+    format!("protected groups must have approval annotation {}, {SEE}", gotext::quote(ANNOTATION))
+}
+
+fn invalid() -> String {
+    format!(
+        "protected groups must have approval annotation {} with either a URL or a reason starting with \"unapproved\", {SEE}",
+        gotext::quote(ANNOTATION)
+    )
+}
+
+pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if !is_protected(new) {
         return;
     }
     let approval = state(new);
@@ -28,19 +61,11 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
         return;
     }
     let field = format!("metadata.annotations[{ANNOTATION}]");
-    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
-    let name = gotext::quote(ANNOTATION);
     match approval {
         Approval::Approved | Approval::Bypassed => {}
-        Approval::Missing => {
-            let detail = format!("protected groups must have approval annotation {name}, {see}");
-            errors.push(FieldError::required(field, &detail));
-        }
+        Approval::Missing => errors.push(FieldError::required(field, &missing())),
         Approval::Invalid => {
-            let detail = format!(
-                "protected groups must have approval annotation {name} with either a URL or a reason starting with \"unapproved\", {see}"
-            );
-            errors.push(FieldError::invalid(field, &annotation(new).into(), &detail));
+            errors.push(FieldError::invalid(field, &annotation(new).into(), &invalid()));
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct CrdVersion {
     pub deprecated: Option<String>,
     pub schema: Arc<Schema>,
     /// As written, for publishing.
-    pub schema_json: Value,
+    pub schema_json: Arc<Value>,
     /// Has a status subresource.
     pub status: bool,
     pub scale: Option<ScalePaths>,
@@ -148,7 +148,7 @@ impl CrdVersion {
             storage: flag(version, "storage"),
             deprecated,
             schema,
-            schema_json,
+            schema_json: Arc::new(schema_json),
             status: subresources.is_some_and(|subresources| present(subresources, "status").is_some()),
             scale,
             columns: list(version, "additionalPrinterColumns").iter().map(Column::parse).collect(),
