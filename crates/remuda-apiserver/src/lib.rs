@@ -52,6 +52,7 @@ pub use self::{
     convert::NativeConversion,
     front::{Internal, Peer, PeerCertificate},
     limits::Limits,
+    openapi::{Descriptions, TypeDescription},
     server::{ApiServer, Config, StartError},
     status::{ApiError, ApiResult},
 };

@@ -1,6 +1,9 @@
 //! OpenAPI and aggregated discovery: documents made when asked for, kept until what is served changes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -118,13 +121,43 @@ fn kind_doc(resource: &Resource) -> KindDoc {
     }
 }
 
+/// What a type and its fields mean, by the type's OpenAPI name.
+pub type Descriptions = BTreeMap<String, TypeDescription>;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TypeDescription {
+    pub text: String,
+    pub fields: BTreeMap<String, String>,
+}
+
 impl Inner {
+    /// Adds descriptions to schemas that have none of their own.
+    fn describe(&self, schemas: &mut Value) {
+        let Some(descriptions) = self.config.descriptions else { return };
+        let descriptions = descriptions();
+        for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
+            let Some(known) = descriptions.get(name) else { continue };
+            if schema["description"].is_null() && !known.text.is_empty() {
+                schema["description"] = known.text.as_str().into();
+            }
+            for (field, property) in schema["properties"].as_object_mut().into_iter().flatten() {
+                if let (Some(text), Some(Value::Null) | None) = (known.fields.get(field), property.get("description"))
+                    && property.is_object()
+                {
+                    property["description"] = text.as_str().into();
+                }
+            }
+        }
+    }
+
     fn v3_document(&self, registry: &Arc<Registry>, group: &str, version: &str) -> Option<Document> {
         let found = registry.groups.iter().find(|known| known.name == group)?;
         let found = found.versions.iter().find(|known| known.version == version)?;
         Some(self.openapi.get(found.stamp, &group_path(group, version), || {
             let kinds: Vec<KindDoc> = found.resources.iter().map(|resource| kind_doc(resource)).collect();
-            openapi::v3_document(group, version, &kinds).to_string().into()
+            let mut document = openapi::v3_document(group, version, &kinds);
+            self.describe(&mut document["components"]["schemas"]);
+            document.to_string().into()
         }))
     }
 
@@ -194,7 +227,9 @@ impl Inner {
                 .flat_map(|version| &version.resources)
                 .map(|resource| kind_doc(resource))
                 .collect();
-            openapi::v2_document(&kinds, &crate::paths::git_version())
+            let mut document = openapi::v2_document(&kinds, &crate::paths::git_version());
+            self.describe(&mut document["definitions"]);
+            document
         };
         let (document, content_type) = if wants_openapi_protobuf(headers) {
             let document = self

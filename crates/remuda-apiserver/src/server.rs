@@ -46,6 +46,8 @@ pub struct Config {
     pub hooks: Vec<Arc<dyn Hook>>,
     /// In-process conversions, by CRD name.
     pub conversions: BTreeMap<String, NativeConversion>,
+    /// Texts for `kubectl explain`, made when a document is built and not kept.
+    pub descriptions: Option<fn() -> crate::openapi::Descriptions>,
     /// Runs the API's own controllers (garbage collection, namespaces, …) in this process.
     pub controllers: bool,
     pub clock: fn() -> Timestamp,

@@ -113,6 +113,7 @@ pub(crate) fn config(
         limits,
         hooks: Vec::new(),
         conversions: BTreeMap::new(),
+        descriptions: Some(crate::explain::descriptions),
         controllers: true,
         clock: Timestamp::now,
     })

@@ -12,6 +12,7 @@ pub mod chain;
 pub mod config;
 pub mod datadir;
 pub mod engine;
+mod explain;
 mod front;
 pub mod kubeconfig;
 pub mod listen;

@@ -70,6 +70,7 @@ pub(crate) fn config() -> Config {
         limits: Limits::default(),
         hooks: Vec::new(),
         conversions: BTreeMap::new(),
+        descriptions: None,
         controllers: true,
         clock: Timestamp::now,
     }
@@ -85,6 +86,11 @@ impl Server {
         let mut config = config();
         change(&mut config);
         Self::on(Arc::new(Memory::default()), config).await
+    }
+
+    /// A server where nobody writes but the test.
+    pub(crate) async fn quiet() -> Self {
+        Self::with(|config| config.controllers = false).await
     }
 
     pub(crate) async fn on(store: Arc<dyn Store>, config: Config) -> Self {
@@ -147,7 +153,7 @@ impl Server {
 
     /// Opens a watch; `path` has its query, `watch=true` is added.
     #[track_caller]
-    pub(crate) fn watch(&self, path: &str) -> impl Future<Output = Watching> {
+    pub(crate) fn watch(&self, path: &str) -> impl Future<Output = Watching> + use<> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let ask = self.ask("GET", &format!("{path}{sign}watch=true"));
         async move { ask.stream().await }
