@@ -141,7 +141,7 @@ pub fn unpack(input: &Path, dir: &Path) -> Result<Manifest, ArchiveError> {
     let mut expected = None;
     for entry in archive.entries().map_err(read)? {
         let entry = entry.map_err(|error| match &manifest {
-            None => not_ours(&error.to_string()),
+            None => not_ours("it is no tar archive"),
             Some(_) => damaged(error.to_string()),
         })?;
         let name = entry.path().map_err(read)?.to_string_lossy().into_owned();

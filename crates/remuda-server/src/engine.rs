@@ -4,7 +4,7 @@ use std::{
     io::{self, Seek},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use remuda_names::file;
@@ -13,6 +13,7 @@ use remuda_store::{
     Store,
 };
 use tokio::{sync::Mutex, time::timeout};
+use tracing::warn;
 
 use crate::{
     admin::Rotated,
@@ -41,7 +42,8 @@ pub enum EngineError {
 }
 
 /// etcd may be starting at the same time as we are, but a wrong address must not go unnoticed.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT: Duration = Duration::from_secs(15);
+const RETRY: Duration = Duration::from_millis(500);
 
 impl EngineError {
     /// What a person can do about it.
@@ -115,9 +117,7 @@ impl Engine {
                     tls: (!tls.is_plain()).then(|| client_tls(tls)),
                     ..EtcdOptions::new(endpoints.clone())
                 };
-                let connected =
-                    timeout(CONNECT, Etcd::connect(options)).await.map_err(|_| EngineError::Silent)?;
-                Kind::Etcd { store: Arc::new(connected.map_err(EngineError::Etcd)?), keyring }
+                Kind::Etcd { store: Arc::new(connect(options).await?), keyring }
             }
         };
         Ok(Engine { kind, maintenance: Mutex::default() })
@@ -196,6 +196,27 @@ impl Engine {
         }
         keyring.retire(&old).map_err(MaintenanceError::Keyring)?;
         Ok(Rotated { key, retired: old.len() })
+    }
+}
+
+/// Tries for a while: machines often start etcd and us at the same time.
+async fn connect(options: EtcdOptions) -> Result<Etcd, EngineError> {
+    let started = Instant::now();
+    let mut told = false;
+    loop {
+        let left = CONNECT.saturating_sub(started.elapsed());
+        match timeout(left, Etcd::connect(options.clone())).await {
+            Ok(Ok(store)) => return Ok(store),
+            Ok(Err(EtcdError::Request(error))) if left > RETRY => {
+                if !told {
+                    warn!(%error, "cannot reach the datastore yet");
+                    told = true;
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+            Ok(Err(error)) => return Err(EngineError::Etcd(error)),
+            Err(_) => return Err(EngineError::Silent),
+        }
     }
 }
 
