@@ -250,3 +250,124 @@ fn log_end(ended: hyper::Result<()>) {
         debug!(%error, "connection ended");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+    use jiff::Timestamp;
+    use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        task::JoinSet,
+    };
+    use tokio_rustls::{TlsConnector, client};
+
+    use super::*;
+    use crate::{datadir::DataDir, pki::Pki};
+
+    #[derive(Clone)]
+    struct Hello;
+
+    impl Handler for Hello {
+        type Peer = ();
+        type Body = Full<Bytes>;
+
+        fn connect(&self, _: Remote) {}
+
+        async fn handle(&self, (): (), _: Request<Incoming>) -> Response<Full<Bytes>> {
+            Response::new(Full::from("hello"))
+        }
+    }
+
+    struct Listening {
+        address: SocketAddr,
+        connector: TlsConnector,
+        counters: Arc<Counters>,
+        stop: CancellationToken,
+        tasks: TaskTracker,
+        _accepting: JoinSet<()>,
+    }
+
+    impl Listening {
+        async fn start(limit: usize, handshake: Duration) -> Listening {
+            let dir = tempfile::tempdir().unwrap();
+            let pki = Pki::open(&DataDir::open(dir.path()).unwrap(), Timestamp::now()).unwrap();
+            let names = std::collections::BTreeSet::from(["localhost".to_owned()]);
+            let issued = pki.serving(&names, Timestamp::now()).unwrap();
+            let presented = tls::Presented::new(tls::certified_key(&issued.cert, &issued.key).unwrap(), None);
+            let clients = tls::Clients::new(pki.ca_pem().as_bytes()).unwrap();
+            let config = tls::server_config(Arc::new(presented), Arc::new(clients)).unwrap();
+            let mut roots = RootCertStore::empty();
+            roots.add(pki.authority().certificate().to_vec().into()).unwrap();
+            let client = ClientConfig::builder_with_provider(tls::provider())
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (counters, stop, tasks) =
+                (Arc::<Counters>::default(), CancellationToken::new(), TaskTracker::new());
+            let acceptor = Acceptor {
+                tls: TlsAcceptor::from(Arc::new(config)),
+                handler: Hello,
+                counters: counters.clone(),
+                handshake,
+                stop: stop.clone(),
+                tasks: tasks.clone(),
+            };
+            let mut accepting = JoinSet::new();
+            accepting.spawn(acceptor.run(listener, limit));
+            let connector = TlsConnector::from(Arc::new(client));
+            Listening { address, connector, counters, stop, tasks, _accepting: accepting }
+        }
+
+        async fn connect(&self) -> io::Result<client::TlsStream<TcpStream>> {
+            let stream = TcpStream::connect(self.address).await?;
+            self.connector.connect(ServerName::try_from("localhost").unwrap(), stream).await
+        }
+    }
+
+    async fn ask(stream: &mut client::TlsStream<TcpStream>) -> String {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut buffer = [0; 1024];
+        let read = stream.read(&mut buffer).await.unwrap();
+        String::from_utf8_lossy(&buffer[..read]).into_owned()
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn a_client_that_says_nothing_is_let_go() {
+        let listening = Listening::start(10, Duration::from_millis(50)).await;
+        let mut silent = TcpStream::connect(listening.address).await.unwrap();
+        assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
+        assert_eq!(listening.counters.handshakes_failed.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_client_too_many_waits_for_one_to_leave() {
+        let listening = Listening::start(1, LONG).await;
+        let mut first = listening.connect().await.unwrap();
+        assert!(ask(&mut first).await.ends_with("hello"));
+        let second = listening.connect();
+        let mut second = pin!(second);
+        assert!(timeout(Duration::from_millis(100), second.as_mut()).await.is_err());
+        assert_eq!(listening.counters.open.load(Relaxed), 1);
+        drop(first);
+        assert!(ask(&mut second.await.unwrap()).await.ends_with("hello"));
+    }
+
+    #[tokio::test]
+    async fn idle_connections_close_when_told_to_stop() {
+        let listening = Listening::start(10, LONG).await;
+        let mut idle = listening.connect().await.unwrap();
+        assert!(ask(&mut idle).await.ends_with("hello"));
+        let _unfinished = TcpStream::connect(listening.address).await.unwrap();
+        listening.stop.cancel();
+        listening.tasks.close();
+        timeout(LONG, listening.tasks.wait()).await.unwrap();
+        assert_eq!(idle.read(&mut [0; 1]).await.unwrap(), 0);
+        assert_eq!(listening.counters.open.load(Relaxed), 0);
+    }
+}
