@@ -49,6 +49,7 @@ impl Inner {
                     object["spec"]["finalizers"] = finalizers.into();
                 }
             }
+            ("", "Pod") => self.admit_pod(call, object).await?,
             ("", "Service") => {
                 if remuda_objects::defaults::service_needs_cluster_ip(object) {
                     let address = self.free_service_address().await?;
@@ -68,6 +69,7 @@ impl Inner {
                         _ => object["spec"][field] = value,
                     }
                 }
+                crate::signers::check_subject(call, object)?;
             }
             ("rbac.authorization.k8s.io", kind) => self.check_rbac(call, kind, object, None)?,
             _ => {}
@@ -95,8 +97,16 @@ impl Inner {
         let resource = &*call.resource;
         match part {
             Part::Other => {}
+            Part::Main if is_pod_subresource(call) => {
+                crate::pods::keep_to_subresource(call.subresource(), new, live);
+            }
             Part::Status if resource.is_custom() => status::prepare_custom_status_update(new, live),
-            Part::Status => status::prepare_status_update(&resource.group, &resource.kind, new, live),
+            Part::Status => {
+                status::prepare_status_update(&resource.group, &resource.kind, new, live);
+                if resource.kind == "CertificateSigningRequest" {
+                    self.check_signing(call, new, live)?;
+                }
+            }
             Part::Main if resource.is_custom() => {
                 if resource.has_status() {
                     status::keep_status(new, live);
@@ -164,6 +174,9 @@ impl Inner {
                 });
             }
             errors.extend(check_scale(resource, new, part));
+        } else if is_pod_subresource(call) {
+            // Each changes what updates may not; the result must still be a pod.
+            errors.extend(validate::create(&resource.group, &resource.kind, new));
         } else if part == Part::Main || part == Part::Other {
             errors.extend(validate::update(&resource.group, &resource.kind, new, live));
             if resource.group == "admissionregistration.k8s.io" {
@@ -244,6 +257,11 @@ impl Inner {
         }
         Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
     }
+}
+
+/// `binding`, `ephemeralcontainers`, `resize`.
+fn is_pod_subresource(call: &Call) -> bool {
+    call.resource.kind == "Pod" && !matches!(call.subresource(), "" | "status")
 }
 
 fn meta_rules(resource: &Resource) -> MetaRules {

@@ -14,6 +14,7 @@ use remuda_schema::FieldError;
 use serde_json::{Value, json};
 
 use crate::{
+    admission::{Operation, Review},
     call::{Answer, Call},
     codec,
     negotiate::{BodyType, body_type, response_form},
@@ -66,6 +67,9 @@ impl Inner {
 
     async fn review_token(&self, spec: &Value) -> ApiResult<Value> {
         let token = spec["token"].as_str().unwrap_or_default();
+        if token.is_empty() {
+            return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        }
         let asked = texts(&spec["audiences"]);
         Ok(match self.authenticate_token(token, &asked).await {
             Some((user, good)) => {
@@ -188,7 +192,7 @@ impl Inner {
         }
         let namespace = call.namespace().unwrap_or_default();
         let bound = match &request["spec"]["boundObjectRef"] {
-            Value::Object(_) => self.bound_object(namespace, &request["spec"]["boundObjectRef"]).await?,
+            Value::Object(_) => self.bound_object(call, &request["spec"]["boundObjectRef"]).await?,
             _ => Bound::Nothing,
         };
         let spec = TokenSpec {
@@ -216,7 +220,8 @@ impl Inner {
         Ok(Answer::value(201, request, form))
     }
 
-    async fn bound_object(&self, namespace: &str, reference: &Value) -> ApiResult<Bound> {
+    async fn bound_object(&self, call: &Call, reference: &Value) -> ApiResult<Bound> {
+        let namespace = call.namespace().unwrap_or_default();
         let name = reference["name"].as_str().unwrap_or_default().to_owned();
         let (plural, key) = match reference["kind"].as_str() {
             Some("Pod") => ("pods", format!("/core/pods/{namespace}/{name}")),
@@ -224,7 +229,8 @@ impl Inner {
             Some("Node") => ("nodes", format!("/core/nodes/{name}")),
             other => {
                 return Err(ApiError::bad_request(format!(
-                    "cannot bind token for serviceaccount to object of type {}",
+                    "cannot bind token to object of type {}, Kind={}",
+                    reference["apiVersion"].as_str().unwrap_or_default(),
                     other.unwrap_or_default()
                 )));
             }
@@ -240,6 +246,12 @@ impl Inner {
                 "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
             );
             return Err(ApiError::conflict(Named { group: "", kind: plural, name: &name }, &detail));
+        }
+        if plural == "pods" && object["spec"]["serviceAccountName"] != call.name() {
+            return Err(ApiError::bad_request(format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                call.name()
+            )));
         }
         Ok(match plural {
             "pods" => {
@@ -258,11 +270,16 @@ impl Inner {
     /// Eviction: a delete that disruption budgets may hold up.
     async fn evict(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
         let form = response_form(&call.headers, false)?;
-        let eviction = self.decode_as(call, &body, "Eviction")?;
+        let mut eviction = self.decode_as(call, &body, "Eviction")?;
         let delete = &eviction["deleteOptions"];
         let mut options = DeleteOptions::parse(&call.query, delete.is_object().then_some(delete))?;
         let pod = self.decode(&call.resource, &*self.record(call).await?).await?;
         options.uid = options.uid.or_else(|| Some(meta::uid(&pod).to_owned()));
+        // To admission this is the creation of an Eviction, not a delete.
+        let review = Review::new(call, Operation::Create, None, options.dry_run);
+        self.mutate(&review, &mut eviction).await?;
+        self.validate_admission(&review, Some(&eviction)).await?;
+        options.admitted = true;
         let one = Call::internal(
             call.registry.clone(),
             call.resource.clone(),
@@ -305,9 +322,9 @@ impl Inner {
             }
             let Some((record, mut budget)) = covering.pop() else { return Ok(()) };
             if !covering.is_empty() {
-                return Err(ApiError::internal(
-                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-                ));
+                let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource \
+                               does not support.";
+                return Err(ApiError::new(500, "InternalError", message));
             }
             let name = meta::name(&budget).to_owned();
             let ready = pod["status"]["conditions"].as_array().is_some_and(|conditions| {
@@ -448,6 +465,11 @@ impl Inner {
                     }
                     (None, None) => return Ok(()),
                 };
+                self.check_signer(call, "approve", request)?;
+                let version = meta::resource_version(&wanted);
+                if !version.is_empty() && version != meta::resource_version(request) {
+                    return Err(ApiError::modified(call.named()));
+                }
                 let mut conditions = wanted["status"]["conditions"].take();
                 for condition in conditions.as_array_mut().into_iter().flatten() {
                     for field in ["lastUpdateTime", "lastTransitionTime"] {
