@@ -2,8 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod applying;
+mod bundle;
 mod collecting;
 mod content;
+mod conversion;
+mod custom;
+mod definitions;
 mod deletion;
 mod harness;
+mod kinds;
+mod lists;
+mod patches;
 mod verbs;
+mod watches;

@@ -177,7 +177,7 @@ static PRIORITY_CLASS: Columns = Columns::new(
         integer("Value", "Priority of pods in the class."),
         boolean("Global-Default", "Whether pods without a class get this one."),
         AGE,
-        wide("PreemptionPolicy", "Whether pods of the class push out others."),
+        text("PreemptionPolicy", "Whether pods of the class push out others."),
     ],
     |object, now| {
         vec![
