@@ -52,10 +52,20 @@ impl Inner {
             ("", "Pod") => self.admit_pod(call, object).await?,
             ("", "Service") => {
                 if remuda_objects::defaults::service_needs_cluster_ip(object) {
-                    let address = self.free_service_address().await?;
+                    let address = self.addresses.choose()?;
                     remuda_objects::defaults::service_set_cluster_ip(object, &address);
                 } else if object["spec"]["type"] != "ExternalName" {
                     remuda_objects::defaults::service_set_cluster_ip(object, "");
+                    let address = object["spec"]["clusterIP"].as_str().unwrap_or_default();
+                    let key = resource.key(call.namespace(), meta::name(object));
+                    if self.addresses.is_taken(address, &key) {
+                        let error = FieldError::invalid(
+                            "spec.clusterIPs",
+                            &json!([address]),
+                            "failed to allocate IP: provided IP is already allocated",
+                        );
+                        return Err(ApiError::invalid(call.kind_named(meta::name(object)), &[error]));
+                    }
                 }
             }
             ("certificates.k8s.io", "CertificateSigningRequest") => {
@@ -233,29 +243,6 @@ impl Inner {
                 }
             }
         }
-    }
-
-    /// A random address of 10.96.0.0/12 no Service has.
-    async fn free_service_address(&self) -> ApiResult<String> {
-        let query = remuda_store::ListQuery { prefix: "/core/services/".to_owned(), ..Default::default() };
-        let page = self.store.list(query).await.map_err(crate::read::store_error)?;
-        let taken: std::collections::HashSet<String> = page
-            .records
-            .iter()
-            .filter_map(|record| {
-                let service: Value = serde_json::from_slice(&record.value).ok()?;
-                service["spec"]["clusterIP"].as_str().map(str::to_owned)
-            })
-            .collect();
-        for _ in 0..1000 {
-            let host = rand::RngExt::random_range(&mut rand::rng(), 256_u32..(1 << 20) - 1);
-            let bits = (10_u32 << 24) | (96 << 16) | host;
-            let address = std::net::Ipv4Addr::from(bits).to_string();
-            if !taken.contains(&address) {
-                return Ok(address);
-            }
-        }
-        Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
     }
 }
 

@@ -6,6 +6,7 @@
 //! It opens no socket: requests come through [`ApiServer::handle`], from a listener or from a
 //! client in the same process.
 
+mod addresses;
 mod admission;
 mod audit;
 mod authn;

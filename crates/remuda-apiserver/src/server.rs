@@ -15,6 +15,7 @@ use remuda_store::{Record, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    addresses::Addresses,
     admission::{Hook, Policies, Webhooks},
     audit::AuditLog,
     convert::NativeConversion,
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Policies,
     pub(crate) openapi: OpenApi,
+    pub(crate) addresses: Addresses,
     pub(crate) throttle: Throttle,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: TaskTracker,
@@ -98,6 +100,7 @@ impl ApiServer {
             webhooks: Webhooks::default(),
             policies: Policies::default(),
             openapi: OpenApi::default(),
+            addresses: Addresses::default(),
             throttle: Throttle::new(&config.limits),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
@@ -110,6 +113,7 @@ impl ApiServer {
         inner.follow_rbac().await?;
         crate::crd::start(&inner).await?;
         crate::admission::start(&inner).await?;
+        crate::addresses::start(&inner).await?;
         crate::bootstrap::run(&inner).await?;
         if inner.config.controllers {
             crate::controllers::start(&inner).await?;

@@ -14,5 +14,6 @@ mod harness;
 mod kinds;
 mod lists;
 mod patches;
+mod services;
 mod verbs;
 mod watches;
