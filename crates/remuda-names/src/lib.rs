@@ -114,3 +114,5 @@ pub mod user {
     /// Group that is allowed everything, as in Kubernetes.
     pub const MASTERS: &str = "system:masters";
 }
+
+pub mod capi;
