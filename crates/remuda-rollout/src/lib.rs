@@ -1,0 +1,27 @@
+//! Decisions of the Cluster API controllers, as pure functions.
+//!
+//! A controller converts objects into the small views of this crate, calls one function and carries out
+//! what it says. Nothing here reads a clock, draws a random number or talks to anybody: time and fresh
+//! names are arguments. Behaviour follows Cluster API v1.14; where it differs, the reason is at the place.
+//!
+//! * [`deployment`]: which MachineSet is current, how many replicas each gets, what is cleaned up.
+//! * [`set`]: which Machines to adopt, create, delete or replace.
+//! * [`health`]: which Machines a MachineHealthCheck calls unhealthy, and whether anything may be done.
+//! * [`machine`]: phases, conditions, the order of deletion, draining.
+//! * [`cluster`]: phases, conditions, counters and the order of deletion.
+//! * [`condition`]: setting, ordering, mirroring and merging conditions.
+
+pub mod amount;
+pub mod cluster;
+pub mod condition;
+pub mod deployment;
+pub mod health;
+pub mod machine;
+pub mod name;
+pub mod paused;
+pub mod selector;
+pub mod set;
+pub mod template;
+pub mod text;
+pub mod version;
+pub mod view;
