@@ -70,11 +70,22 @@ impl ClientConfig {
         }
     }
 
-    fn path(&self) -> String {
+    /// Host and port, as URLs have them.
+    fn authority(&self) -> String {
         match &self.target {
+            Target::Url(uri) => uri.authority().map(ToString::to_string).unwrap_or_default(),
+            Target::Service { port, .. } => format!("{}:{port}", self.server_name()),
+        }
+    }
+
+    /// The path and query, which tells the webhook how long it has.
+    fn path(&self, timeout: Duration) -> String {
+        let path = match &self.target {
             Target::Url(uri) => uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
             Target::Service { path, .. } => format!("/{}", path.trim_start_matches('/')),
-        }
+        };
+        let separator = if path.contains('?') { '&' } else { '?' };
+        format!("{path}{separator}timeout={}s", timeout.as_secs())
     }
 }
 
@@ -95,12 +106,11 @@ impl Client {
     ) -> Result<Value, String> {
         match tokio::time::timeout(timeout, self.call(server, config, review, timeout)).await {
             Ok(result) => result,
-            Err(_) => Err(format!("Post {:?}: context deadline exceeded", self.shown(config))),
+            Err(_) => {
+                let url = format!("https://{}{}", config.authority(), config.path(timeout));
+                Err(format!("Post {url:?}: context deadline exceeded"))
+            }
         }
-    }
-
-    fn shown(&self, config: &ClientConfig) -> String {
-        format!("https://{}{}", config.server_name(), config.path())
     }
 
     async fn call(
@@ -110,16 +120,16 @@ impl Client {
         review: &impl Serialize,
         timeout: Duration,
     ) -> Result<Value, String> {
-        let fail = |cause: String| format!("Post {:?}: {cause}", self.shown(config));
+        let (authority, path) = (config.authority(), config.path(timeout));
+        let fail = |cause: String| format!("Post {:?}: {cause}", format!("https://{authority}{path}"));
         let body = serde_json::to_vec(review).map_err(|error| fail(error.to_string()))?;
         let stream = self.connect(server, config).await.map_err(fail)?;
         let name = ServerName::try_from(config.server_name()).map_err(|error| fail(error.to_string()))?;
         let connector = tokio_rustls::TlsConnector::from(self.tls_for(config).map_err(fail)?);
         let tls = connector.connect(name, stream).await.map_err(|error| fail(error.to_string()))?;
         let h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        let separator = if config.path().contains('?') { '&' } else { '?' };
-        let request = Request::post(format!("{}{separator}timeout={}s", config.path(), timeout.as_secs()))
-            .header(header::HOST, config.server_name())
+        let request = Request::post(&path)
+            .header(header::HOST, &authority)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
             .header(header::USER_AGENT, "kube-apiserver-admission")
@@ -128,10 +138,9 @@ impl Client {
         let io = TokioIo::new(tls);
         let response = if h2 {
             let mut request = request;
-            let authority = config.server_name();
             *request.uri_mut() = Uri::builder()
                 .scheme("https")
-                .authority(authority)
+                .authority(authority.as_str())
                 .path_and_query(request.uri().to_string())
                 .build()
                 .map_err(|error| fail(error.to_string()))?;

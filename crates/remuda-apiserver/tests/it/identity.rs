@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use base64::{Engine, engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD}};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use remuda_apiserver::{Peer, PeerCertificate};
 use remuda_auth::{identity::User, tokens::StaticTokens};
 use serde_json::{Value, json};
@@ -122,7 +125,10 @@ async fn a_requested_token_says_who_for_whom_and_how_long() {
     let long = request_token(&server, json!({"expirationSeconds": (1_i64 << 32) + 1})).await;
     assert!(long.fails(422, "Invalid").contains("may not specify a duration larger than 2^32 seconds"));
     let message = server
-        .post(&format!("{ACCOUNTS}/nobody/token"), json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}))
+        .post(
+            &format!("{ACCOUNTS}/nobody/token"),
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}),
+        )
         .await
         .fails(404, "NotFound");
     assert_eq!(message, "serviceaccounts \"nobody\" not found");
@@ -132,7 +138,8 @@ async fn a_requested_token_says_who_for_whom_and_how_long() {
 async fn a_token_ends_with_its_account_even_if_another_takes_the_name() {
     let server = Server::start().await;
     server.post(ACCOUNTS, account("robot")).await.expect(201);
-    let token = request_token(&server, json!({})).await.expect(201)["status"]["token"].as_str().unwrap().to_owned();
+    let token =
+        request_token(&server, json!({})).await.expect(201)["status"]["token"].as_str().unwrap().to_owned();
     who(&server, &token).await.expect(201);
     server.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
     who(&server, &token).await.fails(401, "Unauthorized");
@@ -161,7 +168,8 @@ async fn a_token_for_others_is_not_for_the_api() {
 async fn an_expired_token_is_no_token() {
     static NOW: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(2_000_000_000);
     let server = Server::with(|config| {
-        config.clock = || jiff::Timestamp::from_second(NOW.load(std::sync::atomic::Ordering::Relaxed)).unwrap();
+        config.clock =
+            || jiff::Timestamp::from_second(NOW.load(std::sync::atomic::Ordering::Relaxed)).unwrap();
     })
     .await;
     server.post(ACCOUNTS, account("robot")).await.expect(201);
@@ -181,14 +189,19 @@ async fn a_bound_token_ends_with_what_it_is_bound_to() {
         .await
         .expect(201);
     let pods = "/api/v1/namespaces/default/pods";
-    let pod = |account: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": account},
-        "spec": {"serviceAccountName": account, "nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}});
+    let pod = |account: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": account},
+        "spec": {"serviceAccountName": account, "nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}})
+    };
     server.until(&format!("{ACCOUNTS}/default"), |answer| answer.code == 200).await;
     let made = server.post(pods, pod("robot")).await.expect(201);
     let bind = |kind: &str, name: &str, uid: &Value| json!({"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}});
     let answer = request_token(&server, bind("Pod", "robot", &made["metadata"]["uid"])).await.expect(201);
     let token = answer["status"]["token"].as_str().unwrap().to_owned();
-    assert_eq!(claims(&token)["kubernetes.io"]["pod"], json!({"name": "robot", "uid": made["metadata"]["uid"]}));
+    assert_eq!(
+        claims(&token)["kubernetes.io"]["pod"],
+        json!({"name": "robot", "uid": made["metadata"]["uid"]})
+    );
     assert_eq!(claims(&token)["kubernetes.io"]["node"]["name"], "n1");
     let extra = who(&server, &token).await.expect(201)["status"]["userInfo"]["extra"].clone();
     assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["robot"]));
@@ -204,7 +217,8 @@ async fn a_bound_token_ends_with_what_it_is_bound_to() {
         message,
         "cannot bind token for serviceaccount \"robot\" to pod running with different serviceaccount name."
     );
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "finalizers": ["x.io/f"]}});
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "finalizers": ["x.io/f"]}});
     server.post(SECRETS, secret).await.expect(201);
     request_token(&server, bind("Secret", "s", &json!("other"))).await.fails(409, "Conflict");
     let answer = request_token(&server, bind("Secret", "s", &Value::Null)).await.expect(201);
@@ -230,7 +244,9 @@ async fn a_token_secret_is_filled_and_is_good_while_it_exists() {
         filled["metadata"]["annotations"]["kubernetes.io/service-account.uid"],
         robot["metadata"]["uid"]
     );
-    let data = |key: &str| String::from_utf8(STANDARD.decode(filled["data"][key].as_str().unwrap()).unwrap()).unwrap();
+    let data = |key: &str| {
+        String::from_utf8(STANDARD.decode(filled["data"][key].as_str().unwrap()).unwrap()).unwrap()
+    };
     assert_eq!(data("namespace"), "default");
     assert!(data("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
     let token = data("token");
@@ -267,10 +283,12 @@ async fn token_secrets_go_with_their_account_and_do_not_stay_without_one() {
 async fn bootstrap_tokens_work_until_they_expire() {
     let server = Server::start().await;
     let path = "/api/v1/namespaces/kube-system/secrets";
-    let secret = |id: &str, expiration: &str| json!({"apiVersion": "v1", "kind": "Secret",
+    let secret = |id: &str, expiration: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": format!("bootstrap-token-{id}")}, "type": "bootstrap.kubernetes.io/token",
         "stringData": {"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
-            "expiration": expiration, "auth-extra-groups": "system:bootstrappers:workers"}});
+            "expiration": expiration, "auth-extra-groups": "system:bootstrappers:workers"}})
+    };
     server.post(path, secret("abcdef", "2099-01-01T00:00:00Z")).await.expect(201);
     server.post(path, secret("expire", "2020-01-01T00:00:00Z")).await.expect(201);
     let info = who(&server, "abcdef.0123456789abcdef").await.expect(201)["status"]["userInfo"].clone();
@@ -376,6 +394,7 @@ async fn impersonation_needs_a_permission_for_every_part() {
 async fn a_token_review_needs_a_token() {
     let server = Server::start().await;
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {}});
-    let message = server.post("/apis/authentication.k8s.io/v1/tokenreviews", body).await.fails(400, "BadRequest");
+    let message =
+        server.post("/apis/authentication.k8s.io/v1/tokenreviews", body).await.fails(400, "BadRequest");
     assert_eq!(message, "token is required for TokenReview in authentication");
 }
