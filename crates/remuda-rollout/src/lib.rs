@@ -17,6 +17,7 @@ pub mod condition;
 pub mod deployment;
 pub mod health;
 pub mod machine;
+mod members;
 pub mod name;
 pub mod paused;
 pub mod selector;

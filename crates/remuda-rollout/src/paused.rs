@@ -24,8 +24,6 @@ pub fn condition(kind: &str, by_cluster: bool, by_annotation: bool) -> Condition
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_paused_object_says_by_what() {
         let message = |cluster, own| super::condition("Machine", cluster, own).message;
