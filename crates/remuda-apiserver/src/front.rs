@@ -77,6 +77,7 @@ impl ApiServer {
                 Err(ApiError::internal("the server failed to handle the request"))
             }
         };
+        audit.answered(inner, &result);
         let (code, mut response) = match result {
             Ok(answer) => {
                 let code = answer.code;
@@ -143,7 +144,10 @@ impl Inner {
         let path = match route {
             Route::Path(path) => {
                 seen.verb = method_verb(&parts.method);
-                return self.serve_path(&path, parts, query, &user).await;
+                let result = self.serve_path(&path, parts, query, &user).await;
+                let refused = result.as_ref().is_err_and(|error| error.code == 403);
+                audit.judged((!refused).then(|| Arc::from("")).as_ref());
+                return result;
             }
             Route::Resource(path) => path,
         };
@@ -152,8 +156,9 @@ impl Inner {
         let Some(verb) = verb else { return Err(ApiError::method_not_allowed()) };
         seen.verb = verb.as_str();
         seen.resource = path.resource.clone();
-        self.authorize_resource(&user, verb, &path, query)?;
-        audit.allowed();
+        let judgement = self.authorize_resource(&user, verb, &path, query);
+        audit.judged(judgement.as_ref().ok());
+        judgement?;
         let registry = self.registry.load_full();
         let Some(resource) = registry.find(&path.group, &path.version, &path.resource).cloned() else {
             seen.resource = String::new();
@@ -193,7 +198,7 @@ impl Inner {
                     } else {
                         Bytes::new()
                     };
-                    audit.request_body(self, &call, &body);
+                    audit.request_body(self, &body);
                     self.dispatch(&call, body).await
                 };
                 match tokio::time::timeout(timeout, work).await {
@@ -249,12 +254,25 @@ fn method_verb(method: &Method) -> &'static str {
     }
 }
 
+/// What only a kubelet could answer. It is not advertised, but somebody who asks deserves to hear whether the
+/// object is missing or nothing runs behind it.
+fn needs_a_process(kind: &str, sub: &str) -> bool {
+    match kind {
+        "Pod" => matches!(sub, "attach" | "exec" | "log" | "portforward" | "proxy"),
+        "Node" | "Service" => sub == "proxy",
+        _ => false,
+    }
+}
+
 /// Whether the resource offers what the URL and the verb ask for.
 fn check_path(resource: &Resource, path: &ResourcePath, verb: Verb) -> ApiResult<()> {
     if path.namespace.is_some() && !resource.namespaced {
         return Err(ApiError::unknown_resource());
     }
     if let Some(sub) = &path.subresource {
+        if resource.builtin().is_some_and(|_| needs_a_process(&resource.kind, sub)) {
+            return Ok(());
+        }
         let Some(sub) = resource.subresource(sub) else { return Err(ApiError::unknown_resource()) };
         let offered = sub.verbs.iter().any(|known| known == verb.as_str());
         return if offered { Ok(()) } else { Err(ApiError::method_not_allowed()) };

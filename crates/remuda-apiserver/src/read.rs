@@ -40,12 +40,12 @@ impl Inner {
         {
             return Ok(Answer::bytes(200, record.value.clone()));
         }
-        let mut object = self.decode(&call.resource, &record).await?;
-        if call.path.subresource.as_deref() == Some("scale") {
-            object = crate::scale::of(&call.resource, &object)?;
-            return Ok(Answer::value(200, object, form));
-        }
+        let object = self.decode(&call.resource, &record).await?;
         let include = represent::IncludeObject::parse(&call.query);
+        if call.path.subresource.as_deref() == Some("scale") {
+            let scale = crate::scale::of(&call.resource, &object)?;
+            return Ok(Answer::value(200, represent::shape_scale(scale, form, include, self.now()), form));
+        }
         let object = represent::shape_object(&call.resource, object, form, include, self.now());
         Ok(Answer::value(200, object, form))
     }

@@ -61,13 +61,7 @@ pub(crate) fn partial(object: &mut Value, form: Form) -> Value {
 /// Column definitions of a resource's Table.
 pub(crate) fn column_definitions(resource: &Resource) -> Value {
     match &resource.origin {
-        Origin::Builtin(builtin) => builtin_columns(builtin)
-            .definitions()
-            .iter()
-            .map(|column| {
-                definition(column.name, column.kind, column.format, column.description, column.priority)
-            })
-            .collect(),
+        Origin::Builtin(builtin) => definitions(builtin_columns(builtin)),
         Origin::Custom(custom) => custom
             .columns
             .definitions()
@@ -77,6 +71,13 @@ pub(crate) fn column_definitions(resource: &Resource) -> Value {
             })
             .collect(),
     }
+}
+
+fn definitions(columns: &columns::Columns) -> Value {
+    let definition = |column: &columns::Column| {
+        definition(column.name, column.kind, column.format, column.description, column.priority)
+    };
+    columns.definitions().iter().map(definition).collect()
 }
 
 fn builtin_columns(builtin: &remuda_kinds::Resource) -> &'static columns::Columns {
@@ -94,16 +95,20 @@ fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     }
 }
 
-fn row(resource: &Resource, mut object: Value, form: Form, include: IncludeObject, now: Timestamp) -> Value {
-    let cells = cells(resource, &object, now);
-    let conditions =
-        resource.builtin().and_then(|builtin| columns::row_conditions(builtin.group, builtin.kind, &object));
-    let object = match include {
+/// What a row shows of its object beside the cells.
+fn included(mut object: Value, form: Form, include: IncludeObject) -> Value {
+    match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial(&mut object, form),
         IncludeObject::Object => object,
-    };
-    let mut row = json!({"cells": cells, "object": object});
+    }
+}
+
+fn row(resource: &Resource, object: Value, form: Form, include: IncludeObject, now: Timestamp) -> Value {
+    let cells = cells(resource, &object, now);
+    let conditions =
+        resource.builtin().and_then(|builtin| columns::row_conditions(builtin.group, builtin.kind, &object));
+    let mut row = json!({"cells": cells, "object": included(object, form, include)});
     if let Some(conditions) = conditions {
         row["conditions"] = conditions;
     }
@@ -125,6 +130,24 @@ pub(crate) fn table(
         "kind": "Table", "apiVersion": meta_version(form), "metadata": metadata,
         "columnDefinitions": column_definitions(resource), "rows": rows,
     })
+}
+
+/// A `Scale` in the asked shape: its columns are its own, not those of the kind it scales.
+pub(crate) fn shape_scale(mut scale: Value, form: Form, include: IncludeObject, now: Timestamp) -> Value {
+    match form.shape {
+        Shape::Object => scale,
+        Shape::PartialMetadata | Shape::PartialMetadataList => partial(&mut scale, form),
+        Shape::Table => {
+            let columns = columns::builtin("autoscaling", "Scale").unwrap_or(&columns::DEFAULT);
+            let metadata = json!({"resourceVersion": scale["metadata"]["resourceVersion"]});
+            let cells = columns.cells(&scale, now);
+            let object = included(scale, form, include);
+            json!({
+                "kind": "Table", "apiVersion": meta_version(form), "metadata": metadata,
+                "columnDefinitions": definitions(columns), "rows": [{"cells": cells, "object": object}],
+            })
+        }
+    }
 }
 
 /// One object in the asked shape.

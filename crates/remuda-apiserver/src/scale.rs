@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use crate::{
     call::{Answer, Call},
     codec,
-    negotiate::{BodyType, body_type, response_form},
+    negotiate::{BodyType, Form, body_type, response_form},
     options::WriteOptions,
     patch::apply,
     registry::Resource,
+    represent::{IncludeObject, shape_scale},
     route::Verb,
     server::Inner,
     status::{ApiError, ApiResult, Named},
@@ -105,7 +106,7 @@ impl Inner {
             check_replicas(call, &json!(replicas))?;
             set(&mut live, &paths.spec, replicas.into());
             match self.update_object(call, &record, live, &options, Ownership::Compute, Part::Other).await {
-                Ok(stored) => return Ok(Answer::value(200, of(&call.resource, &stored.object)?, form)),
+                Ok(stored) => return self.scale_answer(call, &stored.object, form),
                 Err(Failed::Conflict) if attempt < TRIES => {}
                 Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
                 Err(Failed::Api(error)) => return Err(error),
@@ -116,6 +117,12 @@ impl Inner {
 }
 
 impl Inner {
+    fn scale_answer(&self, call: &Call, object: &Value, form: Form) -> ApiResult<Answer> {
+        let include = IncludeObject::parse(&call.query);
+        let scale = shape_scale(of(&call.resource, object)?, form, include, self.now());
+        Ok(Answer::value(200, scale, form))
+    }
+
     /// Apply of a Scale is an apply of the replicas to the object behind it.
     async fn apply_scale(
         &self,
@@ -159,7 +166,7 @@ impl Inner {
             let force = options.force.unwrap_or(false);
             let merged = self.apply_tracked(call, Some(&live), &applied, manager, force, tracked).await?;
             match self.update_object(call, &record, merged, options, Ownership::Done, Part::Other).await {
-                Ok(stored) => return Ok(Answer::value(200, of(resource, &stored.object)?, form)),
+                Ok(stored) => return self.scale_answer(call, &stored.object, form),
                 Err(Failed::Conflict) if attempt < TRIES => {}
                 Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
                 Err(Failed::Api(error)) => return Err(error),

@@ -4,6 +4,7 @@
 
 mod applying;
 mod bundle;
+mod clients;
 mod collecting;
 mod content;
 mod converge;
@@ -11,11 +12,13 @@ mod conversion;
 mod custom;
 mod definitions;
 mod deletion;
+mod discover;
 mod harness;
 mod hooks;
 mod hostile;
 mod identity;
 mod kinds;
+mod kube_rs;
 mod lists;
 mod namespaces;
 mod patches;
