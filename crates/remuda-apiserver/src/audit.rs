@@ -18,11 +18,12 @@ use serde_json::value::RawValue;
 use tracing::error;
 
 use crate::{
-    call::Call,
+    call::{Answer, Content},
     front::Peer,
     options::Query,
     route::{ResourcePath, Route, Verb},
     server::Inner,
+    status::ApiResult,
 };
 
 /// Where audit lines go, and which.
@@ -38,8 +39,7 @@ impl AuditLog {
 
     fn write(&self, line: &str) {
         let mut sink = self.sink.lock();
-        let result = sink.write_all(line.as_bytes()).and_then(|()| sink.write_all(b"\n"));
-        if let Err(error) = result {
+        if let Err(error) = sink.write_all(line.as_bytes()) {
             error!(%error, "audit line lost");
         }
     }
@@ -66,8 +66,11 @@ struct Record {
     agent: String,
     source: Option<String>,
     received: Timestamp,
-    allowed: bool,
+    /// What authorization said, with its reason; nothing if it was never asked.
+    judgement: Option<(bool, Arc<str>)>,
     body: Option<Box<RawValue>>,
+    response: Option<Box<RawValue>>,
+    failure: Option<(&'static str, String)>,
 }
 
 impl Auditing {
@@ -96,33 +99,54 @@ impl Auditing {
                 agent: header("user-agent").unwrap_or_default().to_owned(),
                 source: parts.extensions.get::<Peer>().map(|peer| peer.address.ip().to_string()),
                 received: server.now(),
-                allowed: false,
+                judgement: None,
                 body: None,
+                response: None,
+                failure: None,
             })
         });
         Self { id, user: None, impersonated: None, record }
     }
 
-    pub(crate) fn allowed(&mut self) {
+    /// Takes down what authorization said: the reason to allow it, or nothing.
+    pub(crate) fn judged(&mut self, allowed: Option<&Arc<str>>) {
         if let Some(record) = &mut self.record {
-            record.allowed = true;
+            record.judgement = Some((allowed.is_some(), allowed.cloned().unwrap_or_default()));
         }
     }
 
+    /// How much the policy wants to know of a request on a resource.
+    fn level(&self, server: &Inner) -> Level {
+        let (Some(log), Some(record)) = (&server.config.audit, &self.record) else { return Level::None };
+        let (Some(path), Some(user)) = (&record.path, &self.user) else { return Level::None };
+        let user = self.impersonated.as_ref().unwrap_or(user);
+        log.policy.level_for(&resource_attributes(path, &record.verb), user)
+    }
+
     /// Keeps the body of a write where the policy wants it. Only JSON can become part of a line.
-    pub(crate) fn request_body(&mut self, server: &Inner, call: &Call, body: &Bytes) {
-        let (Some(log), Some(record)) = (&server.config.audit, &mut self.record) else { return };
-        if body.is_empty() {
+    pub(crate) fn request_body(&mut self, server: &Inner, body: &Bytes) {
+        if self.record.is_some() && !body.is_empty() && self.level(server) >= Level::Request {
+            let kept = one_line(body);
+            if let Some(record) = &mut self.record {
+                record.body = kept;
+            }
+        }
+    }
+
+    /// Keeps the answer where the policy wants it, and why a request failed.
+    pub(crate) fn answered(&mut self, server: &Inner, result: &ApiResult<Answer>) {
+        if self.record.is_none() {
             return;
         }
-        let attributes = record.path.as_ref().map(|path| resource_attributes(path, &record.verb));
-        let level = attributes.map(|attributes| log.policy.level_for(&attributes, &call.user));
-        if level >= Some(Level::Request) {
-            let text = std::str::from_utf8(body).ok();
-            // A line is a line, however the client laid out its JSON.
-            record.body = text
-                .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
-                .and_then(|value| serde_json::value::to_raw_value(&value).ok());
+        let wanted = self.level(server) >= Level::RequestResponse;
+        let Some(record) = &mut self.record else { return };
+        match result {
+            Err(error) => record.failure = Some((error.reason, error.message.clone())),
+            Ok(Answer { content: Content::Bytes(bytes), .. }) if wanted => record.response = one_line(bytes),
+            Ok(Answer { content: Content::Value(value, _), .. }) if wanted => {
+                record.response = serde_json::value::to_raw_value(value).ok();
+            }
+            Ok(_) => {}
         }
     }
 
@@ -149,19 +173,28 @@ impl Auditing {
         event.impersonated_user = self.impersonated.as_deref();
         event.source_ips = record.source.into_iter().collect();
         event.user_agent = &record.agent;
-        event.response_status = Some(if code < 400 {
-            ResponseStatus::success(code)
-        } else {
-            ResponseStatus::failure(code, "", "")
+        event.response_status = Some(match &record.failure {
+            Some((reason, message)) => ResponseStatus::failure(code, reason, message),
+            None => ResponseStatus::success(code),
         });
-        event = event.at(Stage::ResponseComplete, server.now()).decided(record.allowed, "");
-        if decision.level >= Level::Request
-            && let Some(body) = &record.body
-        {
+        event = event.at(Stage::ResponseComplete, server.now());
+        if let Some((allowed, reason)) = &record.judgement {
+            event = event.decided(*allowed, reason);
+        }
+        if let Some(body) = &record.body {
             event = event.with_request(body);
+        }
+        if let Some(body) = &record.response {
+            event = event.with_response(body);
         }
         log.write(&event.to_line());
     }
+}
+
+/// A line is a line, however the client laid out its JSON.
+fn one_line(json: &[u8]) -> Option<Box<RawValue>> {
+    let value: serde_json::Value = serde_json::from_slice(json).ok()?;
+    serde_json::value::to_raw_value(&value).ok()
 }
 
 fn resource_attributes<'a>(path: &'a ResourcePath, verb: &'a str) -> Attributes<'a> {

@@ -1,5 +1,7 @@
 //! Who may do what.
 
+use std::sync::Arc;
+
 use remuda_auth::{
     attributes::{Attributes, forbidden_message_because},
     identity::User,
@@ -50,7 +52,7 @@ impl Inner {
         verb: Verb,
         path: &ResourcePath,
         query: &Query,
-    ) -> ApiResult<()> {
+    ) -> ApiResult<Arc<str>> {
         // A list or watch of exactly one name is a request on that name.
         let selected;
         let name = match (&path.name, verb) {
@@ -76,10 +78,11 @@ impl Inner {
         self.authorize(user, &attributes)
     }
 
-    pub(crate) fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> ApiResult<()> {
+    /// Says what allows it.
+    pub(crate) fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> ApiResult<Arc<str>> {
         let decision = self.policy.authorize(user, attributes);
         if decision.allowed {
-            return Ok(());
+            return Ok(decision.reason);
         }
         let message = forbidden_message_because(user, attributes, &decision.reason);
         let mut error = ApiError::new(403, "Forbidden", message);
@@ -103,7 +106,7 @@ impl Inner {
             .version(&call.resource.version)
             .namespace(call.namespace().unwrap_or_default())
             .name(call.name());
-        self.authorize(&call.user, &attributes)
+        self.authorize(&call.user, &attributes).map(drop)
     }
 }
 

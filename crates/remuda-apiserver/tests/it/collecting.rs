@@ -74,8 +74,10 @@ async fn in_the_foreground_a_tree_goes_from_its_leaves() {
     server.post(MAPS, leaf).await.expect(201);
     let from = server.get(MAPS).await.version().to_owned();
     let mut watch = server.watch(&format!("{MAPS}?resourceVersion={from}")).await;
-    let marked =
-        server.delete_with(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await.expect(200);
+    let marked = server
+        .delete_with(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"}))
+        .await
+        .expect(200);
     assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     server
         .until(&format!("{MAPS}/leaf"), |leaf| leaf.body["metadata"]["deletionTimestamp"].is_string())

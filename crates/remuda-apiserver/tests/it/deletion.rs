@@ -47,7 +47,9 @@ async fn preconditions_that_do_not_hold_are_conflicts() {
     let message =
         server.delete_with(&path, json!({"preconditions": {"uid": "other"}})).await.fails(409, "Conflict");
     assert!(
-        message.contains(&format!("the UID in the precondition (other) does not match the UID in record ({uid})")),
+        message.contains(&format!(
+            "the UID in the precondition (other) does not match the UID in record ({uid})"
+        )),
         "{message}"
     );
     let message = server
@@ -64,8 +66,7 @@ async fn options_that_make_no_sense_are_refused() {
     let server = Server::start().await;
     server.post(MAPS, config_map("a", json!({}))).await.expect(201);
     let path = format!("{MAPS}/a");
-    let message =
-        server.delete_with(&path, json!({"propagationPolicy": "Foo"})).await.fails(422, "Invalid");
+    let message = server.delete_with(&path, json!({"propagationPolicy": "Foo"})).await.fails(422, "Invalid");
     assert!(
         message.contains(
             "propagationPolicy: Unsupported value: \"Foo\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
@@ -88,7 +89,10 @@ async fn a_dry_run_deletes_nothing() {
     server.delete(&format!("{MAPS}/a?dryRun=All")).await.expect(200);
     let shown = server.delete(&format!("{MAPS}/b?dryRun=All")).await.expect(200);
     assert!(shown["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(server.get(&format!("{MAPS}/b")).await.expect(200)["metadata"]["deletionTimestamp"], Value::Null);
+    assert_eq!(
+        server.get(&format!("{MAPS}/b")).await.expect(200)["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
     server.get(&format!("{MAPS}/a")).await.expect(200);
 }
 
@@ -130,10 +134,8 @@ async fn removing_the_last_finalizer_removes_the_object_and_watchers_see_only_th
     let from = marked["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch =
         server.watch(&format!("{MAPS}?fieldSelector=metadata.name=a&resourceVersion={from}")).await;
-    let one = server
-        .patch(&path, MERGE_PATCH, json!({"metadata": {"finalizers": ["x.io/g"]}}))
-        .await
-        .expect(200);
+    let one =
+        server.patch(&path, MERGE_PATCH, json!({"metadata": {"finalizers": ["x.io/g"]}})).await.expect(200);
     watch.expect("MODIFIED").await;
     let last = server
         .patch(&path, JSON_PATCH, json!([{"op": "remove", "path": "/metadata/finalizers"}]))
@@ -143,7 +145,8 @@ async fn removing_the_last_finalizer_removes_the_object_and_watchers_see_only_th
     assert_eq!(last["metadata"]["finalizers"], Value::Null);
     let gone = watch.expect("DELETED").await;
     assert_eq!(gone["metadata"]["finalizers"], Value::Null);
-    let number = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let number =
+        |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     assert!(number(&gone) > number(&one));
     server.get(&path).await.fails(404, "NotFound");
 }
@@ -225,7 +228,10 @@ async fn a_collection_is_deleted_by_selector_and_the_answer_lists_it() {
         map["metadata"]["labels"] = json!({"app": app});
         server.post(MAPS, map).await.expect(201);
     }
-    server.patch(&format!("{MAPS}/b"), MERGE_PATCH, json!({"metadata": {"finalizers": ["x.io/f"]}})).await.expect(200);
+    server
+        .patch(&format!("{MAPS}/b"), MERGE_PATCH, json!({"metadata": {"finalizers": ["x.io/f"]}}))
+        .await
+        .expect(200);
     let list = server.delete(&format!("{MAPS}?labelSelector=app%3Dx")).await.expect(200);
     assert_eq!(list["kind"], "ConfigMapList");
     assert_eq!(names(&list), ["a", "b"]);

@@ -16,13 +16,18 @@ fn condition<'a>(namespace: &'a Value, kind: &str) -> &'a Value {
 #[tokio::test]
 async fn a_namespace_begins_active_with_its_finalizer_and_label() {
     let server = Server::start().await;
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b"}}});
+    let body =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b"}}});
     let made = server.post(ALL, body).await.expect(201);
     assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));
     assert_eq!(made["status"], json!({"phase": "Active"}));
     assert_eq!(made["metadata"]["labels"], json!({"a": "b", "kubernetes.io/metadata.name": "n"}));
     let kept = server
-        .patch(&format!("{ALL}/n"), MERGE_PATCH, json!({"metadata": {"labels": null}, "spec": {"finalizers": []}}))
+        .patch(
+            &format!("{ALL}/n"),
+            MERGE_PATCH,
+            json!({"metadata": {"labels": null}, "spec": {"finalizers": []}}),
+        )
         .await
         .expect(200);
     assert_eq!(kept["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "n"}));
@@ -43,8 +48,10 @@ async fn some_namespaces_may_not_be_deleted() {
 #[tokio::test]
 async fn nothing_can_be_created_in_a_namespace_that_is_not_there() {
     let server = Server::start().await;
-    let message =
-        server.post(&format!("{ALL}/nons/configmaps"), config_map("q", json!({}))).await.fails(404, "NotFound");
+    let message = server
+        .post(&format!("{ALL}/nons/configmaps"), config_map("q", json!({})))
+        .await
+        .fails(404, "NotFound");
     assert_eq!(message, "namespaces \"nons\" not found");
 }
 
@@ -74,7 +81,9 @@ async fn a_namespace_goes_with_everything_in_it() {
             break;
         }
     }
-    assert!(names(&server.get("/api/v1/configmaps").await.expect(200)).iter().all(|name| !name.starts_with('m')));
+    assert!(
+        names(&server.get("/api/v1/configmaps").await.expect(200)).iter().all(|name| !name.starts_with('m'))
+    );
     let left = server.get(&format!("{ALL}/n/serviceaccounts")).await.expect(200);
     assert_eq!(names(&left), Vec::<&str>::new());
 }
@@ -134,7 +143,8 @@ async fn a_namespace_says_what_holds_it() {
 #[tokio::test]
 async fn a_namespace_with_a_finalizer_of_its_own_stays_until_that_goes() {
     let server = Server::start().await;
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "finalizers": ["x.io/f"]}});
+    let body =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "finalizers": ["x.io/f"]}});
     server.post(ALL, body).await.expect(201);
     server.delete(&format!("{ALL}/n")).await.expect(200);
     let empty = server.until(&format!("{ALL}/n"), |answer| answer.body["spec"]["finalizers"].is_null()).await;
