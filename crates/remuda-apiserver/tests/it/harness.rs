@@ -267,6 +267,11 @@ impl Answer {
         self.body
     }
 
+    #[track_caller]
+    pub(crate) fn expect_text(self, text: &str) {
+        assert_eq!((self.code, self.text().as_str()), (200, text));
+    }
+
     /// Asserts a failure by code and reason, and returns its message.
     #[track_caller]
     pub(crate) fn fails(&self, code: u16, reason: &str) -> String {
