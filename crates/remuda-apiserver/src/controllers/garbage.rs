@@ -96,7 +96,10 @@ impl Inner {
         let mut owners = Vec::new();
         for reference in meta::owner_references(&object) {
             let uid = reference["uid"].as_str().unwrap_or_default().to_owned();
-            owners.push((uid, self.find_owner(&resource, &object, reference).await?));
+            let absent = controllers.triage.lock().is_absent(&uid, resource.namespaced);
+            let owner =
+                if absent { Owner::Absent } else { self.find_owner(&resource, &object, reference).await? };
+            owners.push((uid, owner));
         }
         match judge(&owners) {
             Verdict::Keep => Ok(()),
@@ -256,6 +259,10 @@ impl Inner {
             else {
                 continue;
             };
+            // Somebody in another namespace cannot hold what is not theirs.
+            if resource.namespaced && meta::namespace(&dependent) != meta::namespace(&object) {
+                continue;
+            }
             blocking |= reference["blockOwnerDeletion"] == true;
             if !meta::is_deleting(&dependent) {
                 doomed.push((dependent_resource, dependent));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use futures::stream::{StreamExt, TryStreamExt};
+use futures::stream::StreamExt;
 use remuda_auth::identity::User;
 use remuda_objects::meta;
 use remuda_store::ListQuery;
@@ -15,7 +15,7 @@ use crate::{
     read::store_error,
     route::Verb,
     server::Inner,
-    status::ApiResult,
+    status::{ApiError, ApiResult},
 };
 
 const AT_ONCE: usize = 64;
@@ -25,6 +25,8 @@ const AT_ONCE: usize = 64;
 struct Remaining {
     resources: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
+    /// What could not be deleted, and why.
+    failures: Vec<ApiError>,
 }
 
 impl Inner {
@@ -43,7 +45,10 @@ impl Inner {
         let mut remaining = Remaining::default();
         for resource in registry.stored() {
             if resource.namespaced && resource.has_verb("delete") {
-                self.empty_collection(&registry, &resource, name, &mut remaining).await?;
+                // One sort of content that cannot be deleted does not keep the others.
+                if let Err(error) = self.empty_collection(&registry, &resource, name, &mut remaining).await {
+                    remaining.failures.push(error);
+                }
             }
         }
         if record.is_none() {
@@ -51,7 +56,7 @@ impl Inner {
             return Ok(());
         }
         let now = self.now_text();
-        let done = remaining.resources.is_empty();
+        let done = remaining.resources.is_empty() && remaining.failures.is_empty();
         let result = self
             .change(&call, |namespace| {
                 let mut status = namespace["status"].take();
@@ -66,9 +71,10 @@ impl Inner {
             })
             .await;
         match result {
-            Err(error) if error.code == 404 => Ok(()),
-            result => result.map(drop),
-        }
+            Err(error) if error.code == 404 => return Ok(()),
+            result => result?,
+        };
+        remaining.failures.into_iter().next().map_or(Ok(()), Err)
     }
 
     async fn empty_collection(
@@ -84,9 +90,8 @@ impl Inner {
             return Ok(());
         }
         let user = Arc::new(User::service_account("kube-system", "namespace-controller", ""));
-        futures::stream::iter(page.records)
-            .map(Ok)
-            .try_for_each_concurrent(AT_ONCE, |record| {
+        let deleted: Vec<ApiResult<()>> = futures::stream::iter(page.records)
+            .map(|record| {
                 let (registry, resource, user) = (registry.clone(), resource.clone(), user.clone());
                 async move {
                     let object = crate::convert::parse(&record)?;
@@ -104,7 +109,10 @@ impl Inner {
                     }
                 }
             })
-            .await?;
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        remaining.failures.extend(deleted.into_iter().find_map(Result::err));
         let left = self.store.list(query).await.map_err(store_error)?;
         for record in &left.records {
             let object = crate::convert::parse(record)?;
@@ -135,14 +143,17 @@ fn report(status: &mut Value, remaining: &Remaining, now: &str) {
         "All legacy kube types successfully parsed",
         now,
     );
-    set_condition(
-        status,
-        "NamespaceDeletionContentFailure",
-        "False",
-        "ContentDeleted",
-        "All content successfully deleted, may be waiting on finalization",
-        now,
-    );
+    let (failed, reason, message) = if remaining.failures.is_empty() {
+        let message = "All content successfully deleted, may be waiting on finalization";
+        ("False", "ContentDeleted", message.to_owned())
+    } else {
+        let mut causes: Vec<&str> = remaining.failures.iter().map(|error| error.message.as_str()).collect();
+        causes.dedup();
+        let (count, causes) = (remaining.failures.len(), causes.join(", "));
+        let message = format!("Failed to delete all resource types, {count} remaining: {causes}");
+        ("True", "ContentDeletionFailed", message)
+    };
+    set_condition(status, "NamespaceDeletionContentFailure", failed, reason, &message, now);
     if remaining.resources.is_empty() {
         let message = "All content successfully removed";
         set_condition(status, "NamespaceContentRemaining", "False", "ContentRemoved", message, now);

@@ -48,6 +48,9 @@ pub(crate) struct Triage {
     dependents: HashMap<Arc<str>, HashSet<Arc<str>>>,
     /// Keys with owners to the owners' uids.
     owners: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// Owners that were seen to go while they had dependents. Their kind may go right after them, and
+    /// then nobody could be asked. With whether they were in a namespace.
+    absent: HashMap<Arc<str>, bool>,
     /// Objects going in the foreground: uid to key.
     foreground: HashMap<Arc<str>, Arc<str>>,
     /// Namespaces there are.
@@ -91,6 +94,12 @@ impl Triage {
     /// Keys of the objects that name this uid as an owner.
     pub(crate) fn dependents_of(&self, uid: &str) -> Vec<Arc<str>> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    /// Whether the owner of this uid is known to be gone. An object outside namespaces cannot have had
+    /// one inside.
+    pub(crate) fn is_absent(&self, uid: &str, namespaced: bool) -> bool {
+        self.absent.get(uid).is_some_and(|owner_namespaced| namespaced || !owner_namespaced)
     }
 
     pub(crate) fn unresolved(&mut self, key: &Arc<str>) {
@@ -139,6 +148,7 @@ impl Triage {
                     keys.remove(key);
                     if keys.is_empty() {
                         self.dependents.remove(&uid);
+                        self.absent.remove(&uid);
                     }
                 }
                 // An owner may have waited for just this.
@@ -157,8 +167,10 @@ impl Triage {
         let going = meta.deletion_timestamp.is_some();
         if gone {
             self.foreground.remove(meta.uid.as_ref());
-            for dependent in self.dependents_of(&meta.uid) {
-                queue.add(Work::Dependent(dependent));
+            if let Some((uid, dependents)) = self.dependents.get_key_value(meta.uid.as_ref()) {
+                let namespaced = split(key).is_some_and(|parts| parts.rest.contains('/'));
+                self.absent.insert(uid.clone(), namespaced);
+                dependents.iter().for_each(|dependent| queue.add(Work::Dependent(dependent.clone())));
             }
         } else if going && meta.finalizers.iter().any(|name| name == FOREGROUND || name == ORPHAN) {
             if meta.finalizers.iter().any(|name| name == FOREGROUND) {

@@ -215,6 +215,7 @@ async fn when_a_definition_goes_its_objects_and_their_dependents_go_too() {
     server.post(MAPS, owned("child", &[(&thing, true)])).await.expect(201);
     server.delete(&format!("{CRDS}/things.test.io")).await.expect(200);
     gone(&server, &format!("{CRDS}/things.test.io")).await;
+    gone(&server, &format!("{MAPS}/child")).await;
     settled(&server).await;
 }
 
@@ -252,6 +253,18 @@ async fn a_thousand_dependents_go_with_one_owner() {
     gone(&server, &format!("{MAPS}/owner")).await;
     let left = server.get(MAPS).await.expect(200);
     assert_eq!(names(&left), ["kube-root-ca.crt"]);
+}
+
+#[tokio::test]
+async fn nobody_in_another_namespace_holds_an_owner_up() {
+    let server = Server::start().await;
+    server.namespace("elsewhere").await;
+    let owner = server.post(MAPS, config_map("owner", json!({}))).await.expect(201);
+    let mut foreign = owned("foreign", &[(&owner, true)]);
+    foreign["metadata"]["finalizers"] = json!(["x.io/f"]);
+    server.post("/api/v1/namespaces/elsewhere/configmaps", foreign).await.expect(201);
+    server.delete(&format!("{MAPS}/owner?propagationPolicy=Foreground")).await.expect(200);
+    gone(&server, &format!("{MAPS}/owner")).await;
 }
 
 #[tokio::test]

@@ -433,6 +433,33 @@ async fn the_servers_own_bookkeeping_does_not_wait_for_webhooks_on_the_objects_t
     server.until("/api/v1/namespaces/n", |answer| answer.code == 404).await;
 }
 
+#[tokio::test]
+async fn a_namespace_whose_content_may_not_be_deleted_says_so_and_deletes_the_rest() {
+    let server = Server::start().await;
+    server.namespace("n").await;
+    let secrets = "/api/v1/namespaces/n/secrets";
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+    server.post(secrets, secret).await.expect(201);
+    server.post("/api/v1/namespaces/n/configmaps", config_map("a", json!({}))).await.expect(201);
+    let webhook = Webhook::start(|_| json!({"allowed": false, "status": {"message": "mine"}})).await;
+    let rules = json!({"namespaceSelector": {}, "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["DELETE"]}]});
+    install(&server, VALIDATING, "v", &[hook("v.test.io", webhook.client_config(), rules)]).await;
+    server.delete("/api/v1/namespaces/n").await.expect(200);
+    server.until(&format!("{secrets}/s"), |answer| answer.code == 404).await;
+    let failed = |answer: &Answer| {
+        let conditions = answer.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|known| {
+            known["type"] == "NamespaceDeletionContentFailure"
+                && known["status"] == "True"
+                && known["reason"] == "ContentDeletionFailed"
+                && known["message"].as_str().unwrap().contains("denied the request: mine")
+        })
+    };
+    server.until("/api/v1/namespaces/n", failed).await;
+    server.delete(&format!("{VALIDATING}/v")).await.expect(200);
+    server.until("/api/v1/namespaces/n", |answer| answer.code == 404).await;
+}
+
 #[derive(Default)]
 struct Recorder(Mutex<Vec<String>>);
 
