@@ -348,6 +348,7 @@ fn encode(answer: Answer, headers: &HeaderMap, pretty: bool) -> Response<Body> {
         Content::Body(body) => body,
         Content::Other(bytes, other) => {
             content_type = other.to_owned();
+            more.push((header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()));
             Body::Full(bytes)
         }
         Content::Tagged { bytes, content_type: other, headers } => {

@@ -190,7 +190,7 @@ impl Inner {
                 Some((_, Err(cause))) => Ok(Answer::text(500, format!("internal server error: {cause}\n"))),
             };
         }
-        checks.retain(|(name, _)| query.get("exclude") != Some(name));
+        checks.retain(|(name, _)| !query.all("exclude").any(|excluded| excluded == *name));
         let failed = checks.iter().any(|(_, result)| result.is_err());
         if !failed && query.flag("verbose").is_none() {
             return Ok(Answer::text(200, "ok"));
