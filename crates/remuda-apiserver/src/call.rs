@@ -113,15 +113,7 @@ impl Call {
             .get(http::header::USER_AGENT)
             .and_then(|agent| agent.to_str().ok())
             .unwrap_or_default();
-        let manager: String = agent
-            .split('/')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(128)
-            .collect();
-        if manager.is_empty() { "unknown".to_owned() } else { manager }
+        remuda_merge::managed::default_manager(agent)
     }
 }
 

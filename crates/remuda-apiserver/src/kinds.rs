@@ -38,10 +38,6 @@ impl Inner {
         }
         match (resource.group.as_str(), resource.kind.as_str()) {
             ("", "Namespace") => {
-                let name = meta::name(object).to_owned();
-                if !name.is_empty() {
-                    object["metadata"]["labels"][NAMESPACE_LABEL] = name.into();
-                }
                 let finalizers = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
                 if !finalizers.iter().any(|name| name == "kubernetes") {
                     let mut finalizers = finalizers;
@@ -257,6 +253,20 @@ fn meta_rules(resource: &Resource) -> MetaRules {
         return MetaRules { namespaced: resource.namespaced, name, domain_finalizers: false };
     }
     validate::meta_rules(&resource.group, &resource.kind, resource.namespaced)
+}
+
+/// Defaults that need more than the kind's table; like all defaults they belong to the writer.
+pub(crate) fn default_create(resource: &Resource, object: &mut Value) {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Namespace") => {
+            let name = meta::name(object).to_owned();
+            if !name.is_empty() {
+                object["metadata"]["labels"][NAMESPACE_LABEL] = name.into();
+            }
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => remuda_schema::default_crd(object),
+        _ => {}
+    }
 }
 
 /// The replicas of a scalable custom object must be numbers where the paths say they are.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     call::{Answer, Call},
     codec,
+    convert::is_served_form,
     negotiate::{BodyType, body_type, response_form},
     options::{FieldValidation, WriteOptions},
     read::store_error,
@@ -208,7 +209,13 @@ impl Inner {
             if !wanted.is_empty() && wanted != record.revision.to_string() {
                 return Err(ApiError::modified(call.named()));
             }
-            let live = self.decode(&call.resource, &record).await?;
+            let mut live = self.decode(&call.resource, &record).await?;
+            if let Some(schema) = &call.resource.schema
+                && !is_served_form(&call.resource, &record)
+            {
+                // A list that has become atomic since is owned as a whole.
+                remuda_merge::managed::reconcile(&mut live, schema);
+            }
             let mut merged = self.apply_fields(call, Some(&live), &applied, manager, force, part).await?;
             self.report_duplicates(call, options.validation, &duplicates, attempt)?;
             self.shape_input(&call.resource, &mut merged, &mut Vec::new())?;

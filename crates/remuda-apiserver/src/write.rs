@@ -198,6 +198,11 @@ impl Inner {
         if let Some(namespace) = call.namespace().filter(|_| resource.namespaced) {
             self.check_namespace(call, namespace, &name).await?;
         }
+        crate::kinds::default_create(resource, &mut object);
+        // What the server and admission add from here on is nobody's.
+        if ownership == Ownership::Compute {
+            self.own_fields(call, None, &mut object, options, Part::Main).await;
+        }
         self.prepare_create(call, &mut object).await?;
         if self.mutate(&Review::new(call, Operation::Create, None, options.dry_run), &mut object).await? {
             self.reshape(resource, &mut object)?;
@@ -225,9 +230,6 @@ impl Inner {
                 metadata_mut(&mut object).insert("name".to_owned(), name.into());
             }
             if attempt == 0 {
-                if ownership == Ownership::Compute {
-                    self.own_fields(call, None, &mut object, options, Part::Main).await;
-                }
                 self.validate_create(call, &object).await?;
                 let review = Review::new(call, Operation::Create, None, options.dry_run);
                 self.validate_admission(&review, Some(&object)).await?;
@@ -350,6 +352,11 @@ impl Inner {
             return Err(ApiError::conflict(call.named(), &detail).into());
         }
         self.prepare_update(call, &mut new, &live, part).await?;
+        // What admission changes from here on is nobody's.
+        if ownership == Ownership::Compute {
+            meta::restore_server_fields(&mut new, &live);
+            self.own_fields(call, Some(&live), &mut new, options, part).await;
+        }
         if self.mutate(&Review::new(call, Operation::Update, Some(&live), options.dry_run), &mut new).await? {
             self.reshape(resource, &mut new)?;
             self.prepare_update(call, &mut new, &live, part).await?;
@@ -358,9 +365,6 @@ impl Inner {
         if resource.has_generation() {
             let generation = meta::generation(&live) + i64::from(self.spec_changed(resource, &new, &live));
             metadata_mut(&mut new).insert("generation".to_owned(), generation.into());
-        }
-        if ownership == Ownership::Compute {
-            self.own_fields(call, Some(&live), &mut new, options, part).await;
         }
         self.validate_update(call, &new, &live, part).await?;
         let review = Review::new(call, Operation::Update, Some(&live), options.dry_run);

@@ -348,6 +348,53 @@ async fn built_ins_are_owned_in_the_shape_of_their_types() {
 }
 
 #[tokio::test]
+async fn what_the_server_adds_is_nobodys() {
+    let server = Server::start().await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]},
+    });
+    let ask =
+        server.ask("POST", "/api/v1/namespaces/default/services").header("user-agent", "helm/4.0 (linux)");
+    let created = ask.json(&service).send().await.expect(201);
+    assert!(created["spec"]["clusterIP"].is_string());
+    assert_eq!(created["metadata"]["managedFields"][0]["manager"], "helm");
+    assert_eq!(
+        created["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:spec": {
+            "f:internalTrafficPolicy": {},
+            "f:ports": {".": {}, "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}},
+            "f:selector": {}, "f:sessionAffinity": {}, "f:type": {},
+        }})
+    );
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    let created = server.post("/api/v1/namespaces", namespace).await.expect(201);
+    assert_eq!(
+        created["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}})
+    );
+}
+
+#[tokio::test]
+async fn a_list_that_became_atomic_belongs_to_its_owners_as_a_whole() {
+    let server = start().await;
+    server.apply(A, "m1", with_spec("a", json!({"set": ["x", "y"]}))).await.expect(201);
+    let patch = json!([{
+        "op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/set/x-kubernetes-list-type",
+        "value": "atomic",
+    }]);
+    server.patch(&format!("{}/foos.x.io", crate::custom::CRDS), JSON_PATCH, patch).await.expect(200);
+    let applied = server.apply(A, "m1", with_spec("a", json!({"set": ["x"]}))).await.expect(200);
+    assert_eq!(applied["spec"]["set"], json!(["x"]));
+    assert_eq!(managers(&applied), [r#"m1 Apply {"f:spec":{"f:set":{}}}"#]);
+    let answer = server.apply(A, "m2", with_spec("a", json!({"set": ["z"]}))).await;
+    assert_eq!(
+        answer.fails(409, "Conflict"),
+        r#"Apply failed with 1 conflict: conflict with "m1": .spec.set"#
+    );
+}
+
+#[tokio::test]
 async fn service_ports_are_keyed_by_port_and_protocol() {
     let server = Server::start().await;
     let path = "/api/v1/namespaces/default/services/s";

@@ -455,6 +455,36 @@ async fn selectable_fields_select_in_lists_watches_and_collections() {
 }
 
 #[tokio::test]
+async fn bad_metadata_is_refused() {
+    let server = Server::start().await;
+    foo_definition(&server).await;
+    for (field, value) in
+        [("labels", json!({"a": 1})), ("labels", json!("x")), ("finalizers", json!([1])), ("name", json!(5))]
+    {
+        let mut object = foo("a");
+        object["metadata"][field] = value;
+        let answer = server.post(FOOS, object).await;
+        answer.fails(400, "BadRequest");
+    }
+}
+
+#[tokio::test]
+async fn selectable_fields_and_scale_are_documented() {
+    let server = Server::start().await;
+    foo_definition(&server).await;
+    let document = server.get("/openapi/v3/apis/x.io/v1").await.expect(200);
+    let schema = &document["components"]["schemas"]["io.x.v1.Foo"];
+    assert_eq!(
+        schema["x-kubernetes-selectable-fields"],
+        json!([{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}])
+    );
+    assert!(document["paths"]["/apis/x.io/v1/namespaces/{namespace}/foos/{name}/scale"]["get"].is_object());
+    assert!(
+        document["paths"]["/apis/x.io/v1/namespaces/{namespace}/foos/{name}/status"]["patch"].is_object()
+    );
+}
+
+#[tokio::test]
 async fn without_a_status_endpoint_status_is_a_field_like_any_other() {
     let server = with_schema(json!({"type": "object", "properties": {
         "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
