@@ -1,1 +1,17 @@
-//! In the making.
+//! MachineSet: which Machines belong to it, how many more or fewer there should be, and which are replaced.
+
+mod adopt;
+mod order;
+mod preflight;
+mod propagate;
+mod remediate;
+mod scale;
+mod status;
+
+pub use adopt::{Adoption, adopt};
+pub use order::{DeletionOrder, priority, victims};
+pub use preflight::{Check, ControlPlane, Failure, Preflight, preflight, skipped};
+pub use propagate::{IN_PLACE, IN_PLACE_WHEN_DELETING, machine_labels};
+pub use remediate::{Budget, Fate, Remediation, remediate};
+pub use scale::{Hold, Scale, requeue_after, scale};
+pub use status::{Input as StatusInput, Status, status};

@@ -12,7 +12,7 @@ pub(super) fn roll(draft: &mut Draft<'_>) {
         let gone = set.replicas.saturating_sub(set.actual());
         if set.replicas > 0 && gone > 0 {
             draft.intend(&set.name, set.replicas - gone, Note::Deleted);
-            surplus -= gone;
+            surplus = surplus.saturating_sub(gone);
         }
     }
     // What is still too much goes from the oldest sets. The step starts where the first pass ended;
@@ -22,7 +22,7 @@ pub(super) fn roll(draft: &mut Draft<'_>) {
         let step = replicas.min(surplus);
         if replicas > 0 && step > 0 {
             draft.intend(&set.name, replicas - step, Note::TooMany);
-            surplus -= step;
+            surplus = surplus.saturating_sub(step);
         }
     }
 }
