@@ -229,3 +229,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_empty_object_has_the_structs_of_its_type_and_nothing_optional() {
+    let zero = |group: &str, kind: &str| crate::zero_object(crate::type_of(group, "v1", kind).unwrap());
+    let deployment = zero("apps", "Deployment");
+    assert_eq!(deployment["spec"]["strategy"], json!({}));
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"], json!([]));
+    assert!(deployment["spec"]["template"]["metadata"].is_object());
+    assert!(deployment["spec"]["template"]["spec"].get("securityContext").is_none());
+    assert!(deployment["spec"].get("replicas").is_none());
+    assert!(deployment["metadata"].get("labels").is_none());
+    assert!(zero("", "Service")["spec"].get("ports").is_none());
+    assert!(zero("", "ConfigMap").get("data").is_none());
+}

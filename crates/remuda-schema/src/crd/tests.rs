@@ -291,3 +291,18 @@ fn nonsense_does_not_panic() {
         let _ = CrdView::parse(&value);
     }
 }
+
+#[test]
+fn definitions_of_community_groups_carry_a_condition_about_their_approval() {
+    let of = |group: &str, annotation: serde_json::Value| {
+        let crd = json!({"metadata": {"annotations": annotation}, "spec": {"group": group}});
+        crate::approval_condition(&crd).map(|(status, reason, _)| (status, reason))
+    };
+    let noted = |text: &str| json!({"api-approved.kubernetes.io": text});
+    assert_eq!(of("x.io", json!({})), None);
+    assert_eq!(of("cluster.x-k8s.io", json!({})), None);
+    assert_eq!(of("a.k8s.io", json!({})), Some(("False", "MissingAnnotation")));
+    assert_eq!(of("a.k8s.io", noted("unapproved, why not")), Some(("False", "UnapprovedAnnotation")));
+    assert_eq!(of("a.kubernetes.io", noted("https://example.org/1")), Some(("True", "ApprovedAnnotation")));
+    assert_eq!(of("a.k8s.io", noted("trust me")), Some(("Unknown", "UnknownAnnotation")));
+}
