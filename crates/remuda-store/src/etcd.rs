@@ -12,22 +12,23 @@
 //! reports it by its id, or the same conditional transaction is sent again, of which at most one
 //! can succeed. Only if etcd stays unreachable the outcome is [`Error::Unknown`].
 //!
-//! **Sealing.** All processes need all keys: give a rotated keyring to every process before
-//! writes with it reach the others. A key missing in memory is looked up in the file again.
+//! **Sealing.** All processes need all keys. They share them through etcd (see [`Shared`]); or
+//! each has its own copy of the file, and a rotated keyring is given to every process before
+//! writes with it reach the others. A key missing in memory is looked up again either way.
 
 mod barrier;
 mod client;
 mod layout;
 mod proto;
 mod replica;
+mod shared;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::client::{EtcdError, EtcdTls};
 use self::{
     barrier::Barrier,
     client::{Client, Failure},
@@ -36,6 +37,10 @@ use self::{
         Compare, DeleteRangeRequest, PutRequest, RangeRequest, Request, Response, TxnRequest, TxnResponse,
     },
     replica::{Arrival, Expected, Replica},
+};
+pub use self::{
+    client::{EtcdError, EtcdTls},
+    shared::Shared,
 };
 use crate::{
     Error, ListQuery, Page, Policy, Reading, Record, Revision, Scope, Sealing, Store, Template, Watch, Write,
@@ -47,6 +52,10 @@ const OVERDUE: Duration = Duration::from_secs(1);
 const GIVE_UP: Duration = Duration::from_secs(10);
 /// How long the outcome of a write is looked for.
 const SETTLE: Duration = Duration::from_secs(15);
+/// How often a write is sealed anew because the identity has changed meanwhile.
+const RESEALS: usize = 5;
+/// How many values are sealed anew at a time.
+const RESEALING: usize = 16;
 
 #[derive(Clone)]
 pub struct EtcdOptions {
@@ -59,6 +68,8 @@ pub struct EtcdOptions {
     /// Must fit into etcd's own limit for requests, 1.5 MiB unless configured there.
     pub value_limit: usize,
     pub sealing: Option<Sealing>,
+    /// Where the keyring of `sealing` comes from, if it is shared.
+    pub shared: Option<Arc<Shared>>,
     /// etcd forgets history older than this.
     pub compact_after: Duration,
 }
@@ -72,6 +83,7 @@ impl EtcdOptions {
             history: Policy::default(),
             value_limit: (1 << 20) + (450 << 10),
             sealing: None,
+            shared: None,
             compact_after: Duration::from_secs(300),
         }
     }
@@ -90,10 +102,13 @@ pub struct Etcd {
 impl Etcd {
     /// Connects and loads everything.
     pub async fn connect(options: EtcdOptions) -> Result<Self, EtcdError> {
-        let client = Client::new(&options.endpoints, options.tls.as_ref())?;
+        let client = match &options.shared {
+            Some(shared) => shared.client.clone(),
+            None => Arc::new(Client::new(&options.endpoints, options.tls.as_ref())?),
+        };
         let layout = Layout::new(&options.prefix, options.sealing.clone());
         let mvcc = Mvcc::new(options.history.clone());
-        let replica = Arc::new(Replica::new(client, layout, mvcc.clone()));
+        let replica = Arc::new(Replica::new(client, layout, options.shared.clone(), mvcc.clone()));
         let next = replica.take(replica.load().await?);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         tasks.spawn(replica.clone().run(next, stop.clone()));
@@ -101,6 +116,25 @@ impl Etcd {
         tasks.close();
         let value_limit = options.value_limit;
         Ok(Self { replica, mvcc, barrier: Barrier::default(), value_limit, tasks, stop })
+    }
+
+    /// Makes a new key for all processes that share the keyring, seals everything with it and
+    /// drops the others. Returns the new key's id and how many were dropped.
+    pub async fn rotate_keys(&self) -> Result<(u64, usize), Error> {
+        let Some(shared) = &self.replica.shared else {
+            return Err(Error::Unavailable("the keyring is not shared".to_owned()));
+        };
+        let failed = |error: EtcdError| Error::Unavailable(error.to_string());
+        let old = shared.add_key().await.map_err(failed)?;
+        loop {
+            let revision = shared.revision();
+            self.reseal().await?;
+            if shared.retire_keys(revision).await.map_err(failed)? {
+                let active = shared.keyring().ids().first().copied();
+                return Ok((active.unwrap_or_default(), old));
+            }
+            // Somebody else rotates as well: what was sealed may be with yet another key.
+        }
     }
 
     /// Seals everything that is sealed with another key than the active one again. Afterwards
@@ -112,26 +146,32 @@ impl Etcd {
         let mut rewritten = 0;
         for prefix in &sealing.prefixes {
             let page = self.list(ListQuery { prefix: prefix.clone(), ..ListQuery::default() }).await?;
-            for record in page.records {
-                let key = layout.object(&record.key);
-                let request = RangeRequest { key, limit: 1, ..RangeRequest::default() };
-                let found = self.replica.client.range(request).await.map_err(unavailable)?;
-                let Some(kv) = found.kvs.first() else { continue };
-                if layout.sealed_with(&kv.value).is_some_and(|with| Some(with) == active) {
-                    continue;
-                }
-                let value = layout.decode(&record.key, &kv.value);
-                let value = value.map_err(|error| Error::Unavailable(error.to_string()))?;
-                let (key, expected) = (record.key.to_string(), kv.mod_revision as Revision);
-                match self.write_through(Write::Update { key, expected, value }).await {
-                    Ok(_) => rewritten += 1,
-                    // Whoever was faster used the active key.
-                    Err(Error::Missing | Error::Conflict { .. }) => {}
-                    Err(error) => return Err(error),
-                }
+            let each = page.records.into_iter().map(|record| self.reseal_one(record, active));
+            let mut under_way = futures::stream::iter(each).buffer_unordered(RESEALING);
+            while let Some(done) = under_way.next().await {
+                rewritten += usize::from(done?);
             }
         }
         Ok(rewritten)
+    }
+
+    async fn reseal_one(&self, record: Arc<Record>, active: Option<u64>) -> Result<bool, Error> {
+        let layout = &self.replica.layout;
+        let request = RangeRequest { key: layout.object(&record.key), limit: 1, ..RangeRequest::default() };
+        let found = self.replica.client.range(request).await.map_err(unavailable)?;
+        let Some(kv) = found.kvs.first() else { return Ok(false) };
+        if layout.sealed_with(&kv.value).is_some_and(|with| Some(with) == active) {
+            return Ok(false);
+        }
+        let value = self.replica.known(|| layout.decode(&record.key, &kv.value)).await;
+        let value = value.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let (key, expected) = (record.key.to_string(), kv.mod_revision as Revision);
+        match self.write_through(Write::Update { key, expected, value }).await {
+            Ok(_) => Ok(true),
+            // Whoever was faster used the active key.
+            Err(Error::Missing | Error::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The revision of the newest write of any process.
@@ -185,6 +225,11 @@ impl Etcd {
         if let Some(at) = head_at {
             compare.push(Compare::unchanged(layout.head(), at as i64));
         }
+        if self.seals(write) {
+            // Before the value is sealed below.
+            let revision = self.replica.shared.as_ref().map_or(0, |shared| shared.revision());
+            compare.push(Compare::unchanged(layout.identity(), revision));
+        }
         let head = layout.encode_head(id, last.map(|last| (write.key(), last)));
         let put = |value: &Template| {
             let mut out = Vec::with_capacity(value.bytes.len() + 64);
@@ -201,6 +246,25 @@ impl Etcd {
         TxnRequest { compare, success: vec![head.into(), change.into()], failure: vec![found.into()] }
     }
 
+    /// Whether something sealed gets to etcd.
+    fn seals(&self, write: &Write) -> bool {
+        let value = match write {
+            Write::Delete { last, .. } => last.as_ref(),
+            _ => write.value(),
+        };
+        value.is_some() && self.replica.layout.seals(write.key())
+    }
+
+    /// Learns why the state speaks not against a write that was refused: the keys have changed.
+    async fn learn_keys(&self) -> Result<(), Error> {
+        match &self.replica.shared {
+            Some(shared) => shared.refresh().await.map_err(|error| Error::Unavailable(error.to_string())),
+            None => Err(Error::Unavailable(
+                "the servers on this etcd share an identity now, this one needs the secret".to_owned(),
+            )),
+        }
+    }
+
     async fn write_through(&self, write: Write) -> Result<Arc<Record>, Error> {
         write.check_size(self.value_limit)?;
         if self.mvcc.is_closed() {
@@ -209,12 +273,22 @@ impl Etcd {
         let id = rand::random();
         let mut expected = self.replica.expect(id);
         let before = self.mvcc.newest(write.key());
-        match self.replica.client.txn(self.txn(&write, id, None)).await {
-            Ok(response) if response.succeeded => self.arrive(&write, &response, expected, before).await,
-            Ok(response) => Err(refusal(&write, &response).unwrap_or(Error::Missing)),
-            Err(failure) if failure.is_definite() => Err(refused(&write, &failure, self.value_limit)),
-            Err(failure) => self.settle(&write, id, &mut expected, before, &failure).await,
+        for _ in 0..RESEALS {
+            match self.replica.client.txn(self.txn(&write, id, None)).await {
+                Ok(response) if response.succeeded => {
+                    return self.arrive(&write, &response, expected, before).await;
+                }
+                Ok(response) => match refusal(&write, &response) {
+                    Some(error) => return Err(error),
+                    None => self.learn_keys().await?,
+                },
+                Err(failure) if failure.is_definite() => {
+                    return Err(refused(&write, &failure, self.value_limit));
+                }
+                Err(failure) => return self.settle(&write, id, &mut expected, before, &failure).await,
+            }
         }
+        Err(Error::Unavailable("the encryption keys keep changing".to_owned()))
     }
 
     /// A write that happened, as the copy has it.
@@ -273,7 +347,12 @@ impl Etcd {
                     };
                 }
                 Ok(response) => {
-                    let Some(error) = refusal(write, &response) else { continue };
+                    let Some(error) = refusal(write, &response) else {
+                        if self.seals(write) {
+                            let _ = self.learn_keys().await;
+                        }
+                        continue;
+                    };
                     // The key has moved on: by the original, or without it for good.
                     if timeout_at(deadline, self.catch_up()).await.is_ok_and(|caught| caught.is_ok()) {
                         return match expected.arrived() {
@@ -307,7 +386,9 @@ fn refusal(write: &Write, response: &TxnResponse) -> Option<Error> {
         (Write::Create { .. }, Some(revision)) => Some(Error::Exists { revision }),
         (Write::Create { .. }, None) => None,
         (_, None) => Some(Error::Missing),
-        (_, Some(actual)) => Some(Error::Conflict { actual }),
+        (Write::Update { expected, .. } | Write::Delete { expected, .. }, Some(actual)) => {
+            (*expected != actual).then_some(Error::Conflict { actual })
+        }
     }
 }
 

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The keyring is a file of its own and in no backup: **a backup of sealed data is worthless
-//! without the keyring, keep a copy of it elsewhere.**
+//! without the keyring, keep a copy of it elsewhere.** Processes that share an etcd may share the
+//! keyring there instead, as part of their [identity](crate::Shared).
 
 use std::{
     fs, io,
@@ -30,6 +31,8 @@ const FORMAT: u8 = 1;
 const KEY_LEN: usize = 32;
 const PREFIX: usize = 1 + 8 + NONCE_LEN;
 const TAG: usize = 16;
+/// What a keyring without a file is called in messages.
+const SHARED: &str = "the shared keyring";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
@@ -43,6 +46,8 @@ pub enum SealError {
     NoKeyring { key: String },
     #[error("the sealed value of {key} is damaged or was moved")]
     Damaged { key: String },
+    #[error("the keyring is shared with other processes, and changed only together with them")]
+    Shared,
 }
 
 struct Key {
@@ -53,7 +58,8 @@ struct Key {
 
 /// The keys values are sealed with. The first is used for writing, all for reading.
 pub struct Keyring {
-    path: PathBuf,
+    /// `None` for one that is shared through etcd.
+    path: Option<PathBuf>,
     keys: RwLock<Vec<Arc<Key>>>,
     /// Serialises changes of the file.
     changing: Mutex<()>,
@@ -72,6 +78,21 @@ impl Key {
         random::fill(&mut bytes).expect("the system gives random bytes");
         Self::new(u64::from_le_bytes(id), bytes)
     }
+
+    fn line(&self) -> String {
+        let mut line = format!("{:016x} ", self.id);
+        for byte in self.bytes {
+            line.push_str(&format!("{byte:02x}"));
+        }
+        line.push('\n');
+        line
+    }
+}
+
+/// A new key, as a line of a keyring.
+pub(crate) fn generate() -> (u64, String) {
+    let key = Key::generate();
+    (key.id, key.line())
 }
 
 impl Keyring {
@@ -81,10 +102,10 @@ impl Keyring {
         match fs::read_to_string(&path) {
             Ok(text) => {
                 let keys = parse(&text, &path)?;
-                Ok(Self { path, keys: RwLock::new(keys), changing: Mutex::default() })
+                Ok(Self { path: Some(path), keys: RwLock::new(keys), changing: Mutex::default() })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let ring = Self { path, keys: RwLock::default(), changing: Mutex::default() };
+                let ring = Self { path: Some(path), keys: RwLock::default(), changing: Mutex::default() };
                 ring.rotate()?;
                 Ok(ring)
             }
@@ -92,12 +113,38 @@ impl Keyring {
         }
     }
 
-    /// Reads the file again: another process may have rotated it.
+    /// A keyring without a file, from its text.
+    pub(crate) fn in_memory(text: &str) -> Result<Self, SealError> {
+        let keys = parse(text, Path::new(SHARED))?;
+        Ok(Self { path: None, keys: RwLock::new(keys), changing: Mutex::default() })
+    }
+
+    /// The keyring as a file has it.
+    pub(crate) fn text(&self) -> String {
+        self.keys.read().iter().map(|key| key.line()).collect()
+    }
+
+    /// Takes over a newer text. Keys that are not in it any more stay readable in this process:
+    /// it may yet meet what others have sealed anew since.
+    pub(crate) fn take(&self, text: &str) -> Result<(), SealError> {
+        let _changing = self.changing.lock();
+        let mut keys = parse(text, Path::new(SHARED))?;
+        let mut known = self.keys.write();
+        for key in known.iter() {
+            if keys.iter().all(|other| other.id != key.id) {
+                keys.push(key.clone());
+            }
+        }
+        *known = keys;
+        Ok(())
+    }
+
+    /// Reads the file again, if there is one: another process may have rotated it.
     pub fn reload(&self) -> Result<(), SealError> {
         let _changing = self.changing.lock();
-        let text = fs::read_to_string(&self.path)
-            .map_err(|source| SealError::Io { path: self.path.clone(), source })?;
-        *self.keys.write() = parse(&text, &self.path)?;
+        let Some(path) = &self.path else { return Ok(()) };
+        let text = fs::read_to_string(path).map_err(|source| SealError::Io { path: path.clone(), source })?;
+        *self.keys.write() = parse(&text, path)?;
         Ok(())
     }
 
@@ -133,15 +180,9 @@ impl Keyring {
 
     /// Written beside and renamed: a crash leaves the old keyring or the new one.
     fn save(&self, keys: &[Arc<Key>]) -> Result<(), SealError> {
-        let mut text = String::new();
-        for key in keys {
-            text.push_str(&format!("{:016x} ", key.id));
-            for byte in key.bytes {
-                text.push_str(&format!("{byte:02x}"));
-            }
-            text.push('\n');
-        }
-        let temporary = self.path.with_extension("tmp");
+        let path = self.path.as_ref().ok_or(SealError::Shared)?;
+        let text: String = keys.iter().map(|key| key.line()).collect();
+        let temporary = path.with_extension("tmp");
         let write = || {
             let mut file = fs::OpenOptions::new()
                 .write(true)
@@ -152,11 +193,11 @@ impl Keyring {
             file.set_permissions(fs::Permissions::from_mode(0o600))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&temporary, &self.path)?;
-            let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            fs::rename(&temporary, path)?;
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
             fs::File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
         };
-        write().map_err(|source| SealError::Io { path: self.path.clone(), source })
+        write().map_err(|source| SealError::Io { path: path.clone(), source })
     }
 
     fn active(&self) -> Arc<Key> {

@@ -49,6 +49,13 @@ pub enum EtcdError {
     Foreign { key: String, detail: String },
     #[error(transparent)]
     Seal(#[from] crate::seal::SealError),
+    /// See [`crate::Shared`].
+    #[error("the shared secret is not the one the identity in etcd was stored with")]
+    WrongSecret,
+    #[error("etcd holds objects, but not the identity of the servers that wrote them")]
+    Unshared,
+    #[error("the identity in etcd is gone or was stored anew")]
+    IdentityChanged,
 }
 
 pub(super) struct Client {

@@ -3,6 +3,7 @@
 //! ```text
 //! <prefix>/o<key>    the value of a key
 //! <prefix>/head      rewritten by every write, in the same transaction
+//! <prefix>-identity  what the processes share (see `shared`), not part of the store
 //!
 //! value  format 1 │ flags 1 │ slot 4 │ bytes, sealed if configured
 //! head   format 1 │ write id 8 │ nothing, or for a delete: key length 4 │ key │ final state as a value
@@ -45,6 +46,10 @@ impl Layout {
 
     pub(super) fn head(&self) -> Bytes {
         format!("{}/head", self.prefix).into()
+    }
+
+    pub(super) fn identity(&self) -> Bytes {
+        format!("{}-identity", self.prefix).into()
     }
 
     pub(super) fn object(&self, key: &str) -> Bytes {
@@ -135,6 +140,11 @@ impl Layout {
     pub(super) fn record(&self, key: &str, kv: &KeyValue) -> Result<Record, EtcdError> {
         let value = self.decode(key, &kv.value)?;
         Ok(Record::new(key.into(), kv.create_revision as Revision, kv.mod_revision as Revision, &value))
+    }
+
+    /// Whether values of this key are sealed.
+    pub(super) fn seals(&self, key: &str) -> bool {
+        self.sealing.as_ref().is_some_and(|sealing| sealing.covers(key))
     }
 
     /// The keyring key a stored value is sealed with.

@@ -10,20 +10,21 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    OVERDUE,
+    OVERDUE, Shared,
     client::{Client, EtcdError},
     layout::{Head, Layout},
     proto::{DELETE, RangeRequest, WatchCreateRequest, WatchEvent, WatchRequest},
 };
-use crate::{Change, Event, Record, Revision, mvcc::Mvcc};
+use crate::{Change, Event, Record, Revision, mvcc::Mvcc, seal::SealError};
 
 const PAGE: i64 = 500;
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Replica {
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     pub(super) layout: Layout,
+    pub(super) shared: Option<Arc<Shared>>,
     pub(super) mvcc: Arc<Mvcc>,
     /// Writes of this process whose event has not come by yet.
     pending: Mutex<HashMap<u64, oneshot::Sender<Arc<Event>>>>,
@@ -43,14 +44,21 @@ pub(super) struct Loaded {
 
 enum Ended {
     Lost(String),
-    Compacted,
+    /// What was missed cannot be had one by one.
+    Missed(&'static str),
 }
 
 impl Replica {
-    pub(super) fn new(client: Client, layout: Layout, mvcc: Arc<Mvcc>) -> Self {
+    pub(super) fn new(
+        client: Arc<Client>,
+        layout: Layout,
+        shared: Option<Arc<Shared>>,
+        mvcc: Arc<Mvcc>,
+    ) -> Self {
         Self {
             client,
             layout,
+            shared,
             mvcc,
             pending: Mutex::default(),
             kick: Notify::new(),
@@ -68,6 +76,17 @@ impl Replica {
         let (sender, receiver) = oneshot::channel();
         self.pending.lock().insert(id, sender);
         Expected { replica: self.clone(), id, receiver }
+    }
+
+    /// Decodes; if that needs a key this process does not know yet, after learning it.
+    pub(super) async fn known<T>(&self, decode: impl Fn() -> Result<T, EtcdError>) -> Result<T, EtcdError> {
+        match (decode(), &self.shared) {
+            (Err(EtcdError::Seal(SealError::MissingKey { .. })), Some(shared)) => {
+                shared.refresh().await?;
+                decode()
+            }
+            (result, _) => result,
+        }
     }
 
     pub(super) async fn load(&self) -> Result<Loaded, EtcdError> {
@@ -89,7 +108,7 @@ impl Replica {
             for kv in &page.kvs {
                 loaded.revision = loaded.revision.max(kv.mod_revision as Revision);
                 if let Some(key) = self.layout.key(&kv.key) {
-                    loaded.records.push(Arc::new(self.layout.record(key, kv)?));
+                    loaded.records.push(Arc::new(self.known(|| self.layout.record(key, kv)).await?));
                 }
             }
             match page.kvs.last() {
@@ -130,8 +149,8 @@ impl Replica {
                     tracing::warn!(%reason, "lost the watch on etcd");
                     *self.problem.lock() = Some(reason);
                 }
-                Ended::Compacted => {
-                    tracing::warn!(revision = next, "etcd has forgotten what was missed, loading everything");
+                Ended::Missed(reason) => {
+                    tracing::warn!(revision = next, reason, "loading everything anew");
                     match self.load().await {
                         Ok(loaded) => {
                             next = self.take(loaded);
@@ -180,7 +199,7 @@ impl Replica {
             };
             heard = Instant::now();
             if response.compact_revision > 0 {
-                return Ended::Compacted;
+                return Ended::Missed("etcd has forgotten what was missed");
             }
             if response.canceled {
                 return Ended::Lost(response.cancel_reason);
@@ -195,7 +214,14 @@ impl Replica {
                 if at < *next {
                     continue;
                 }
-                if let Err(error) = self.apply(group, at as Revision) {
+                let applied = self.known(|| self.apply(group, at as Revision)).await;
+                if let (Err(EtcdError::Seal(SealError::MissingKey { .. })), Some(_)) =
+                    (&applied, &self.shared)
+                {
+                    // Sealed with a key that came and went since; it is sealed with another by now.
+                    return Ended::Missed("what was missed is sealed with a key that is gone");
+                }
+                if let Err(error) = applied {
                     tracing::error!(%error, revision = at, "cannot take over a change from etcd");
                     return Ended::Lost(error.to_string());
                 }

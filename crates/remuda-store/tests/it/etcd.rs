@@ -26,14 +26,14 @@ use crate::{
 };
 
 /// A cluster on loopback; its processes end with it.
-struct Cluster {
-    dir: tempfile::TempDir,
-    members: Vec<Member>,
+pub(crate) struct Cluster {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) members: Vec<Member>,
     tls: Option<EtcdTls>,
 }
 
-struct Member {
-    client: String,
+pub(crate) struct Member {
+    pub(crate) client: String,
     peer: String,
     process: Option<Child>,
 }
@@ -55,7 +55,7 @@ fn find_etcd() -> Option<PathBuf> {
 }
 
 impl Cluster {
-    async fn start(size: usize) -> Option<Self> {
+    pub(crate) async fn start(size: usize) -> Option<Self> {
         Self::start_with(size, None).await
     }
 
@@ -123,9 +123,27 @@ impl Cluster {
         }
     }
 
-    fn options(&self) -> EtcdOptions {
+    pub(crate) fn options(&self) -> EtcdOptions {
         let endpoints = self.members.iter().map(|member| member.client.clone()).collect();
         EtcdOptions { tls: self.tls.clone(), ..EtcdOptions::new(endpoints) }
+    }
+
+    /// Whether a text is in any of the members' files.
+    pub(crate) fn holds(&self, text: &str) -> bool {
+        let mut found = false;
+        let mut dirs = vec![self.dir.path().to_owned()];
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else {
+                    let bytes = fs::read(path).unwrap();
+                    found |= bytes.windows(text.len()).any(|part| part == text.as_bytes());
+                }
+            }
+        }
+        found
     }
 }
 
@@ -228,15 +246,15 @@ async fn a_copy_that_missed_compacted_history_loads_anew_and_says_so() {
 }
 
 /// Forwards connections, until it does not.
-struct Proxy {
-    address: String,
-    open: Arc<AtomicBool>,
-    reset: Arc<tokio::sync::Notify>,
+pub(crate) struct Proxy {
+    pub(crate) address: String,
+    pub(crate) open: Arc<AtomicBool>,
+    pub(crate) reset: Arc<tokio::sync::Notify>,
     _task: tokio::task::JoinSet<()>,
 }
 
 impl Proxy {
-    async fn start(target: &str) -> Self {
+    pub(crate) async fn start(target: &str) -> Self {
         let target = target.trim_start_matches("http://").to_owned();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -441,24 +459,8 @@ async fn secrets_are_sealed_in_etcd_and_move_to_a_new_key() {
     let last = Some(Template::plain(format!("{secret}!")));
     let key = "/core/secrets/doomed".to_owned();
     store.write(Write::Delete { key, expected: doomed.revision, last }).await.unwrap();
-    let holds = |text: &str| {
-        let mut found = false;
-        let mut dirs = vec![cluster.dir.path().to_owned()];
-        while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(dir).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    dirs.push(path);
-                } else {
-                    let bytes = fs::read(path).unwrap();
-                    found |= bytes.windows(text.len()).any(|part| part == text.as_bytes());
-                }
-            }
-        }
-        found
-    };
-    assert!(holds("plain-as-day"));
-    assert!(!holds(secret));
+    assert!(cluster.holds("plain-as-day"));
+    assert!(!cluster.holds(secret));
     // Another process with its own picture of the keyring follows a rotation.
     let mut theirs = options.clone();
     let ring = Arc::new(Keyring::open_or_create(dir.path().join("keyring")).unwrap());

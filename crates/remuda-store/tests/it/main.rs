@@ -10,3 +10,4 @@ mod faults;
 mod model;
 mod power;
 mod sealing;
+mod shared;
