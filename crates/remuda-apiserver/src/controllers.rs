@@ -17,6 +17,7 @@ mod triage;
 
 use std::sync::Arc;
 
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use self::{queue::Queue, triage::Triage};
@@ -60,25 +61,31 @@ pub(crate) struct Controllers {
     pub(crate) triage: parking_lot::Mutex<Triage>,
 }
 
-pub(crate) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
+/// A time in which the controllers run in this process.
+pub(crate) struct Term {
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+pub(crate) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartError> {
     let controllers = Arc::new(Controllers { queue: Queue::default(), triage: Default::default() });
     let told = controllers.clone();
-    inner.follow_all(move |news| told.triage.lock().tell(news, &told.queue)).await?;
+    inner.follow_quietly(term, "/", move |news| told.triage.lock().tell(news, &told.queue)).await?;
     controllers.queue.add(Work::Aggregation);
     controllers.queue.add(Work::ApiServices);
     for _ in 0..WORKERS {
-        let (server, controllers) = (inner.clone(), controllers.clone());
-        inner.tasks.spawn(async move { work(&server, &controllers).await });
+        let (server, controllers, stop) = (inner.clone(), controllers.clone(), term.stop.clone());
+        term.tasks.spawn(async move {
+            // Work is given up halfway: looking again is always safe, here or elsewhere.
+            stop.run_until_cancelled(work(&server, &controllers)).await;
+        });
     }
-    events::start(inner).await
+    events::start(inner, term).await
 }
 
 async fn work(server: &Arc<Inner>, controllers: &Controllers) {
     loop {
-        let item = tokio::select! {
-            () = server.stop.cancelled() => return,
-            item = controllers.queue.take() => item,
-        };
+        let item = controllers.queue.take().await;
         match server.look_at(controllers, &item).await {
             Ok(()) => controllers.queue.done(&item),
             // Somebody was faster; what they did has been told and will be looked at.

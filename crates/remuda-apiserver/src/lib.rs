@@ -21,6 +21,7 @@ mod convert;
 mod crd;
 mod delete;
 mod discovery;
+mod election;
 mod follow;
 mod front;
 mod kinds;
@@ -45,6 +46,7 @@ mod server;
 mod signers;
 mod status;
 mod watch;
+mod websocket;
 mod write;
 
 pub use self::{
@@ -56,6 +58,6 @@ pub use self::{
     front::{Internal, Peer, PeerCertificate},
     limits::Limits,
     openapi::{Descriptions, TypeDescription},
-    server::{ApiServer, Config, StartError},
+    server::{ApiServer, Config, Controllers, StartError},
     status::{ApiError, ApiResult},
 };

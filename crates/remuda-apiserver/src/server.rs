@@ -18,6 +18,7 @@ use crate::{
     addresses::Addresses,
     admission::{Hook, Policies, Webhooks},
     audit::AuditLog,
+    controllers::Term,
     convert::NativeConversion,
     crd::CrdKeeper,
     follow::{Progress, follow},
@@ -49,9 +50,21 @@ pub struct Config {
     pub conversions: BTreeMap<String, NativeConversion>,
     /// Texts for `kubectl explain`, made when a document is built and not kept.
     pub descriptions: Option<fn() -> crate::openapi::Descriptions>,
-    /// Runs the API's own controllers (garbage collection, namespaces, …) in this process.
-    pub controllers: bool,
+    /// Whether the API's own controllers (garbage collection, namespaces, …) run in this process.
+    pub controllers: Controllers,
     pub clock: fn() -> Timestamp,
+}
+
+/// Where the API's own controllers run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Controllers {
+    /// Here: no other server uses the store.
+    Always,
+    Never,
+    /// In one of the servers that share the store. The identity is this one's among them.
+    Elected {
+        identity: String,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -115,8 +128,13 @@ impl ApiServer {
         crate::admission::start(&inner).await?;
         crate::addresses::start(&inner).await?;
         crate::bootstrap::run(&inner).await?;
-        if inner.config.controllers {
-            crate::controllers::start(&inner).await?;
+        match &inner.config.controllers {
+            Controllers::Always => {
+                let term = Term { stop: inner.stop.clone(), tasks: inner.tasks.clone() };
+                crate::controllers::start(&inner, &term).await?;
+            }
+            Controllers::Never => {}
+            Controllers::Elected { identity } => crate::election::start(&inner, identity),
         }
         inner.ready.store(true, std::sync::atomic::Ordering::Release);
         Ok(Self { inner })
@@ -178,24 +196,17 @@ impl Inner {
         Ok(())
     }
 
-    /// Follows a prefix without holding up writers.
+    /// Follows a prefix without holding up writers, for as long as the controllers run here.
     pub(crate) async fn follow_quietly(
-        self: &Arc<Self>,
+        &self,
+        term: &Term,
         prefix: &str,
         tell: impl FnMut(crate::follow::News<'_>) + Send + 'static,
     ) -> Result<(), StartError> {
-        follow(self.store.clone(), prefix, &self.tasks, self.stop.clone(), tell)
+        follow(self.store.clone(), prefix, &term.tasks, term.stop.clone(), tell)
             .await
             .map(drop)
             .map_err(StartError::Store)
-    }
-
-    /// Follows everything, without holding up writers.
-    pub(crate) async fn follow_all(
-        self: &Arc<Self>,
-        tell: impl FnMut(crate::follow::News<'_>) + Send + 'static,
-    ) -> Result<(), StartError> {
-        self.follow_quietly("/", tell).await
     }
 
     /// Waits until a write has reached those who must act on it before the client hears of it.

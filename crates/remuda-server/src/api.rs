@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use remuda_apiserver::{AuditLog, Limits};
+use remuda_apiserver::{AuditLog, Controllers, Limits};
 use remuda_auth::{
     audit::policy::AuditPolicy,
     jwt::{LEGACY_ISSUER, issue::Issuer, verify::Verifier},
@@ -16,7 +16,8 @@ use remuda_auth::{
 };
 
 use crate::{
-    config::Config,
+    addresses,
+    config::{Config, Datastore},
     pki::{Pki, PkiError},
     rotate::RotatingFile,
     tokens::{self, TokenFileError},
@@ -114,7 +115,21 @@ pub(crate) fn config(
         hooks: Vec::new(),
         conversions: BTreeMap::new(),
         descriptions: Some(crate::explain::descriptions),
-        controllers: true,
+        controllers: controllers(&config.datastore),
         clock: Timestamp::now,
     })
+}
+
+/// Servers that share a datastore run the API's controllers once.
+fn controllers(datastore: &Datastore) -> Controllers {
+    match datastore {
+        Datastore::Embedded | Datastore::Memory => Controllers::Always,
+        Datastore::Etcd { .. } => {
+            let host = addresses::hostname().unwrap_or_else(|| remuda_names::PROGRAM.to_owned());
+            // A successor on the same machine is somebody else.
+            let mut unique = [0; 8];
+            aws_lc_rs::rand::fill(&mut unique).expect("the system gives random bytes");
+            Controllers::Elected { identity: format!("{host}_{:016x}", u64::from_le_bytes(unique)) }
+        }
+    }
 }

@@ -8,6 +8,7 @@ use remuda_store::{Change, Record, Write};
 use tokio::sync::Notify;
 use tracing::debug;
 
+use super::Term;
 use crate::{
     follow::News,
     server::{Inner, StartError},
@@ -46,11 +47,11 @@ fn written_at(record: &Record) -> Option<Timestamp> {
     times.iter().filter_map(|time| time.as_str()?.parse().ok()).max()
 }
 
-pub(super) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
+pub(super) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartError> {
     let expiries = Arc::new(Expiries::default());
     let (told, clock) = (expiries.clone(), inner.config.clock);
     inner
-        .follow_quietly("/core/events/", move |news| match news {
+        .follow_quietly(term, "/core/events/", move |news| match news {
             News::Reset(records) => {
                 told.heap.lock().clear();
                 records.iter().for_each(|record| told.put(record, clock()));
@@ -59,8 +60,8 @@ pub(super) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
             News::Changed(_) => {}
         })
         .await?;
-    let server = inner.clone();
-    inner.tasks.spawn(async move {
+    let (server, stop) = (inner.clone(), term.stop.clone());
+    term.tasks.spawn(async move {
         loop {
             let next = expiries.heap.lock().peek().map(|Reverse((at, ..))| *at);
             let wait = match next {
@@ -68,7 +69,7 @@ pub(super) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
                 None => Duration::MAX,
             };
             tokio::select! {
-                () = server.stop.cancelled() => return,
+                () = stop.cancelled() => return,
                 () = expiries.earlier.notified() => {}
                 () = tokio::time::sleep(wait.min(Duration::from_secs(24 * 3600))) => expire(&server, &expiries).await,
             }

@@ -223,7 +223,7 @@ async fn when_a_definition_goes_its_objects_and_their_dependents_go_too() {
 async fn what_lost_its_owner_while_the_server_was_down_goes_at_the_next_start() {
     let store = Arc::new(Memory::default());
     let mut quiet = config();
-    quiet.controllers = false;
+    quiet.controllers = remuda_apiserver::Controllers::Never;
     let server = Server::on(store.clone(), quiet).await;
     let owner = server.post(MAPS, config_map("owner", json!({}))).await.expect(201);
     server.post(MAPS, owned("child", &[(&owner, false)])).await.expect(201);

@@ -204,7 +204,7 @@ fn converges(cases: u32, store: impl Fn() -> Arc<dyn Store>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let server = runtime.block_on(async {
         let mut config = config();
-        config.controllers = false;
+        config.controllers = remuda_apiserver::Controllers::Never;
         Server::on(store(), config).await
     });
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 50, ..Config::default() };

@@ -71,7 +71,7 @@ pub(crate) fn config() -> Config {
         hooks: Vec::new(),
         conversions: BTreeMap::new(),
         descriptions: None,
-        controllers: true,
+        controllers: remuda_apiserver::Controllers::Always,
         clock: Timestamp::now,
     }
 }
@@ -90,7 +90,7 @@ impl Server {
 
     /// A server where nobody writes but the test.
     pub(crate) async fn quiet() -> Self {
-        Self::with(|config| config.controllers = false).await
+        Self::with(|config| config.controllers = remuda_apiserver::Controllers::Never).await
     }
 
     pub(crate) async fn on(store: Arc<dyn Store>, config: Config) -> Self {
@@ -111,6 +111,32 @@ impl Server {
     pub(crate) fn kube(&self) -> kube::Client {
         let user = self.user.as_deref().expect("a client needs a user");
         kube::Client::new(self.api.client_service(user.clone()), "default")
+    }
+
+    /// Serves HTTP/1.1 on a local port; without a user, requests must bring credentials.
+    pub(crate) async fn listen(&self, user: Option<User>) -> std::net::SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (api, user) = (self.api.clone(), user.map(Arc::new));
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let (api, user) = (api.clone(), user.clone());
+                let service =
+                    hyper::service::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+                        if let Some(user) = &user {
+                            request.extensions_mut().insert(Internal(user.clone()));
+                        }
+                        let api = api.clone();
+                        async move { Ok::<_, std::convert::Infallible>(api.handle(request).await) }
+                    });
+                tokio::spawn(async move {
+                    let io = hyper_util::rt::TokioIo::new(socket);
+                    let builder = hyper::server::conn::http1::Builder::new();
+                    let _ = builder.serve_connection(io, service).with_upgrades().await;
+                });
+            }
+        });
+        address
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str) -> Ask {

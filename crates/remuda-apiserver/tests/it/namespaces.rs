@@ -158,7 +158,7 @@ async fn a_namespace_with_a_finalizer_of_its_own_stays_until_that_goes() {
 
 #[tokio::test]
 async fn finalize_takes_only_the_finalizers() {
-    let server = Server::with(|config| config.controllers = false).await;
+    let server = Server::with(|config| config.controllers = remuda_apiserver::Controllers::Never).await;
     server.namespace("n").await;
     let mut namespace = server.get(&format!("{ALL}/n")).await.expect(200);
     namespace["spec"]["finalizers"] = json!(["kubernetes", "x.io/f"]);
