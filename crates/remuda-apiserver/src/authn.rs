@@ -27,7 +27,8 @@ impl Inner {
             Some(PeerCertificate::Rejected) => return Err(ApiError::unauthorized()),
             Some(PeerCertificate::None) | None => {}
         }
-        if let Some(token) = bearer(&parts.headers) {
+        let hidden = crate::websocket::bearer(&parts.headers);
+        if let Some(token) = bearer(&parts.headers).or(hidden.as_deref()) {
             return match self.authenticate_token(token, &[]).await {
                 Some((user, _)) => Ok(user),
                 None => Err(ApiError::unauthorized()),

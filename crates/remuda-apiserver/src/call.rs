@@ -128,6 +128,8 @@ pub(crate) enum Content {
     Bytes(Bytes),
     Value(Value, Form),
     Body(Body),
+    /// Headers of an answer after which the connection speaks another protocol.
+    Switch(Vec<(http::HeaderName, String)>),
     /// Anything but JSON: bytes and their type.
     Other(Bytes, &'static str),
     /// A document with headers of its own.

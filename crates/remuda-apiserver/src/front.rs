@@ -24,6 +24,7 @@ use crate::{
     route::{ResourcePath, Route, Verb, parse},
     server::{ApiServer, Inner},
     status::{ApiError, ApiResult},
+    websocket,
 };
 
 /// Who is at the other end of the connection. The listener puts it into the request's extensions.
@@ -190,7 +191,10 @@ impl Inner {
             call.warn(text);
         }
         let result = match verb {
-            Verb::Watch => self.watch(&call).await,
+            Verb::Watch => match self.watch(&call).await {
+                Ok(answer) if websocket::is_wanted(&parts.headers) => self.over_websocket(parts, answer),
+                result => result,
+            },
             _ => {
                 let work = async {
                     let body = if verb.is_mutating() {
@@ -346,6 +350,16 @@ fn encode(answer: Answer, headers: &HeaderMap, pretty: bool) -> Response<Body> {
     let body = match answer.content {
         Content::Bytes(bytes) => Body::Full(bytes),
         Content::Body(body) => body,
+        Content::Switch(headers) => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+            for (name, value) in headers {
+                if let Ok(value) = HeaderValue::from_str(&value) {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+            return response;
+        }
         Content::Other(bytes, other) => {
             content_type = other.to_owned();
             more.push((header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()));

@@ -22,24 +22,9 @@ fn map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(config_map(name, json!({"k": value}))).unwrap()
 }
 
-/// The server behind HTTP/1.1 on a local port, and a client of it.
 async fn over_the_network(server: &Server) -> Client {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let service = server.api.client_service(admin());
-    tokio::spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            let service = hyper_util::service::TowerToHyperService::new(service.clone());
-            tokio::spawn(async move {
-                let io = hyper_util::rt::TokioIo::new(socket);
-                let _ = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(io, service)
-                    .with_upgrades()
-                    .await;
-            });
-        }
-    });
-    Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap()
+    let address = server.listen(Some(admin())).await;
+    Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
 }
 
 async fn typed_verbs(client: Client) {

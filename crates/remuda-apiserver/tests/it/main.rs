@@ -28,6 +28,7 @@ mod policies;
 mod rbac;
 mod services;
 mod signing;
+mod sockets;
 mod verbs;
 mod watches;
 mod webhooks;
