@@ -153,15 +153,14 @@ mod tests {
         let throttle = Arc::new(Throttle::new(&limits));
         let _a = throttle.enter("flood", false, PATIENCE).await.unwrap();
         let _b = throttle.enter("flood", false, PATIENCE).await.unwrap();
-        let queued = {
-            let throttle = throttle.clone();
-            tokio::task::spawn(async move { throttle.enter("flood", false, PATIENCE).await.map(drop) })
-        };
+        let mut queued = tokio::task::JoinSet::new();
+        let waiting = throttle.clone();
+        queued.spawn(async move { waiting.enter("flood", false, PATIENCE).await.map(drop) });
         tokio::task::yield_now().await;
         assert_eq!(throttle.enter("flood", false, PATIENCE).await.map(drop).unwrap_err().code, 429);
         throttle.enter("quiet", false, PATIENCE).await.unwrap();
         drop(_a);
-        queued.await.unwrap().unwrap();
+        queued.join_next().await.unwrap().unwrap().unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -250,7 +250,7 @@ fn check_manager(manager: &str) -> Option<FieldError> {
     if manager.len() > 128 {
         return Some(FieldError::too_long("fieldManager", 128));
     }
-    manager.chars().any(|c| c.is_control()).then(|| {
+    manager.chars().any(char::is_control).then(|| {
         FieldError::invalid("fieldManager", &json!(manager), "should only contain printable characters")
     })
 }

@@ -227,7 +227,7 @@ impl Registry {
         }
         groups[builtin_groups..].sort_by(|a, b| a.name.cmp(&b.name));
         for group in &mut groups[builtin_groups..] {
-            group.versions.sort_by(|a, b| version_rank(&b.version).cmp(&version_rank(&a.version)));
+            group.versions.sort_by_key(|version| std::cmp::Reverse(version_rank(&version.version)));
         }
         let mut by_path = HashMap::new();
         let mut by_kind: HashMap<_, Vec<Arc<Resource>>> = HashMap::new();
@@ -437,7 +437,7 @@ mod tests {
     #[test]
     fn stable_versions_come_before_beta_and_alpha() {
         let mut versions = vec!["v1alpha1", "foo10", "v1", "v10", "v2beta1", "v1beta2", "v11alpha2", "foo1"];
-        versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+        versions.sort_by_key(|version| std::cmp::Reverse(version_rank(version)));
         assert_eq!(versions, ["v10", "v1", "v2beta1", "v1beta2", "v11alpha2", "v1alpha1", "foo1", "foo10"]);
     }
 }

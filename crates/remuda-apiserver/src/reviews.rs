@@ -256,10 +256,8 @@ impl Inner {
         Ok(match plural {
             "pods" => {
                 let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-                let node = match self.read_value(&format!("/core/nodes/{node}")).await {
-                    Some(found) => Some(ObjectRef::new(node, meta::uid(&found))),
-                    None => None,
-                };
+                let found = self.read_value(&format!("/core/nodes/{node}")).await;
+                let node = found.map(|found| ObjectRef::new(node, meta::uid(&found)));
                 Bound::Pod { pod: ObjectRef::new(name, uid), node }
             }
             "secrets" => Bound::Secret(ObjectRef::new(name, uid)),

@@ -16,9 +16,12 @@ use crate::{
 
 const LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 
+/// When an event expires, its key, and the revision that does.
+type Expiry = (Timestamp, Arc<str>, u64);
+
 #[derive(Default)]
 struct Expiries {
-    heap: Mutex<BinaryHeap<Reverse<(Timestamp, Arc<str>, u64)>>>,
+    heap: Mutex<BinaryHeap<Reverse<Expiry>>>,
     earlier: Notify,
 }
 

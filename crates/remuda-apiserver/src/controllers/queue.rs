@@ -195,12 +195,16 @@ mod tests {
         let queue = std::sync::Arc::new(Queue::default());
         queue.add(1);
         queue.take().await;
-        let other = tokio::task::spawn({
+        let mut other = tokio::task::JoinSet::new();
+        other.spawn({
             let queue = queue.clone();
             async move { queue.take().await }
         });
         tokio::task::yield_now().await;
         queue.retry(&1);
-        assert_eq!(tokio::time::timeout(Duration::from_secs(1), other).await.unwrap().unwrap(), 1);
+        assert_eq!(
+            tokio::time::timeout(Duration::from_secs(1), other.join_next()).await.unwrap().unwrap().unwrap(),
+            1
+        );
     }
 }

@@ -111,11 +111,9 @@ impl Triage {
         let gone = change == Change::Deleted;
         // Events own nothing, are owned by nothing, and are many.
         let is_event = parts.group == "core" && parts.plural == "events";
-        if !is_event {
-            if let Ok(head) = serde_json::from_slice::<Head<'_>>(&record.value) {
-                self.owners(&record.key, &head.metadata, gone, queue);
-                self.kinds(record, &parts, &head.metadata, gone, queue);
-            }
+        if !is_event && let Ok(head) = serde_json::from_slice::<Head<'_>>(&record.value) {
+            self.owners(&record.key, &head.metadata, gone, queue);
+            self.kinds(record, &parts, &head.metadata, gone, queue);
         }
         if change != Change::Updated
             && let Some((namespace, _)) = parts.rest.split_once('/')

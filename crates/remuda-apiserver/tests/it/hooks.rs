@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 
 /// A running webhook. Dropping it stops it.
 pub(crate) struct Webhook {
@@ -19,13 +19,7 @@ pub(crate) struct Webhook {
     ca: String,
     /// The `request` of every review, with the query of its URL as `url`.
     asked: Arc<Mutex<Vec<Value>>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Webhook {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _tasks: JoinSet<()>,
 }
 
 type Answering = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
@@ -48,8 +42,9 @@ impl Webhook {
         let port = listener.local_addr().unwrap().port();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (told, answer): (_, Answering) = (asked.clone(), Arc::new(answer));
-        let task = tokio::task::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, told, answer) = (acceptor.clone(), told.clone(), answer.clone());
                 connections.spawn(async move {
@@ -64,7 +59,7 @@ impl Webhook {
             }
         });
         let ca = STANDARD.encode(certificate.cert.pem());
-        Self { port, ca, asked, task }
+        Self { port, ca, asked, _tasks: tasks }
     }
 
     pub(crate) async fn allowing() -> Self {
