@@ -77,7 +77,7 @@ pub(crate) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartEr
         let (server, controllers, stop) = (inner.clone(), controllers.clone(), term.stop.clone());
         term.tasks.spawn(async move {
             // Work is given up halfway: looking again is always safe, here or elsewhere.
-            stop.run_until_cancelled(work(&server, &controllers)).await;
+            stop.run_until_cancelled(Box::pin(work(&server, &controllers))).await;
         });
     }
     events::start(inner, term).await

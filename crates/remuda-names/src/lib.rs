@@ -29,6 +29,10 @@ pub mod env {
     pub const DATASTORE_CERT: &str = "REMUDA_DATASTORE_CERT";
     /// Key of the client certificate for an etcd datastore.
     pub const DATASTORE_KEY: &str = "REMUDA_DATASTORE_KEY";
+    /// File with the secret that servers on one etcd have in common.
+    pub const SHARED_SECRET_FILE: &str = "REMUDA_SHARED_SECRET_FILE";
+    /// That secret itself. It has no flag: command lines can be read by anybody.
+    pub const SHARED_SECRET: &str = "REMUDA_SHARED_SECRET";
     /// Serving certificate brought by the operator.
     pub const TLS_CERT: &str = "REMUDA_TLS_CERT";
     /// Key of the serving certificate brought by the operator.

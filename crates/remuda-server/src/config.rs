@@ -8,6 +8,7 @@ pub(crate) mod address;
 mod datastore;
 mod error;
 mod options;
+mod secret;
 
 use std::{
     num::NonZeroUsize,
@@ -22,6 +23,7 @@ pub use self::{
     datastore::{ClientTls, Datastore},
     error::ConfigError,
     options::{LogFormat, Options},
+    secret::SharedSecret,
 };
 
 /// Everything the server needs to know, checked.
@@ -32,6 +34,8 @@ pub struct Config {
     pub address_file: Option<PathBuf>,
     pub data_dir: PathBuf,
     pub datastore: Datastore,
+    /// What the servers on one etcd have in common.
+    pub shared_secret: Option<SharedSecret>,
     pub tls: Option<OwnCertificate>,
     pub tls_san: Vec<String>,
     pub audit: Option<Audit>,
@@ -86,8 +90,13 @@ const DEFAULT_CONNECTIONS: usize = 20_000;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 impl Options {
-    /// Adds what the configuration file says: the one named, or else the default one if it exists.
-    pub fn with_file(self) -> Result<Options, ConfigError> {
+    /// Adds the secret, which has no flag, and what the configuration file says: the one named, or
+    /// else the default one if it exists.
+    pub fn with_file(mut self) -> Result<Options, ConfigError> {
+        if self.shared_secret_file.is_none() {
+            let secret = std::env::var_os(names::env::SHARED_SECRET).and_then(|text| text.into_string().ok());
+            self.shared_secret = secret.map(SharedSecret::new);
+        }
         let path = match &self.config {
             Some(path) => path.clone(),
             None if Path::new(file::DEFAULT_CONFIG).exists() => PathBuf::from(file::DEFAULT_CONFIG),
@@ -141,6 +150,13 @@ impl Options {
             self.datastore_cert,
             self.datastore_key,
         )?;
+        let shared_secret = secret::resolve(self.shared_secret, self.shared_secret_file.as_deref())?;
+        if shared_secret.is_some() && !matches!(datastore, Datastore::Etcd { .. }) {
+            return Err(ConfigError::invalid(
+                "shared-secret-file",
+                "there are no other servers without etcd",
+            ));
+        }
         let tls = match (self.tls_cert, self.tls_key) {
             (Some(cert), Some(key)) => {
                 readable("tls-cert", &cert)?;
@@ -186,6 +202,7 @@ impl Options {
             address_file: self.address_file,
             data_dir,
             datastore,
+            shared_secret,
             tls,
             tls_san,
             audit,

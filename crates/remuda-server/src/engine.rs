@@ -7,10 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use remuda_names::file;
 use remuda_store::{
     Embedded, Etcd, EtcdError, EtcdOptions, EtcdTls, Keyring, Memory, OpenError, Options, SealError, Sealing,
-    Store,
+    Shared, Store,
 };
 use tokio::{sync::Mutex, time::timeout};
 use tracing::warn;
@@ -18,8 +19,10 @@ use tracing::warn;
 use crate::{
     admin::Rotated,
     archive::{self, ArchiveError, Manifest},
-    config::{ClientTls, Datastore},
+    config::{ClientTls, Datastore, SharedSecret},
     datadir::{self, DataDir, DataDirError},
+    identity,
+    pki::{Pki, PkiError},
 };
 
 /// What is encrypted at rest.
@@ -39,6 +42,16 @@ pub enum EngineError {
     Silent,
     #[error("open the store")]
     Failed(#[source] io::Error),
+    #[error("servers on etcd need a shared secret")]
+    NoSecret,
+    #[error("the servers on this etcd share an identity, and this one has not been told their secret")]
+    SecretMissing,
+    #[error("the data directory belongs to another certificate authority than the servers on this etcd")]
+    OtherIdentity,
+    #[error("use the shared identity")]
+    Identity(#[source] serde_json::Error),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
 }
 
 /// etcd may be starting at the same time as we are, but a wrong address must not go unnoticed.
@@ -59,6 +72,21 @@ impl EngineError {
             EngineError::Etcd(EtcdError::Foreign { .. }) => Some(
                 "give this server a part of etcd for itself: --datastore etcd://…?prefix=/PATH".to_owned(),
             ),
+            EngineError::Etcd(EtcdError::WrongSecret) | EngineError::SecretMissing => Some(
+                "give this server the --shared-secret-file of the others; nothing was changed".to_owned(),
+            ),
+            EngineError::Etcd(EtcdError::Unshared) => Some(format!(
+                "first start a server whose data directory has their {} and {}, with the secret",
+                file::PKI,
+                file::KEYRING
+            )),
+            EngineError::NoSecret => Some(
+                "make one for all of them: head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE; \
+                 then --shared-secret-file FILE"
+                    .to_owned(),
+            ),
+            EngineError::OtherIdentity => Some("choose an empty directory with --data-dir".to_owned()),
+            EngineError::Pki(error) => error.hint(),
             EngineError::Etcd(_) | EngineError::Silent => {
                 Some("is etcd running there, and are --datastore-ca, -cert and -key right?".to_owned())
             }
@@ -89,9 +117,16 @@ pub struct Engine {
 }
 
 enum Kind {
-    Embedded { store: Arc<Embedded>, keyring: Arc<Keyring> },
+    Embedded {
+        store: Arc<Embedded>,
+        keyring: Arc<Keyring>,
+    },
     Memory(Arc<Memory>),
-    Etcd { store: Arc<Etcd>, keyring: Arc<Keyring> },
+    /// The keyring is in the data directory, or else shared by all servers through etcd.
+    Etcd {
+        store: Arc<Etcd>,
+        keyring: Option<Arc<Keyring>>,
+    },
 }
 
 impl Engine {
@@ -109,18 +144,44 @@ impl Engine {
                 Kind::Embedded { store: Arc::new(opened.map_err(EngineError::Open)?), keyring }
             }
             Datastore::Etcd { endpoints, prefix, tls } => {
+                let options = etcd_options(endpoints, prefix, tls);
+                if patiently(|| Shared::exists(&options)).await? {
+                    return Err(EngineError::SecretMissing);
+                }
                 let sealing = sealing(dir)?;
                 let keyring = sealing.keyring.clone();
-                let options = EtcdOptions {
-                    prefix: prefix.clone(),
-                    sealing: Some(sealing),
-                    tls: (!tls.is_plain()).then(|| client_tls(tls)),
-                    ..EtcdOptions::new(endpoints.clone())
-                };
-                Kind::Etcd { store: Arc::new(connect(options).await?), keyring }
+                let options = EtcdOptions { sealing: Some(sealing), ..options };
+                let store = patiently(|| Etcd::connect(options.clone())).await?;
+                Kind::Etcd { store: Arc::new(store), keyring: Some(keyring) }
             }
         };
         Ok(Engine { kind, maintenance: Mutex::default() })
+    }
+
+    /// Opens the datastore, and what makes this server itself.
+    pub(crate) async fn open_with_identity(
+        datastore: &Datastore,
+        secret: Option<&SharedSecret>,
+        dir: &DataDir,
+        now: Timestamp,
+    ) -> Result<(Engine, Pki), EngineError> {
+        let (Datastore::Etcd { endpoints, prefix, tls }, Some(secret)) = (datastore, secret) else {
+            let engine = Engine::open(datastore, dir).await?;
+            return match Pki::open(dir, now) {
+                Ok(pki) => Ok((engine, pki)),
+                Err(error) => {
+                    engine.store().close().await;
+                    Err(error.into())
+                }
+            };
+        };
+        let options = etcd_options(endpoints, prefix, tls);
+        let (shared, pki) = identity::join(&options, secret, dir, now).await?;
+        let sealing = Some(seal_with(shared.keyring().clone()));
+        let options = EtcdOptions { sealing, shared: Some(shared), ..options };
+        let store = patiently(|| Etcd::connect(options.clone())).await?;
+        let kind = Kind::Etcd { store: Arc::new(store), keyring: None };
+        Ok((Engine { kind, maintenance: Mutex::default() }, pki))
     }
 
     pub fn store(&self) -> Arc<dyn Store> {
@@ -162,10 +223,15 @@ impl Engine {
         let store = match &self.kind {
             Kind::Embedded { store, .. } => store,
             Kind::Memory(_) => return Err(MaintenanceError::Unsupported(NOTHING)),
-            Kind::Etcd { .. } => {
-                let instead =
-                    "etcd makes its own backups (etcdctl snapshot save); keep the data directory with them";
-                return Err(MaintenanceError::Unsupported(instead));
+            Kind::Etcd { keyring, .. } => {
+                return Err(MaintenanceError::Unsupported(match keyring {
+                    Some(_) => {
+                        "etcd makes its own backups (etcdctl snapshot save); keep the data directory with them"
+                    }
+                    None => {
+                        "etcd makes its own backups (etcdctl snapshot save); keep the shared secret with them"
+                    }
+                }));
             }
         };
         let revision = store.backup(path, true).await.map_err(MaintenanceError::Store)?;
@@ -183,7 +249,11 @@ impl Engine {
     pub async fn rotate_keys(&self) -> Result<Rotated, MaintenanceError> {
         let _guard = self.maintenance.lock().await;
         let keyring = match &self.kind {
-            Kind::Embedded { keyring, .. } | Kind::Etcd { keyring, .. } => keyring,
+            Kind::Embedded { keyring, .. } | Kind::Etcd { keyring: Some(keyring), .. } => keyring,
+            Kind::Etcd { store, keyring: None } => {
+                let (key, retired) = store.rotate_keys().await.map_err(MaintenanceError::Store)?;
+                return Ok(Rotated { key, retired });
+            }
             Kind::Memory(_) => return Err(MaintenanceError::Unsupported(NOTHING)),
         };
         let old = keyring.ids();
@@ -200,13 +270,16 @@ impl Engine {
 }
 
 /// Tries for a while: machines often start etcd and us at the same time.
-async fn connect(options: EtcdOptions) -> Result<Etcd, EngineError> {
+pub(crate) async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, EngineError>
+where
+    F: Future<Output = Result<T, EtcdError>>,
+{
     let started = Instant::now();
     let mut told = false;
     loop {
         let left = CONNECT.saturating_sub(started.elapsed());
-        match timeout(left, Etcd::connect(options.clone())).await {
-            Ok(Ok(store)) => return Ok(store),
+        match timeout(left, attempt()).await {
+            Ok(Ok(done)) => return Ok(done),
             Ok(Err(EtcdError::Request(error))) if left > RETRY => {
                 if !told {
                     warn!(%error, "cannot reach the datastore yet");
@@ -220,6 +293,14 @@ async fn connect(options: EtcdOptions) -> Result<Etcd, EngineError> {
     }
 }
 
+fn etcd_options(endpoints: &[String], prefix: &str, tls: &ClientTls) -> EtcdOptions {
+    EtcdOptions {
+        prefix: prefix.to_owned(),
+        tls: (!tls.is_plain()).then(|| client_tls(tls)),
+        ..EtcdOptions::new(endpoints.to_vec())
+    }
+}
+
 const NOTHING: &str = "the memory datastore keeps nothing on disk";
 
 fn client_tls(tls: &ClientTls) -> EtcdTls {
@@ -228,11 +309,18 @@ fn client_tls(tls: &ClientTls) -> EtcdTls {
 }
 
 pub(crate) fn sealing(dir: &DataDir) -> Result<Sealing, EngineError> {
+    Ok(seal_with(Arc::new(keyring(dir)?)))
+}
+
+/// The keyring in the data directory.
+pub(crate) fn keyring(dir: &DataDir) -> Result<Keyring, EngineError> {
     let path = dir.join(file::KEYRING);
     datadir::check_key(&path)?;
-    let keyring = Keyring::open_or_create(path).map_err(EngineError::Keyring)?;
-    let prefixes = SEALED.iter().map(|prefix| (*prefix).to_owned()).collect();
-    Ok(Sealing { keyring: Arc::new(keyring), prefixes })
+    Keyring::open_or_create(path).map_err(EngineError::Keyring)
+}
+
+fn seal_with(keyring: Arc<Keyring>) -> Sealing {
+    Sealing { keyring, prefixes: SEALED.iter().map(|prefix| (*prefix).to_owned()).collect() }
 }
 
 /// Files of a backup in the making, removed however it ends.

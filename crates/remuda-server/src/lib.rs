@@ -14,6 +14,7 @@ pub mod datadir;
 pub mod engine;
 mod explain;
 mod front;
+mod identity;
 pub mod kubeconfig;
 pub mod listen;
 mod metrics;

@@ -74,10 +74,6 @@ impl Pki {
             (None, _) => create_authority(dir, now)?,
             (Some(_), None) => return Err(PkiError::Half { present: file::CA_CERT, missing: file::CA_KEY }),
         };
-        let until = authority.validity().not_after;
-        if until <= now {
-            return Err(PkiError::Expired { until });
-        }
         let service_accounts = match dir.read_key(file::SERVICE_ACCOUNT_KEY)? {
             Some(key) => KeyPair::from_pem(&text(key)).map_err(PkiError::ServiceAccountKey)?,
             None => {
@@ -86,6 +82,34 @@ impl Pki {
                 key
             }
         };
+        Pki::new(authority, service_accounts, now)
+    }
+
+    /// A new authority and a new signing key, kept nowhere yet.
+    pub fn generate(now: Timestamp) -> Result<Pki, PkiError> {
+        Pki::new(generate_authority(now)?, KeyPair::generate().map_err(PkiError::Generate)?, now)
+    }
+
+    /// What [`Pki::to_pem`] wrote.
+    pub fn from_pem(pem: &PkiPem, now: Timestamp) -> Result<Pki, PkiError> {
+        let authority = Authority::from_pem(&pem.ca_certificate, &pem.ca_key).map_err(PkiError::Authority)?;
+        let key = KeyPair::from_pem(&pem.service_account_key).map_err(PkiError::ServiceAccountKey)?;
+        Pki::new(authority, key, now)
+    }
+
+    pub fn to_pem(&self) -> Result<PkiPem, PkiError> {
+        Ok(PkiPem {
+            ca_certificate: self.authority.certificate_pem(),
+            ca_key: self.authority.key_pem().map_err(PkiError::Issue)?,
+            service_account_key: self.service_accounts.to_pem().map_err(PkiError::Generate)?,
+        })
+    }
+
+    fn new(authority: Authority, service_accounts: KeyPair, now: Timestamp) -> Result<Pki, PkiError> {
+        let until = authority.validity().not_after;
+        if until <= now {
+            return Err(PkiError::Expired { until });
+        }
         let clients = Clients::new(authority.certificate_pem().as_bytes())
             .map_err(|_| PkiError::Authority(AuthError::NotAnAuthority))?;
         Ok(Pki { authority: Arc::new(authority), clients, service_accounts: Arc::new(service_accounts) })
@@ -146,6 +170,15 @@ impl Pki {
     }
 }
 
+/// All that must be kept, in PEM.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PkiPem {
+    pub ca_certificate: String,
+    pub ca_key: String,
+    pub service_account_key: String,
+}
+
 /// A certificate and its key, in PEM.
 #[derive(Debug, Clone)]
 pub struct Issued {
@@ -185,9 +218,12 @@ pub fn user_of(certificate: &[u8]) -> Option<(User, Timestamp)> {
     Some((client_user(certificate).ok()?, until))
 }
 
+fn generate_authority(now: Timestamp) -> Result<Authority, PkiError> {
+    Authority::generate(&format!("remuda-ca@{}", now.as_second()), now).map_err(PkiError::Issue)
+}
+
 fn create_authority(dir: &DataDir, now: Timestamp) -> Result<Authority, PkiError> {
-    let authority =
-        Authority::generate(&format!("remuda-ca@{}", now.as_second()), now).map_err(PkiError::Issue)?;
+    let authority = generate_authority(now)?;
     dir.write(file::CA_KEY, authority.key_pem().map_err(PkiError::Issue)?.as_bytes())?;
     dir.write(file::CA_CERT, authority.certificate_pem().as_bytes())?;
     Ok(authority)

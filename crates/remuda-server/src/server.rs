@@ -29,7 +29,7 @@ use crate::{
     datadir::{self, DataDir, DataDirError},
     engine::{Engine, EngineError},
     front::{Front, Parts},
-    kubeconfig,
+    identity, kubeconfig,
     listen::{self, ListenError},
     pki::{Issued, Pki, PkiError},
     serving::{self, Serving, ServingError},
@@ -92,19 +92,23 @@ impl Server {
         if let Some(own) = &config.tls {
             serving::load_own(own)?;
         }
+        identity::check(&config)?;
         let listener = listen::listen(config.bind)?;
         let address = listener.local_addr().map_err(StartError::Io)?;
         raise_file_limit();
 
         let dir = Arc::new(DataDir::open(&config.data_dir)?);
-        let engine = Arc::new(Engine::open(&config.datastore, &dir).await?);
-        let started = Self::compose(config, prepared, listener, address, dir, engine.clone(), now).await;
+        let secret = config.shared_secret.as_ref();
+        let (engine, pki) = Engine::open_with_identity(&config.datastore, secret, &dir, now).await?;
+        let (engine, pki) = (Arc::new(engine), Arc::new(pki));
+        let started = Self::compose(config, prepared, listener, address, dir, engine.clone(), pki, now).await;
         if started.is_err() {
             engine.store().close().await;
         }
         started
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each is made by one step of the start")]
     async fn compose(
         config: Config,
         prepared: Prepared,
@@ -112,9 +116,9 @@ impl Server {
         address: SocketAddr,
         dir: Arc<DataDir>,
         engine: Arc<Engine>,
+        pki: Arc<Pki>,
         now: Timestamp,
     ) -> Result<Running, StartError> {
-        let pki = Arc::new(Pki::open(&dir, now)?);
         let serving = Arc::new(Serving::new(pki.clone(), dir.clone(), &config, now)?);
         let clients = Arc::new(
             Clients::new(pki.ca_pem().as_bytes())

@@ -10,6 +10,8 @@ pub enum ConfigError {
     Together { flag: &'static str, other: &'static str },
     #[error("read --{flag} {}", .path.display())]
     Unreadable { flag: &'static str, path: PathBuf, source: io::Error },
+    #[error("--{flag} {} can be read by other users (mode {mode:04o})", .path.display())]
+    Exposed { flag: &'static str, path: PathBuf, mode: u32 },
     #[error("read configuration file {}", .path.display())]
     ReadFile { path: PathBuf, source: io::Error },
     #[error("configuration file {}{}: {message}", .path.display(), line_suffix(*.line))]
@@ -35,6 +37,12 @@ impl ConfigError {
             }
             ConfigError::Invalid { flag: "datastore", .. } => {
                 Some("use embedded, memory or etcd://HOST:2379,HOST:2379".to_owned())
+            }
+            ConfigError::Invalid { flag: "shared-secret-file", .. } => {
+                Some("make one for all servers: head -c 32 /dev/urandom | base64 > FILE".to_owned())
+            }
+            ConfigError::Exposed { path, .. } => {
+                Some(format!("if nobody has read it: chmod 600 {}", path.display()))
             }
             ConfigError::ParseFile { .. } => {
                 Some("its keys are the names of the flags; see remuda server --help".to_owned())

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use remuda_names::env;
 use serde::Deserialize;
 
+use super::SharedSecret;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
@@ -60,6 +62,16 @@ pub struct Options {
     /// Key of --datastore-cert
     #[arg(long, env = env::DATASTORE_KEY, value_name = "FILE")]
     pub datastore_key: Option<PathBuf>,
+
+    /// Share keys and certificates with the other servers on the same etcd by the secret in this
+    /// file [default: the variable REMUDA_SHARED_SECRET]
+    #[arg(long, env = env::SHARED_SECRET_FILE, value_name = "FILE")]
+    pub shared_secret_file: Option<PathBuf>,
+
+    /// The secret itself, from the environment.
+    #[serde(skip)]
+    #[arg(skip)]
+    pub shared_secret: Option<SharedSecret>,
 
     /// Serve with this certificate instead of a generated one (PEM, chain included)
     #[arg(long, env = env::TLS_CERT, value_name = "FILE")]
@@ -140,7 +152,7 @@ impl Options {
         }
         either! {
             config bind advertise address_file data_dir datastore datastore_ca datastore_cert datastore_key
-            tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
+            shared_secret_file shared_secret tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
             audit_policy token_file anonymous_auth service_account_issuer api_audiences max_connections
             max_requests_inflight max_mutating_requests_inflight max_request_bytes
         }
