@@ -134,22 +134,22 @@ async fn a_bundle_of_forty_kinds_is_installed_used_and_documented() {
 }
 
 #[tokio::test]
-async fn two_hundred_definitions_are_installed_quickly() {
+async fn the_hundredth_definition_costs_what_the_first_did() {
     let server = Server::start().await;
-    let crds: Vec<Value> = (0..200).map(|index| bundled(index, 30 << 10, 1)).collect();
-    let started = Instant::now();
-    let mut first = Duration::ZERO;
-    for (index, crd) in crds.into_iter().enumerate() {
+    let mut times = Vec::new();
+    for index in 0..100 {
+        let crd = bundled(index, 10 << 10, 1);
+        let started = Instant::now();
         server.post(CRDS, crd).await.expect(201);
-        if index == 0 {
-            first = started.elapsed();
-        }
+        times.push(started.elapsed());
     }
-    let whole = started.elapsed();
-    let documents = Instant::now();
-    server.get("/openapi/v3").await.expect(200);
-    let documents = documents.elapsed();
-    eprintln!("first {first:?}, all {whole:?}, documents {documents:?}");
-    // Far above what it takes, far below what it would take if every definition paid for all others.
-    assert!(whole < first * 200 + Duration::from_secs(20), "{whole:?} for 200, {first:?} for the first");
+    // Generous, for machines that do other things too; what pays for all that came before is far beyond.
+    let first: Duration = times[..30].iter().sum();
+    let last: Duration = times[70..].iter().sum();
+    assert!(
+        last < first * 3 + Duration::from_secs(2),
+        "{first:?} for the first thirty, {last:?} for the last"
+    );
+    let index = server.get("/openapi/v3").await.expect(200);
+    assert!(index["paths"]["apis/group4.bundle.io/v1"].is_object());
 }

@@ -35,11 +35,13 @@ async fn webhook(handler: Handler) -> (String, String) {
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
+    let tasks = tokio_util::task::TaskTracker::new();
+    let connections = tasks.clone();
+    tasks.spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else { return };
             let (acceptor, handler) = (acceptor.clone(), handler.clone());
-            tokio::spawn(async move {
+            connections.spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let service =
                     hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {

@@ -154,7 +154,7 @@ async fn field_validation_refuses_warns_or_says_nothing() {
     let start = r#"Foo in version "v1" cannot be handled as a Foo: strict decoding error: "#;
     assert_eq!(message, format!("{start}{BOGUS_LIST}"));
     let answer = post("Warn").await;
-    let expected: Vec<String> = BOGUS_LIST.split(", ").map(|text| format!("299 - {:?}", text)).collect();
+    let expected: Vec<String> = BOGUS_LIST.split(", ").map(|text| format!("299 - {text:?}")).collect();
     assert_eq!(answer.warnings(), expected);
     assert_eq!(answer.expect(201)["spec"]["color"], "blue");
     let answer = post("Ignore").await;
