@@ -376,7 +376,7 @@ async fn subresources_do_what_they_are_for() {
     assert_eq!(server.get(&format!("{PODS}/p")).await.expect(200)["spec"]["nodeName"], "n1");
     server.get(&format!("{PODS}/none/log")).await.fails(404, "NotFound");
     // There is no process behind a stored pod.
-    server.get(&format!("{PODS}/p/log")).await.fails(404, "NotFound");
+    server.get(&format!("{PODS}/p/log")).await.fails(400, "BadRequest");
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
     let evicted = server.post(&format!("{PODS}/p/eviction"), eviction).await.expect(201);
     assert_eq!((&evicted["kind"], &evicted["status"]), (&json!("Status"), &json!("Success")));
