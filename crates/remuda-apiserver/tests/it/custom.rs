@@ -502,3 +502,47 @@ async fn without_a_status_endpoint_status_is_a_field_like_any_other() {
     server.get(&format!("{FOOS}/a/status")).await.fails(404, "NotFound");
     server.get(&format!("{FOOS}/a/scale")).await.fails(404, "NotFound");
 }
+
+#[tokio::test]
+async fn rules_at_the_root_know_the_name_and_optional_pasts() {
+    let server = with_schema(json!({
+        "type": "object",
+        "properties": {"spec": {
+            "type": "object", "properties": {"level": {"type": "integer"}},
+            "x-kubernetes-validations": [{
+                "rule": "!oldSelf.hasValue() ? self.level == 0 : self.level >= oldSelf.value().level",
+                "optionalOldSelf": true, "message": "levels start at zero and only rise",
+            }],
+        }},
+        "x-kubernetes-validations": [{"rule": "self.metadata.name.startsWith('a')", "message": "names begin with a"}],
+    }))
+    .await;
+    let with = |name: &str, level: i64| {
+        let mut object = foo(name);
+        object["spec"] = json!({"level": level});
+        object
+    };
+    let message = server.post(FOOS, with("b", 0)).await.fails(422, "Invalid");
+    assert!(message.contains("names begin with a"), "{message}");
+    let message = server.post(FOOS, with("a", 1)).await.fails(422, "Invalid");
+    assert!(message.contains("levels start at zero and only rise"), "{message}");
+    server.post(FOOS, with("a", 0)).await.expect(201);
+    server.patch(&format!("{FOOS}/a"), MERGE_PATCH, json!({"spec": {"level": 3}})).await.expect(200);
+    server
+        .patch(&format!("{FOOS}/a"), MERGE_PATCH, json!({"spec": {"level": 2}}))
+        .await
+        .fails(422, "Invalid");
+}
+
+#[tokio::test]
+async fn a_rule_that_fails_to_run_refuses_with_its_error() {
+    let server = with_schema(json!({"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "x-kubernetes-validations": [{"rule": "self.a / self.b > 0"}],
+    }}}))
+    .await;
+    let mut object = foo("a");
+    object["spec"] = json!({"a": 1, "b": 0});
+    let message = server.post(FOOS, object).await.fails(422, "Invalid");
+    assert!(message.contains("division by zero"), "{message}");
+}
