@@ -1,0 +1,689 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{Body, ConnectionList, Frame};
+
+const KEY: &str = "c-m-abcd1234";
+
+fn config(role: Role) -> Config {
+    Config {
+        role,
+        client_key: if role == Role::Client { "client".into() } else { KEY.into() },
+        session_key: if role == Role::Client { 0 } else { 4711 },
+        first_message: 1,
+        keep_remote_clients: false,
+        limits: Limits::default(),
+        timing: Timing::default(),
+    }
+}
+
+fn start() -> Instant {
+    // The only clock there is; all tests count from here.
+    Instant::now()
+}
+
+fn machine(role: Role, now: Instant) -> Protocol {
+    Protocol::new(config(role), now)
+}
+
+fn message(conn: ConnId, body: Body) -> Bytes {
+    Frame { id: 1, conn, body }.encode()
+}
+
+fn error(text: &str) -> Body {
+    Body::Error(text.into())
+}
+
+/// Everything the machine wants to send now.
+fn sent(machine: &mut Protocol, now: Instant) -> Vec<(i64, Body)> {
+    let mut all = Vec::new();
+    while let Some(next) = machine.poll_transmit(now) {
+        match next {
+            Transmit::Message(bytes) => {
+                let frame = Frame::decode(bytes).unwrap();
+                all.push((frame.conn.0, frame.body));
+            }
+            Transmit::Ping => all.push((0, Body::Unknown(-1))),
+        }
+    }
+    all
+}
+
+fn events(machine: &mut Protocol) -> Vec<Event> {
+    std::iter::from_fn(|| machine.poll_event()).collect()
+}
+
+fn connect(address: &str) -> Body {
+    Body::Connect { proto: "tcp".into(), address: address.into() }
+}
+
+fn data(bytes: &[u8]) -> Body {
+    Body::Data(Bytes::copy_from_slice(bytes))
+}
+
+/// A server with one connection whose CONNECT went out.
+fn opened(now: Instant) -> (Protocol, ConnId) {
+    let mut server = machine(Role::Server, now);
+    let id = server.open("tcp", "10.0.0.1:80", now).unwrap();
+    sent(&mut server, now);
+    events(&mut server);
+    (server, id)
+}
+
+#[test]
+fn a_server_counts_connections_from_two() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    let first = server.open("tcp", "a:1", now).unwrap();
+    let second = server.open("tcp", "b:1", now).unwrap();
+    assert_eq!((first.0, second.0), (2, 3));
+    assert_eq!(sent(&mut server, now), [(2, connect("a:1")), (3, connect("b:1"))]);
+    assert_eq!(events(&mut server), [Event::Opened(first), Event::Opened(second)]);
+}
+
+#[test]
+fn data_may_follow_a_connect_at_once() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    let id = server.open("tcp", "a:1", now).unwrap();
+    assert_eq!(server.write(id, b"hello").unwrap(), 5);
+    assert_eq!(sent(&mut server, now), [(2, connect("a:1")), (2, data(b"hello"))]);
+}
+
+#[test]
+fn message_ids_count_up() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    let id = server.open("tcp", "a:1", now).unwrap();
+    server.write(id, b"x").unwrap();
+    server.close(id, Reason::Eof, now);
+    let mut ids = Vec::new();
+    while let Some(Transmit::Message(bytes)) = server.poll_transmit(now) {
+        ids.push(Frame::decode(bytes).unwrap().id);
+    }
+    assert_eq!(ids, [1, 2, 3]);
+}
+
+#[test]
+fn an_address_that_would_be_cut_is_refused() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    assert!(matches!(server.open("tcp", &"x".repeat(263), now), Err(OpenError::Address(_))));
+    assert!(server.open("tcp", &"x".repeat(262), now).is_ok());
+    assert!(matches!(server.open("t/cp", "x", now), Err(OpenError::Address(_))));
+}
+
+#[test]
+fn a_close_comes_after_the_data_written_before_it() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.write(id, b"last").unwrap();
+    server.detach(id, now);
+    assert_eq!(sent(&mut server, now), [(2, data(b"last")), (2, error("EOF"))]);
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn a_connection_closed_before_its_connect_went_out_is_never_mentioned() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    let id = server.open("tcp", "a:1", now).unwrap();
+    server.detach(id, now);
+    assert_eq!(sent(&mut server, now), []);
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn an_error_ends_the_stream_behind_its_data_and_is_echoed() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.receive(message(id, data(b"bye")), now).unwrap();
+    server.receive(message(id, error("EOF")), now).unwrap();
+    assert_eq!(server.read(id, 100), Read::Data(Bytes::from_static(b"bye")));
+    assert_eq!(server.read(id, 100), Read::End(Reason::Eof));
+    assert_eq!(sent(&mut server, now), [(2, error("EOF"))]);
+    // Repeated and late messages of the original change nothing.
+    server.receive(message(id, error("EOF")), now).unwrap();
+    server.receive(message(id, data(b"late")), now).unwrap();
+    assert_eq!(sent(&mut server, now), []);
+    server.detach(id, now);
+    assert_eq!((server.connections(), sent(&mut server, now)), (0, vec![]));
+}
+
+#[test]
+fn an_error_text_reaches_the_reader_and_refuses_writes() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    let text = "dial tcp 127.0.0.1:1: connect: connection refused";
+    server.receive(message(id, error(text)), now).unwrap();
+    server.receive(message(id, error("EOF")), now).unwrap();
+    assert_eq!(server.read(id, 1), Read::End(Reason::Remote(text.into())));
+    assert_eq!(server.write(id, b"x"), Err(Reason::Remote(text.into())));
+    assert_eq!(sent(&mut server, now), [(2, error(text))]);
+}
+
+#[test]
+fn data_for_an_unknown_connection_is_answered_as_the_original_does() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    server.receive(message(ConnId(77), data(b"?")), now).unwrap();
+    assert_eq!(sent(&mut server, now), [(77, error("connection not found c-m-abcd1234/4711/77"))]);
+    let mut client = machine(Role::Client, now);
+    client.receive(message(ConnId(77), data(b"?")), now).unwrap();
+    assert_eq!(sent(&mut client, now), [(77, error("connection not found client/0/77"))]);
+}
+
+#[test]
+fn answers_to_stray_data_are_bounded() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    for id in 0..5000 {
+        server.receive(message(ConnId(id), data(b"?")), now).unwrap();
+    }
+    assert_eq!(server.counters().replies_dropped, 5000 - MAX_REPLIES as u64);
+    assert_eq!(sent(&mut server, now).len(), MAX_REPLIES);
+}
+
+#[test]
+fn a_connection_opened_twice_ends_the_session() {
+    let now = start();
+    let mut client = machine(Role::Client, now);
+    client.receive(message(ConnId(2), connect("a:1")), now).unwrap();
+    let again = client.receive(message(ConnId(2), connect("a:1")), now);
+    assert_eq!(again, Err(Violation::Duplicate(ConnId(2))));
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_one_by_one() {
+    let now = start();
+    let mut config = config(Role::Client);
+    config.limits.connections = 2;
+    let mut client = Protocol::new(config, now);
+    for id in 2..5 {
+        client.receive(message(ConnId(id), connect("a:1")), now).unwrap();
+    }
+    assert_eq!(sent(&mut client, now), [(4, error("too many connections: 2"))]);
+    assert_eq!(client.connections(), 2);
+    assert_eq!(client.open("tcp", "b:1", now), Err(OpenError::TooMany(2)));
+}
+
+#[test]
+fn a_failed_connection_counts_until_the_peer_was_told() {
+    let now = start();
+    let mut client = machine(Role::Client, now);
+    client.receive(message(ConnId(2), connect("a:1")), now).unwrap();
+    client.close(ConnId(2), Reason::Local("refused".into()), now);
+    client.detach(ConnId(2), now);
+    assert_eq!(client.connections(), 1);
+    assert_eq!(sent(&mut client, now), [(2, error("refused"))]);
+    assert_eq!(client.connections(), 0);
+}
+
+#[test]
+fn a_full_inbox_pauses_the_peer_and_a_drained_one_resumes_it() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    let half = data(&vec![1; 1 << 20]);
+    server.receive(message(id, half.clone()), now).unwrap();
+    server.receive(message(id, half), now).unwrap();
+    assert_eq!(sent(&mut server, now), []);
+    server.receive(message(id, data(b"x")), now).unwrap();
+    assert_eq!(sent(&mut server, now), [(2, Body::Pause)]);
+    let mut out = vec![0; (2 << 20) - (256 << 10) + 1];
+    assert_eq!(server.read_into(id, &mut out).unwrap(), out.len());
+    assert_eq!(server.unread(), 256 << 10);
+    assert_eq!(sent(&mut server, now), []);
+    server.read_into(id, &mut [0]).unwrap();
+    assert_eq!(sent(&mut server, now), [(2, Body::Resume)]);
+}
+
+#[test]
+fn a_pause_undone_before_it_was_sent_is_not_sent() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.receive(message(id, data(&vec![1; (2 << 20) + 1])), now).unwrap();
+    server.read_into(id, &mut vec![0; 2 << 20]).unwrap();
+    assert_eq!(sent(&mut server, now), []);
+}
+
+#[test]
+fn a_peer_that_sends_on_is_asked_again_then_cut_off_without_harm_to_others() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    let other = server.open("tcp", "b:1", now).unwrap();
+    sent(&mut server, now);
+    let mut pauses = 0;
+    let mut ended = None;
+    for _ in 0..200 {
+        server.receive(message(id, data(&vec![1; 128 << 10])), now).unwrap();
+        assert!(server.unread() <= Limits::default().receive);
+        for (conn, body) in sent(&mut server, now) {
+            assert_eq!(conn, id.0);
+            match body {
+                Body::Pause => pauses += 1,
+                Body::Error(text) => ended = Some(text),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(pauses > 5, "{pauses}");
+    assert_eq!(ended.as_deref(), Some("receive buffer exceeded"));
+    assert_eq!(server.unread(), 0);
+    assert!(matches!(server.read(id, 1), Read::End(Reason::Local(_))));
+    assert_eq!(server.write(other, b"fine"), Ok(4));
+    assert_eq!(server.counters().overflowed, 1);
+}
+
+#[test]
+fn many_full_connections_stay_within_the_limit_of_their_session() {
+    let now = start();
+    let mut config = config(Role::Client);
+    config.limits.session_receive = 1 << 20;
+    let mut client = Protocol::new(config, now);
+    for id in 2..66 {
+        client.receive(message(ConnId(id), connect("a:1")), now).unwrap();
+    }
+    for _ in 0..16 {
+        for id in 2..66 {
+            client.receive(message(ConnId(id), data(&[0; 4096])), now).unwrap();
+            assert!(client.unread() <= 1 << 20);
+        }
+    }
+    assert!(client.counters().overflowed > 0);
+    // They were asked to pause long before.
+    assert!(sent(&mut client, now).iter().any(|(_, body)| *body == Body::Pause));
+}
+
+#[test]
+fn a_paused_connection_keeps_its_data_and_the_others_go_on() {
+    let now = start();
+    let (mut server, first) = opened(now);
+    let second = server.open("tcp", "b:1", now).unwrap();
+    sent(&mut server, now);
+    server.receive(message(first, Body::Pause), now).unwrap();
+    server.write(first, b"held").unwrap();
+    server.write(second, b"sent").unwrap();
+    assert_eq!(sent(&mut server, now), [(3, data(b"sent"))]);
+    // The original may resume what it did not pause.
+    server.receive(message(second, Body::Resume), now).unwrap();
+    server.receive(message(first, Body::Resume), now).unwrap();
+    assert_eq!(sent(&mut server, now), [(2, data(b"held"))]);
+}
+
+#[test]
+fn a_writer_waits_for_half_of_its_buffer() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    let limit = Limits::default().send_buffer;
+    assert_eq!(server.write(id, &vec![0; limit + 5]), Ok(limit));
+    assert_eq!(server.write(id, b"x"), Ok(0));
+    assert!(server.poll_transmit(now).is_some());
+    assert_eq!(events(&mut server), []);
+    assert!(server.poll_transmit(now).is_some());
+    assert_eq!(events(&mut server), [Event::Writable(id)]);
+}
+
+#[test]
+fn connections_with_data_take_turns() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    let ids: Vec<ConnId> = (0..3).map(|_| server.open("tcp", "a:1", now).unwrap()).collect();
+    sent(&mut server, now);
+    for id in &ids {
+        server.write(*id, &[0; 150 << 10]).unwrap();
+    }
+    let order: Vec<i64> = sent(&mut server, now).into_iter().map(|(conn, _)| conn).collect();
+    assert_eq!(order, [2, 3, 4, 2, 3, 4, 2, 3, 4]);
+}
+
+#[test]
+fn a_closed_connection_that_stays_paused_is_given_up() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.receive(message(id, Body::Pause), now).unwrap();
+    server.write(id, b"never read").unwrap();
+    server.detach(id, now);
+    assert_eq!(sent(&mut server, now), []);
+    let later = now + Timing::default().linger;
+    server.heard(later);
+    assert_eq!(server.next_timeout(), later);
+    server.tick(later).unwrap();
+    assert_eq!(sent(&mut server, later), [(2, error("EOF"))]);
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn a_client_pings_and_lists_its_connections() {
+    let now = start();
+    let mut client = machine(Role::Client, now);
+    client.receive(message(ConnId(3), connect("a:1")), now).unwrap();
+    client.receive(message(ConnId(2), connect("b:1")), now).unwrap();
+    let ping = (0, Body::Unknown(-1));
+    let mut at = now;
+    for _ in 0..11 {
+        at += Duration::from_secs(5);
+        assert_eq!(client.next_timeout(), at);
+        client.tick(at).unwrap();
+        client.heard(at);
+        assert_eq!(sent(&mut client, at), std::slice::from_ref(&ping));
+    }
+    at += Duration::from_secs(5);
+    client.tick(at).unwrap();
+    let list = Body::Sync(ConnectionList::new([ConnId(2), ConnId(3)]));
+    assert_eq!(sent(&mut client, at), [ping, (0, list)]);
+}
+
+#[test]
+fn a_server_says_nothing_by_itself_and_notices_silence() {
+    let now = start();
+    let mut server = machine(Role::Server, now);
+    let limit = Timing::default().silence;
+    assert_eq!(server.next_timeout(), now + limit);
+    assert_eq!(server.tick(now + limit), Err(Violation::Silence(limit)));
+    server.heard(now + limit / 2);
+    assert_eq!(server.tick(now + limit), Ok(()));
+    assert_eq!(sent(&mut server, now + limit), []);
+}
+
+#[test]
+fn connections_the_client_does_not_list_are_dropped_silently_unless_young() {
+    let now = start();
+    let (mut server, old) = opened(now);
+    let kept = server.open("tcp", "b:1", now).unwrap();
+    sent(&mut server, now);
+    let later = now + Duration::from_secs(10);
+    let young = server.open("tcp", "c:1", later).unwrap();
+    sent(&mut server, later);
+    let unsent = server.open("tcp", "d:1", now).unwrap();
+    let list = Body::Sync(ConnectionList::new([kept, ConnId(999)]));
+    server.receive(message(ConnId(0), list), later).unwrap();
+    assert_eq!(server.read(old, 1), Read::End(Reason::Sync));
+    for id in [kept, young, unsent] {
+        assert_eq!(server.read(id, 1), Read::Nothing);
+    }
+    assert_eq!(sent(&mut server, later), [(5, connect("d:1"))]);
+}
+
+#[test]
+fn announced_clients_are_known_until_their_last_session_goes() {
+    let now = start();
+    let mut config = config(Role::Server);
+    config.keep_remote_clients = true;
+    config.limits.remote_clients = 2;
+    let mut server = Protocol::new(config, now);
+    let client = |session| RemoteClient { key: "c-1".into(), session };
+    for session in [1, 2] {
+        server.receive(message(ConnId(0), Body::AddClient(client(session))), now).unwrap();
+    }
+    server.receive(message(ConnId(0), Body::RemoveClient(client(1))), now).unwrap();
+    assert!(server.reaches("c-1"));
+    server.receive(message(ConnId(0), Body::RemoveClient(client(2))), now).unwrap();
+    server.receive(message(ConnId(0), Body::RemoveClient(client(2))), now).unwrap();
+    assert!(!server.reaches("c-1"));
+    for session in [1, 2] {
+        server.receive(message(ConnId(0), Body::AddClient(client(session))), now).unwrap();
+    }
+    let more = server.receive(message(ConnId(0), Body::AddClient(client(3))), now);
+    assert_eq!(more, Err(Violation::RemoteClients(2)));
+}
+
+#[test]
+fn an_announcement_the_peer_would_cut_is_not_made() {
+    let now = start();
+    let mut client = machine(Role::Client, now);
+    client.announce(true, RemoteClient { key: "x".repeat(99), session: 1 }).unwrap();
+    client.announce(true, RemoteClient { key: "a/b".into(), session: 1 }).unwrap();
+    assert_eq!(sent(&mut client, now), []);
+    let fits = RemoteClient { key: "x".repeat(98), session: 1 };
+    client.announce(false, fits.clone()).unwrap();
+    assert_eq!(sent(&mut client, now), [(0, Body::RemoveClient(fits))]);
+}
+
+#[test]
+fn the_end_of_a_session_fails_its_connections() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.receive(message(id, data(b"kept")), now).unwrap();
+    server.write(id, b"lost").unwrap();
+    server.end(false);
+    assert_eq!(server.read(id, 10), Read::Data(Bytes::from_static(b"kept")));
+    assert_eq!(server.read(id, 10), Read::End(Reason::Disconnect));
+    assert_eq!(server.write(id, b"x"), Err(Reason::Disconnect));
+    assert_eq!(server.open("tcp", "a:1", now), Err(OpenError::Ended));
+    assert_eq!(sent(&mut server, now), []);
+}
+
+#[test]
+fn an_orderly_end_tells_the_peer() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.end(true);
+    assert_eq!(sent(&mut server, now), [(2, error("tunnel disconnect"))]);
+    server.detach(id, now);
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn a_long_reason_is_cut_for_the_wire() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.close(id, Reason::Local("é".repeat(80)), now);
+    assert_eq!(sent(&mut server, now), [(2, error(&"é".repeat(50)))]);
+}
+
+/// What two users of a tunnel may do.
+#[derive(Debug, Clone)]
+enum Step {
+    Open,
+    Write { side: bool, conn: usize, len: usize },
+    Read { side: bool, conn: usize, len: usize },
+    Close { side: bool, conn: usize },
+    Deliver { side: bool, messages: usize },
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => Just(Step::Open),
+        4 => (any::<bool>(), 0usize..6, 0usize..40_000).prop_map(|(side, conn, len)| Step::Write { side, conn, len }),
+        4 => (any::<bool>(), 0usize..6, 1usize..60_000).prop_map(|(side, conn, len)| Step::Read { side, conn, len }),
+        1 => (any::<bool>(), 0usize..6).prop_map(|(side, conn)| Step::Close { side, conn }),
+        6 => (any::<bool>(), 1usize..6).prop_map(|(side, messages)| Step::Deliver { side, messages }),
+        1 => (0u64..4).prop_map(Step::Wait),
+    ]
+}
+
+/// One direction of one connection: bytes are a counter, so order and loss show at once.
+#[derive(Default, Clone, Copy)]
+struct Flow {
+    written: usize,
+    read: usize,
+}
+
+struct World {
+    now: Instant,
+    machines: [Protocol; 2],
+    /// Messages under way to each machine.
+    wires: [VecDeque<Transmit>; 2],
+    ids: Vec<ConnId>,
+    /// By connection and writing side.
+    flows: Vec<[Flow; 2]>,
+    closed: Vec<[bool; 2]>,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = start();
+        let make = |role| {
+            let mut config = config(role);
+            config.limits =
+                Limits { send_buffer: 32 << 10, high_water: 32 << 10, frame: 4 << 10, ..Limits::default() };
+            Protocol::new(config, now)
+        };
+        Self {
+            now,
+            machines: [make(Role::Server), make(Role::Client)],
+            wires: Default::default(),
+            ids: Vec::new(),
+            flows: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Open => {
+                if let Ok(id) = self.machines[0].open("tcp", "a:1", self.now) {
+                    self.ids.push(id);
+                    self.flows.push(Default::default());
+                    self.closed.push([false, true]);
+                }
+            }
+            Step::Write { side, conn, len } => self.write(side.into(), conn, len),
+            Step::Read { side, conn, len } => _ = self.read(side.into(), conn, len),
+            Step::Close { side, conn } => self.close(side.into(), conn),
+            Step::Deliver { side, messages } => (0..messages).for_each(|_| self.deliver(side.into())),
+            Step::Wait(seconds) => {
+                self.now += Duration::from_secs(seconds);
+                self.machines.iter_mut().for_each(|machine| {
+                    machine.heard(self.now);
+                    machine.tick(self.now).unwrap();
+                });
+            }
+        }
+        for side in 0..2 {
+            while let Some(next) = self.machines[side].poll_transmit(self.now) {
+                self.wires[1 - side].push_back(next);
+            }
+            for event in events(&mut self.machines[side]) {
+                if let Event::Connect { conn, .. } = event {
+                    let at = self.ids.iter().position(|id| *id == conn).unwrap();
+                    self.closed[at][side] = false;
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, side: usize, conn: usize, len: usize) {
+        let Some(&id) = self.ids.get(conn) else { return };
+        if self.closed[conn][side] {
+            return;
+        }
+        let flow = &mut self.flows[conn][side];
+        let bytes: Vec<u8> = (0..len).map(|at| (flow.written + at) as u8).collect();
+        flow.written += self.machines[side].write(id, &bytes).unwrap_or(0);
+    }
+
+    fn read(&mut self, side: usize, conn: usize, len: usize) -> bool {
+        let Some(&id) = self.ids.get(conn) else { return false };
+        if self.closed[conn][side] {
+            return false;
+        }
+        let flow = &mut self.flows[conn][1 - side];
+        match self.machines[side].read(id, len) {
+            Read::Data(bytes) => {
+                for byte in &bytes {
+                    assert_eq!(*byte, flow.read as u8);
+                    flow.read += 1;
+                }
+                assert!(flow.read <= flow.written);
+                true
+            }
+            Read::Nothing => false,
+            Read::End(reason) => {
+                assert_eq!(reason, Reason::Eof);
+                // An orderly end means that everything written before the other side's close arrived,
+                // unless this side closed too.
+                assert!(flow.read == flow.written || !self.closed[conn][1 - side] || self.closed[conn][side]);
+                false
+            }
+        }
+    }
+
+    fn close(&mut self, side: usize, conn: usize) {
+        let Some(&id) = self.ids.get(conn) else { return };
+        if !std::mem::replace(&mut self.closed[conn][side], true) {
+            self.machines[side].detach(id, self.now);
+        }
+    }
+
+    fn deliver(&mut self, side: usize) {
+        match self.wires[side].pop_front() {
+            Some(Transmit::Message(bytes)) => self.machines[side].receive(bytes, self.now).unwrap(),
+            Some(Transmit::Ping) => self.machines[side].heard(self.now),
+            None => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn streams_are_never_mixed_up_reordered_or_leaked(steps in proptest::collection::vec(step(), 1..150)) {
+        let mut world = World::new();
+        for step in steps {
+            world.run(step);
+        }
+        // Let everything arrive and be read, then close: nothing remains anywhere.
+        for _ in 0..200 {
+            for side in [false, true] {
+                world.run(Step::Deliver { side, messages: 1000 });
+                for conn in 0..world.ids.len() {
+                    while world.read(side.into(), conn, 1 << 20) {}
+                }
+            }
+            world.run(Step::Wait(0));
+        }
+        for (flows, closed) in world.flows.iter().zip(&world.closed) {
+            if *closed == [false, false] {
+                for flow in flows {
+                    prop_assert_eq!(flow.read, flow.written);
+                }
+            }
+        }
+        for conn in 0..world.ids.len() {
+            world.close(0, conn);
+            world.close(1, conn);
+        }
+        for _ in 0..20 {
+            world.run(Step::Deliver { side: false, messages: 1000 });
+            world.run(Step::Deliver { side: true, messages: 1000 });
+        }
+        for machine in &world.machines {
+            prop_assert_eq!((machine.connections(), machine.unread()), (0, 0));
+            prop_assert_eq!(machine.counters().opened, machine.counters().closed);
+        }
+    }
+
+    #[test]
+    fn hostile_messages_never_panic_and_stay_bounded(
+        messages in proptest::collection::vec(
+            (0i64..12, 0i64..6, proptest::collection::vec(any::<u8>(), 0..300)), 1..200)
+    ) {
+        let now = start();
+        for role in [Role::Client, Role::Server] {
+            let mut config = config(role);
+            config.keep_remote_clients = true;
+            config.limits.receive = 1000;
+            config.limits.session_receive = 2000;
+            config.limits.connections = 3;
+            let mut machine = Protocol::new(config, now);
+            let _ = machine.open("tcp", "a:1", now);
+            for (kind, conn, payload) in &messages {
+                let mut bytes = vec![2, (*conn as u8) << 1, (*kind as u8) << 1];
+                if matches!(kind, 1 | 2) {
+                    bytes.extend([0xb0, 0xea, 1]);
+                }
+                bytes.extend(payload);
+                let _ = machine.receive(bytes.into(), now);
+                prop_assert!(machine.unread() <= 2000);
+                prop_assert!(machine.connections() <= 3);
+                events(&mut machine);
+            }
+            sent(&mut machine, now);
+            machine.end(true);
+            sent(&mut machine, now);
+        }
+    }
+}
