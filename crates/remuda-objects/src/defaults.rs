@@ -219,8 +219,9 @@ fn limit_range(top: &mut Object) {
     }
 }
 
+/// The template is always there, as its defaults are, even in a spec that says nothing.
 fn pod_template_of(spec: &mut Object) {
-    if let Some(template) = object(spec, "template") {
+    if let Some(template) = ensure(spec, "template") {
         pod::template_body(template);
     }
 }
@@ -294,7 +295,10 @@ fn replica_set(top: &mut Object) {
 fn replication_controller(top: &mut Object) {
     let Some(spec) = ensure(top, "spec") else { return };
     set(spec, "replicas", 1);
-    pod_template_of(spec);
+    // Here alone the template may be missing.
+    if let Some(template) = object(spec, "template") {
+        pod::template_body(template);
+    }
     let labels = spec.get("template").map(|template| template["metadata"]["labels"].clone());
     if let Some(Value::Object(labels)) = labels {
         if spec.get("selector").is_none_or(is_unset) {
@@ -352,7 +356,7 @@ fn cron_job(top: &mut Object) {
     set(spec, "successfulJobsHistoryLimit", 3);
     set(spec, "failedJobsHistoryLimit", 1);
     // A job template gets the defaults of its pods only; the job's own come when a job is made of it.
-    if let Some(job) = object(spec, "jobTemplate").and_then(|template| object(template, "spec")) {
+    if let Some(job) = ensure(spec, "jobTemplate").and_then(|template| ensure(template, "spec")) {
         pod_template_of(job);
     }
 }
@@ -581,7 +585,9 @@ mod tests {
             "Job",
             json!({"spec": {}}),
             json!({"spec": {"completions": 1, "parallelism": 1, "backoffLimit": 6, "completionMode": "NonIndexed",
-                "suspend": false, "podReplacementPolicy": "TerminatingOrFailed", "manualSelector": false}}),
+                "suspend": false, "podReplacementPolicy": "TerminatingOrFailed", "manualSelector": false,
+                "template": {"spec": {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "securityContext": {},
+                    "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}}}}),
         );
         check(
             "networking.k8s.io",

@@ -58,3 +58,24 @@ async fn kubectl_get_prints_a_scale_with_the_columns_of_a_scale() {
     assert_eq!(patched["rows"][0]["cells"][1], 5);
     assert_eq!(server.get(scale).await.expect(200)["spec"]["replicas"], 5);
 }
+
+#[tokio::test]
+async fn kubectl_create_of_an_empty_deployment_lists_only_what_people_must_say() {
+    let server = Server::quiet().await;
+    server.namespace("ns").await;
+    let empty =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {}});
+    let answer = server.post("/apis/apps/v1/namespaces/ns/deployments", empty).await;
+    answer.fails(422, "Invalid");
+    let causes = answer.body["details"]["causes"].as_array().unwrap();
+    let causes: Vec<_> = causes.iter().map(|c| (c["field"].as_str().unwrap(), &c["message"])).collect();
+    let mismatch = "Invalid value: null: `selector` does not match template `labels`";
+    assert_eq!(
+        causes,
+        [
+            ("spec.selector", &json!("Required value")),
+            ("spec.template.metadata.labels", &json!(mismatch)),
+            ("spec.template.spec.containers", &json!("Required value")),
+        ]
+    );
+}

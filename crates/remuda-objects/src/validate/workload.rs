@@ -41,8 +41,10 @@ fn selected_template(kind: &str, spec: &Value, path: Path<'_>, errors: &mut Erro
     let template_path = path.child("template");
     let labels = at(spec, &["template", "metadata", "labels"]);
     match LabelSelector::from_object(selector) {
+        // No selector at all selects nothing.
         Ok(compiled)
-            if selector.is_object() && !compiled.is_everything() && !compiled.matches(labels.as_object()) =>
+            if !selector.is_object()
+                || (!compiled.is_everything() && !compiled.matches(labels.as_object())) =>
         {
             let metadata = template_path.child("metadata");
             errors.invalid(metadata.child("labels"), labels, MISMATCH);
@@ -426,7 +428,9 @@ mod tests {
             ],
         );
         let none = workload("apps", "StatefulSet", json!({"template": template(json!({}))}));
-        check_create("apps", "StatefulSet", &none, &["spec.selector: Required value"]);
+        let mismatch =
+            "spec.template.metadata.labels: Invalid value: {}: `selector` does not match template `labels`";
+        check_create("apps", "StatefulSet", &none, &["spec.selector: Required value", mismatch]);
         let empty = workload("apps", "DaemonSet", json!({"selector": {}, "template": template(json!({}))}));
         check_create(
             "apps",
