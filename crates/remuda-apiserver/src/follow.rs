@@ -7,6 +7,9 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
+/// Pause before a watch that could not be opened is tried again.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// What a follower is told.
 pub(crate) enum News<'a> {
     /// Forget everything: this is the whole state now.
@@ -51,9 +54,20 @@ pub(crate) async fn follow(
                     sender.send_replace(revision);
                     continue;
                 }
+                // The list was answered by others; what it saw has not come here yet.
+                Err(remuda_store::Error::Future { .. }) => {
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = store.wait_for(revision) => continue,
+                    }
+                }
+                Err(remuda_store::Error::Closed) => return,
                 Err(error) => {
-                    warn!(%prefix, %error, "watch ended");
-                    return;
+                    warn!(%prefix, %error, "watch failed, trying again");
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(RETRY) => continue,
+                    }
                 }
             };
             loop {
