@@ -18,6 +18,7 @@ use proptest::{
 };
 use remuda_store::{Embedded, Etcd, EtcdOptions, Memory, Options, Store};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::harness::{Server, *};
 
@@ -183,16 +184,24 @@ async fn follow(server: Server, client: Client) -> State {
 }
 
 async fn play(server: &Server, steps: Vec<Vec<Step>>, clients: Vec<Client>) {
-    let following: Vec<_> =
-        clients.iter().map(|client| tokio::spawn(follow(server.clone(), client.clone()))).collect();
-    let writing: Vec<_> = steps.into_iter().map(|steps| tokio::spawn(write(server.clone(), steps))).collect();
-    for writer in writing {
-        writer.await.unwrap();
+    let mut following = JoinSet::new();
+    for client in clients {
+        let server = server.clone();
+        following.spawn(async move { (client.clone(), follow(server, client).await) });
+    }
+    let mut writing = JoinSet::new();
+    for steps in steps {
+        writing.spawn(write(server.clone(), steps));
+    }
+    while let Some(written) = writing.join_next().await {
+        written.unwrap();
     }
     let last = json!({"metadata": {"name": LAST, "labels": {"on": "yes"}}});
     server.post(MAPS, last).await.expect(201);
-    for (client, task) in clients.iter().zip(following) {
-        let known = tokio::time::timeout(PATIENCE, task).await.expect("converges in time").unwrap();
+    while let Some(known) =
+        tokio::time::timeout(PATIENCE, following.join_next()).await.expect("converges in time")
+    {
+        let (client, known) = known.unwrap();
         let selector = if client.selects { "labelSelector=on%3Dyes" } else { "" };
         let (truth, _) = list(server, selector).await.unwrap();
         assert_eq!(known, truth, "{client:?}");

@@ -372,10 +372,10 @@ fn survives(cases: u32, requests: impl Strategy<Value = Request>) {
 
 #[test]
 fn no_request_breaks_the_server() {
-    survives(2500, request());
+    survives(1000, request());
 }
 
 #[test]
 fn no_spoiled_object_breaks_the_server() {
-    survives(2500, spoiled());
+    survives(1000, spoiled());
 }

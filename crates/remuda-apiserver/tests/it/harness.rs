@@ -19,6 +19,7 @@ use remuda_auth::{
 };
 use remuda_store::{Memory, Store};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 /// How long anything that should happen may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -114,11 +115,13 @@ impl Server {
     }
 
     /// Serves HTTP/1.1 on a local port; without a user, requests must bring credentials.
-    pub(crate) async fn listen(&self, user: Option<User>) -> std::net::SocketAddr {
+    pub(crate) async fn listen(&self, user: Option<User>) -> Listening {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (api, user) = (self.api.clone(), user.map(Arc::new));
-        tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 let (api, user) = (api.clone(), user.clone());
                 let service =
@@ -129,14 +132,14 @@ impl Server {
                         let api = api.clone();
                         async move { Ok::<_, std::convert::Infallible>(api.handle(request).await) }
                     });
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let io = hyper_util::rt::TokioIo::new(socket);
                     let builder = hyper::server::conn::http1::Builder::new();
                     let _ = builder.serve_connection(io, service).with_upgrades().await;
                 });
             }
         });
-        address
+        Listening { address, _tasks: tasks }
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str) -> Ask {
@@ -202,6 +205,12 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// A port the server is served on, until it is dropped.
+pub(crate) struct Listening {
+    pub(crate) address: std::net::SocketAddr,
+    _tasks: JoinSet<()>,
 }
 
 /// A request being written.

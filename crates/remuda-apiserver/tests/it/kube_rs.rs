@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Discovery, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    core::{DynamicObject, GroupVersionKind},
+    core::{DynamicObject, GroupVersionKind, PartialObjectMeta},
     discovery::Scope,
     runtime::{WatchStreamExt, finalizer, reflector, watcher},
 };
@@ -22,9 +22,10 @@ fn map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(config_map(name, json!({"k": value}))).unwrap()
 }
 
-async fn over_the_network(server: &Server) -> Client {
-    let address = server.listen(Some(admin())).await;
-    Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
+async fn over_the_network(server: &Server) -> (Client, Listening) {
+    let listening = server.listen(Some(admin())).await;
+    let url = format!("http://{}", listening.address).parse().unwrap();
+    (Client::try_from(kube::Config::new(url)).unwrap(), listening)
 }
 
 async fn typed_verbs(client: Client) {
@@ -71,7 +72,8 @@ async fn typed_requests_work_in_the_process() {
 #[tokio::test]
 async fn typed_requests_work_over_the_network() {
     let server = Server::start().await;
-    typed_verbs(over_the_network(&server).await).await;
+    let (client, _listening) = over_the_network(&server).await;
+    typed_verbs(client).await;
 }
 
 async fn reflects(server: Server, client: Client, streaming: bool) {
@@ -84,7 +86,8 @@ async fn reflects(server: Server, client: Client, streaming: bool) {
     let config = if streaming { config.streaming_lists() } else { config };
     let (reader, writer) = reflector::store();
     let stream = watcher(maps.clone(), config).default_backoff().reflect(writer).applied_objects();
-    let following = tokio::spawn(stream.try_for_each(|_| async { Ok(()) }));
+    let mut following = tokio::task::JoinSet::new();
+    following.spawn(stream.try_for_each(|_| async { Ok(()) }));
     tokio::time::timeout(PATIENCE, reader.wait_until_ready()).await.unwrap().unwrap();
     assert!((0..5).all(|n| reader.state().iter().any(|map| map.name_any() == format!("before-{n}"))));
     maps.create(&PostParams::default(), &map("after", "1")).await.unwrap();
@@ -102,7 +105,7 @@ async fn reflects(server: Server, client: Client, streaming: bool) {
         assert!(started.elapsed() < PATIENCE, "{state:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    following.abort();
+    following.shutdown().await;
 }
 
 #[tokio::test]
@@ -122,7 +125,7 @@ async fn reflectors_follow_streaming_lists() {
 #[tokio::test]
 async fn reflectors_follow_over_the_network() {
     let server = Server::start().await;
-    let client = over_the_network(&server).await;
+    let (client, _listening) = over_the_network(&server).await;
     reflects(server, client, false).await;
 }
 
@@ -130,10 +133,11 @@ async fn reflectors_follow_over_the_network() {
 async fn a_metadata_watcher_sees_metadata() {
     let server = Server::start().await;
     let secrets: Api<Secret> = Api::namespaced(server.kube(), "default");
+    let metadata: Api<PartialObjectMeta<Secret>> = Api::namespaced(server.kube(), "default");
     let secret = json!({"metadata": {"name": "s", "labels": {"a": "b"}}, "stringData": {"k": "v"}});
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     let config = watcher::Config::default().labels("a=b");
-    let mut stream = Box::pin(kube::runtime::metadata_watcher(secrets, config).applied_objects());
+    let mut stream = Box::pin(watcher(metadata, config).applied_objects());
     let first = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(first.name_any(), "s");
 }
@@ -141,7 +145,8 @@ async fn a_metadata_watcher_sees_metadata() {
 #[tokio::test]
 async fn discovery_finds_kinds_both_ways() {
     let server = Server::start().await;
-    for client in [server.kube(), over_the_network(&server).await] {
+    let (remote, _listening) = over_the_network(&server).await;
+    for client in [server.kube(), remote] {
         let plain = Discovery::new(client.clone()).run().await.unwrap();
         let aggregated = Discovery::new(client.clone()).run_aggregated().await.unwrap();
         for discovery in [plain, aggregated] {
@@ -171,9 +176,9 @@ async fn a_finalizer_cleans_up_before_the_end() {
     let maps: Api<ConfigMap> = Api::default_namespaced(server.kube());
     maps.create(&PostParams::default(), &map("f", "1")).await.unwrap();
     let run = async |object: ConfigMap| {
-        let seen = std::sync::Mutex::new("nothing");
+        let seen = parking_lot::Mutex::new("nothing");
         finalizer(&maps, "x.io/cleanup", object.into(), |event| {
-            *seen.lock().unwrap() = match event {
+            *seen.lock() = match event {
                 finalizer::Event::Apply(_) => "apply",
                 finalizer::Event::Cleanup(_) => "cleanup",
             };
@@ -181,7 +186,7 @@ async fn a_finalizer_cleans_up_before_the_end() {
         })
         .await
         .unwrap();
-        seen.into_inner().unwrap()
+        seen.into_inner()
     };
     assert_eq!(run(maps.get("f").await.unwrap()).await, "nothing", "the first run adds the finalizer");
     assert_eq!(maps.get("f").await.unwrap().finalizers(), ["x.io/cleanup"]);

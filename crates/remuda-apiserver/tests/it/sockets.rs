@@ -40,7 +40,8 @@ async fn next(socket: &mut WebSocketStream<TcpStream>) -> Value {
 #[tokio::test]
 async fn each_event_is_one_message() {
     let server = Server::quiet().await;
-    let address = server.listen(Some(admin())).await;
+    let listening = server.listen(Some(admin())).await;
+    let address = listening.address;
     for name in ["a", "b"] {
         server.post(MAPS, config_map(name, json!({}))).await.expect(201);
     }
@@ -67,7 +68,8 @@ async fn a_token_may_come_as_a_protocol() {
     let mut tokens = StaticTokens::default();
     tokens.insert("open-sesame", admin());
     let server = Server::with(|config| config.static_tokens = tokens).await;
-    let address = server.listen(None).await;
+    let listening = server.listen(None).await;
+    let address = listening.address;
     let path = format!("{MAPS}?watch=true");
     let offer = |token: &str| {
         let token = URL_SAFE_NO_PAD.encode(token);
