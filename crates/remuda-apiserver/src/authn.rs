@@ -29,7 +29,7 @@ impl Inner {
         }
         let hidden = crate::websocket::bearer(&parts.headers);
         if let Some(token) = bearer(&parts.headers).or(hidden.as_deref()) {
-            return match self.authenticate_token(token, &[]).await {
+            return match self.authenticate_token(token, &[]).await? {
                 Some((user, _)) => Ok(user),
                 None => Err(ApiError::unauthorized()),
             };
@@ -40,12 +40,13 @@ impl Inner {
         Ok(Arc::new(User::anonymous()))
     }
 
-    /// The user of a bearer token, and the audiences it is good for among those asked for.
+    /// The user of a bearer token, and the audiences it is good for among those asked for. Fails only
+    /// if that cannot be found out: a store that does not answer must not make good tokens bad.
     pub(crate) async fn authenticate_token(
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Option<(Arc<User>, Vec<String>)> {
+    ) -> ApiResult<Option<(Arc<User>, Vec<String>)>> {
         let api = self.config.verifier.audiences();
         let for_api = || {
             let good: Vec<String> = api
@@ -56,51 +57,60 @@ impl Inner {
             (!good.is_empty()).then_some(good)
         };
         if let Some(user) = self.config.static_tokens.authenticate(token) {
-            return Some((user, for_api()?));
+            return Ok(for_api().map(|good| (user, good)));
         }
         if let Some(bootstrap) = BootstrapToken::parse(token) {
             let key = format!("/core/secrets/{BOOTSTRAP_SECRET_NAMESPACE}/{}", bootstrap.secret_name());
-            let secret = self.read_value(&key).await?;
-            let user = bootstrap.authenticate(&secret, self.now()).ok()?;
-            return Some((Arc::new(user), for_api()?));
+            let secret = self.read_object(&key).await?;
+            let user = secret.and_then(|secret| bootstrap.authenticate(&secret, self.now()).ok());
+            return Ok(user.and_then(|user| Some((Arc::new(user), for_api()?))));
         }
         let now = self.now().as_second();
-        let (verified, good) = self.config.verifier.verify_for(token, now, audiences).ok()?;
-        self.is_alive(token, &verified).await.then(|| (verified.user.clone(), good))
+        let Ok((verified, good)) = self.config.verifier.verify_for(token, now, audiences) else {
+            return Ok(None);
+        };
+        let alive = self.is_alive(token, &verified).await?;
+        Ok(alive.then(|| (verified.user.clone(), good)))
     }
 
     /// The service account and whatever the token is bound to must still be there.
-    async fn is_alive(&self, token: &str, verified: &ServiceAccountToken) -> bool {
+    async fn is_alive(&self, token: &str, verified: &ServiceAccountToken) -> ApiResult<bool> {
         let namespace = &verified.namespace;
         let account = &verified.service_account;
         let key = format!("/core/serviceaccounts/{namespace}/{}", account.name);
-        if !self.lives(&key, account).await {
-            return false;
+        if !self.lives(&key, account).await? {
+            return Ok(false);
         }
         match &verified.bound {
-            Bound::Nothing => true,
+            Bound::Nothing => Ok(true),
             Bound::Pod { pod, .. } => self.lives(&format!("/core/pods/{namespace}/{}", pod.name), pod).await,
             Bound::Node(node) => self.lives(&format!("/core/nodes/{}", node.name), node).await,
             Bound::Secret(secret) => {
                 let key = format!("/core/secrets/{namespace}/{}", secret.name);
-                if !self.lives(&key, secret).await {
-                    return false;
+                if !verified.legacy {
+                    return self.lives(&key, secret).await;
                 }
                 // A legacy token is the one its Secret holds.
-                !verified.legacy
-                    || self
-                        .read_value(&key)
-                        .await
-                        .is_some_and(|object| object["data"]["token"] == STANDARD.encode(token))
+                let held = self.read_object(&key).await?;
+                Ok(held.is_some_and(|object| {
+                    !meta::is_deleting(&object) && object["data"]["token"] == STANDARD.encode(token)
+                }))
             }
         }
     }
 
-    async fn lives(&self, key: &str, reference: &ObjectRef) -> bool {
-        self.read_value(key).await.is_some_and(|object| {
+    async fn lives(&self, key: &str, reference: &ObjectRef) -> ApiResult<bool> {
+        Ok(self.read_object(key).await?.is_some_and(|object| {
             (reference.uid.is_empty() || object["metadata"]["uid"] == reference.uid.as_str())
                 && !meta::is_deleting(&object)
-        })
+        }))
+    }
+
+    /// A stored object by its key, for those who must tell a missing one from a store that does not
+    /// answer.
+    pub(crate) async fn read_object(&self, key: &str) -> ApiResult<Option<Value>> {
+        let record = self.store.get(key).await.map_err(crate::read::store_error)?.value;
+        record.map(|record| crate::convert::parse(&record)).transpose()
     }
 
     /// A stored object by its key.

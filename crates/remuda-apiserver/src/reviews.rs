@@ -71,7 +71,7 @@ impl Inner {
             return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
         }
         let asked = texts(&spec["audiences"]);
-        Ok(match self.authenticate_token(token, &asked).await {
+        Ok(match self.authenticate_token(token, &asked).await? {
             Some((user, good)) => {
                 json!({"authenticated": true, "user": user.to_user_info(), "audiences": good})
             }

@@ -21,7 +21,7 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 impl Inner {
     /// Creates or restores what a living namespace must have.
     pub(super) async fn fill_namespace(&self, name: &str) -> ApiResult<()> {
-        let Some(namespace) = self.read_value(&format!("/core/namespaces/{name}")).await else {
+        let Some(namespace) = self.read_object(&format!("/core/namespaces/{name}")).await? else {
             return Ok(());
         };
         if meta::is_deleting(&namespace) {
@@ -42,7 +42,7 @@ impl Inner {
     async fn publish_root_ca(&self, namespace: &str) -> ApiResult<()> {
         let data = json!({"ca.crt": self.config.root_ca_pem});
         let key = format!("/core/configmaps/{namespace}/{ROOT_CA}");
-        match self.read_value(&key).await {
+        match self.read_object(&key).await? {
             Some(existing) if existing["data"] == data => Ok(()),
             Some(_) => {
                 let call = self.own_call("", "configmaps", Verb::Update, Some(namespace), Some(ROOT_CA))?;
@@ -66,13 +66,13 @@ impl Inner {
 
     /// Fills a token Secret, or removes one whose account is not there.
     pub(super) async fn complete_token_secret(&self, key: &str) -> ApiResult<()> {
-        let Some(secret) = self.read_value(key).await else { return Ok(()) };
+        let Some(secret) = self.read_object(key).await? else { return Ok(()) };
         if secret["type"] != TOKEN_TYPE || meta::is_deleting(&secret) {
             return Ok(());
         }
         let (namespace, name) = (meta::namespace(&secret), meta::name(&secret));
         let account_name = meta::annotation(&secret, ACCOUNT_NAME).unwrap_or_default().to_owned();
-        let account = self.read_value(&format!("/core/serviceaccounts/{namespace}/{account_name}")).await;
+        let account = self.read_object(&format!("/core/serviceaccounts/{namespace}/{account_name}")).await?;
         let uid = account.as_ref().map(|account| meta::uid(account).to_owned());
         let claimed = meta::annotation(&secret, ACCOUNT_UID).filter(|uid| !uid.is_empty());
         let call = self.own_call("", "secrets", Verb::Update, Some(namespace), Some(name))?;

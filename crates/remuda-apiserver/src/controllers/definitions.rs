@@ -20,7 +20,7 @@ const AT_ONCE: usize = 64;
 
 impl Inner {
     pub(super) async fn settle_definition(&self, name: &str) -> ApiResult<()> {
-        match self.read_value(&format!("{PREFIX}{name}")).await {
+        match self.read_object(&format!("{PREFIX}{name}")).await? {
             Some(definition) if meta::is_deleting(&definition) => self.end_definition(&definition).await,
             // It came, changed or went: others of its group may have waited for a name.
             _ => self.rename_waiting(name).await,

@@ -15,7 +15,7 @@ impl Inner {
     pub(super) async fn sign_request(&self, name: &str) -> ApiResult<()> {
         let Some(authority) = &self.config.signer else { return Ok(()) };
         let key = format!("/certificates.k8s.io/certificatesigningrequests/{name}");
-        let Some(request) = self.read_value(&key).await else { return Ok(()) };
+        let Some(request) = self.read_object(&key).await? else { return Ok(()) };
         let status = &request["status"];
         let has = |kind: &str| condition(status, kind).is_some_and(|known| known["status"] == "True");
         let signer = Signer::from_name(request["spec"]["signerName"].as_str().unwrap_or_default());
