@@ -1,1 +1,6 @@
-//! In the making.
+//! Cluster: its phase, its counters, its conditions and the order in which it goes away.
+
+pub mod counters;
+pub mod delete;
+pub mod phase;
+pub mod status;

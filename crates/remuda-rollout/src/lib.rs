@@ -20,6 +20,7 @@ pub mod machine;
 mod members;
 pub mod name;
 pub mod paused;
+pub mod provider;
 pub mod selector;
 pub mod set;
 pub mod template;
