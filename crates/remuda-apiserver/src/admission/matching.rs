@@ -7,7 +7,7 @@ use remuda_objects::selector::LabelSelector;
 use serde_json::Value;
 
 use super::Review;
-use crate::{registry::Resource, server::Inner};
+use crate::{registry::Resource, server::Inner, status::ApiResult};
 
 /// Cost an admission expression may have.
 pub(super) const BUDGET: u64 = 10_000_000;
@@ -74,12 +74,12 @@ impl Rules {
         server: &Inner,
         review: &Review<'_>,
         object: Option<&Value>,
-    ) -> Option<Arc<Resource>> {
-        let target = self.listed(&self.rules, review, object)?;
+    ) -> ApiResult<Option<Arc<Resource>>> {
+        let Some(target) = self.listed(&self.rules, review, object) else { return Ok(None) };
         if self.listed(&self.excluded, review, object).is_some() {
-            return None;
+            return Ok(None);
         }
-        self.selectors_match(server, review, object).await.then_some(target)
+        Ok(self.selectors_match(server, review, object).await?.then_some(target))
     }
 
     fn listed(&self, rules: &[Rule], review: &Review<'_>, object: Option<&Value>) -> Option<Arc<Resource>> {
@@ -95,29 +95,27 @@ impl Rules {
         })
     }
 
-    /// The selectors alone.
+    /// The selectors alone. If a namespace cannot be read the write fails: nobody is passed over.
     pub(super) async fn selectors_match(
         &self,
         server: &Inner,
         review: &Review<'_>,
         object: Option<&Value>,
-    ) -> bool {
+    ) -> ApiResult<bool> {
         if let Some(selector) = &self.objects {
             let of = |object: Option<&Value>| object.is_some_and(|object| selector.matches_object(object));
             if !of(object) && !of(review.old) {
-                return false;
+                return Ok(false);
             }
         }
-        let Some(selector) = &self.namespaces else { return true };
+        let Some(selector) = &self.namespaces else { return Ok(true) };
         let resource = &review.call.resource;
         if resource.group.is_empty() && resource.kind == "Namespace" {
-            return object.or(review.old).is_some_and(|namespace| selector.matches_object(namespace));
+            return Ok(object.or(review.old).is_some_and(|namespace| selector.matches_object(namespace)));
         }
-        let Some(namespace) = review.call.namespace() else { return true };
-        match server.read_value(&format!("/core/namespaces/{namespace}")).await {
-            Some(namespace) => selector.matches_object(&namespace),
-            None => false,
-        }
+        let Some(namespace) = review.call.namespace() else { return Ok(true) };
+        let namespace = server.read_object(&format!("/core/namespaces/{namespace}")).await?;
+        Ok(namespace.is_some_and(|namespace| selector.matches_object(&namespace)))
     }
 }
 

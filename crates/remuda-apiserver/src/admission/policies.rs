@@ -161,11 +161,11 @@ impl Binding {
         }
     }
 
-    async fn concerns(&self, server: &Inner, review: &Review<'_>, object: Option<&Value>) -> bool {
+    async fn concerns(&self, server: &Inner, review: &Review<'_>, object: Option<&Value>) -> ApiResult<bool> {
         if self.resources.is_empty() {
             self.resources.selectors_match(server, review, object).await
         } else {
-            self.resources.matches(server, review, object).await.is_some()
+            Ok(self.resources.matches(server, review, object).await?.is_some())
         }
     }
 }
@@ -186,8 +186,8 @@ impl Inner {
         let policies = self.policies.policies.load_full();
         for (binding_name, binding) in bindings.iter() {
             let Some(policy) = policies.get(&binding.policy) else { continue };
-            let Some(resource) = policy.constraints.matches(self, review, object).await else { continue };
-            if !binding.concerns(self, review, object).await {
+            let Some(resource) = policy.constraints.matches(self, review, object).await? else { continue };
+            if !binding.concerns(self, review, object).await? {
                 continue;
             }
             let seen = self.seen(review, object, resource).await?;

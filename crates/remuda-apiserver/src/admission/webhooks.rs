@@ -194,7 +194,7 @@ impl Inner {
         review: &Review<'a>,
         object: Option<&'a Value>,
     ) -> ApiResult<Option<Seen<'a>>> {
-        let Some(resource) = webhook.rules.matches(self, review, object).await else { return Ok(None) };
+        let Some(resource) = webhook.rules.matches(self, review, object).await? else { return Ok(None) };
         let seen = self.seen(review, object, resource).await?;
         if webhook.conditions.is_empty() {
             return Ok(Some(seen));
