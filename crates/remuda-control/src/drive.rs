@@ -1,0 +1,308 @@
+//! Runs a controller: from changes to keys, from keys to reconciles, from failures to retries.
+
+mod worker;
+
+use std::{
+    collections::BTreeSet, error::Error as StdError, fmt::Debug, future::Future, sync::Arc, time::Duration,
+};
+
+use kube::Resource;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::worker::{Job, work};
+use crate::{
+    ctx::Ctx,
+    error::Retryable,
+    informer::{Cached, Change, Informer, Scope, Subscription},
+    key::{Kind, ObjectKey},
+    leases::Leadership,
+    metrics::Metrics,
+    queue::{Backoff, Priority, WorkQueue},
+};
+
+/// When to look at an object again, beside when something changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Not until something changes.
+    Done,
+    /// After this long at the latest.
+    After(Duration),
+}
+
+type Keys = WorkQueue<ObjectKey>;
+
+/// What a controller is about: its root kind and what wakes it.
+pub struct Controller<K> {
+    name: &'static str,
+    root: Informer<K>,
+    sources: Vec<Source>,
+    filter: Option<Arc<dyn Fn(&Change<K>) -> bool + Send + Sync>>,
+    workers: usize,
+    backoff: Backoff,
+    deadline: Option<Duration>,
+    grace: Duration,
+    leadership: Leadership,
+    metrics: Metrics,
+}
+
+/// Starts to feed the queue; the future is over once the first list is in.
+type Feed = Box<dyn FnOnce(Keys) -> (Subscription, Synced) + Send>;
+type Synced = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+struct Source {
+    feed: Feed,
+    required: bool,
+}
+
+impl<K: Cached> Controller<K> {
+    /// A controller of all objects of a kind.
+    pub fn new(name: &'static str, ctx: &Ctx) -> Self
+    where
+        K::DynamicType: Default,
+    {
+        Self::on(name, ctx, ctx.informers.of(Scope::all()))
+    }
+
+    /// A controller of the objects an informer has, of whatever kind they are.
+    pub fn on(name: &'static str, ctx: &Ctx, root: Informer<K>) -> Self {
+        Self {
+            name,
+            root,
+            sources: Vec::new(),
+            filter: None,
+            workers: 4,
+            backoff: Backoff::default(),
+            deadline: None,
+            grace: Duration::from_secs(20),
+            leadership: ctx.leadership.clone(),
+            metrics: ctx.metrics.clone(),
+        }
+    }
+
+    /// The cache of the root kind.
+    pub fn root(&self) -> &Informer<K> {
+        &self.root
+    }
+
+    /// How many objects are reconciled at once; never one object twice at once.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    #[must_use]
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// A reconcile that takes longer is given up and tried again.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// How long a reconcile under way may go on when the controller is told to stop.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Changes of root objects that are of no interest. Deletions and objects that are being
+    /// deleted always are: a filter by generation alone would miss finalizers.
+    #[must_use]
+    pub fn only_when(mut self, interesting: impl Fn(&Change<K>) -> bool + Send + Sync + 'static) -> Self {
+        self.filter = Some(Arc::new(interesting));
+        self
+    }
+
+    /// Changes of another kind wake the root objects `keys` names. It is asked about the state
+    /// before and after each change.
+    #[must_use]
+    pub fn wakes<S: Cached>(
+        self,
+        informer: &Informer<S>,
+        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.source(informer, keys, true)
+    }
+
+    /// As [`Self::wakes`], for a kind that need not be served: the controller does not wait for it.
+    #[must_use]
+    pub fn wakes_if_served<S: Cached>(
+        self,
+        informer: &Informer<S>,
+        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.source(informer, keys, false)
+    }
+
+    /// Changes of objects that a root object controls wake it.
+    #[must_use]
+    pub fn owns<S: Cached>(self, informer: &Informer<S>) -> Self {
+        let root = self.root.kind().clone();
+        self.wakes(informer, owner_of(root))
+    }
+
+    fn source<S: Cached>(
+        mut self,
+        informer: &Informer<S>,
+        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+        required: bool,
+    ) -> Self {
+        let informer = informer.clone();
+        let feed = move |queue: Keys| {
+            let handle = move |change: &Change<S>| {
+                let states = change.old.iter().chain(&change.new);
+                let woken: BTreeSet<ObjectKey> = states.flat_map(|state| keys(state)).collect();
+                for key in woken {
+                    queue.add_with(key, priority(change));
+                }
+            };
+            let subscription = informer.subscribe(handle);
+            (subscription, Box::pin(async move { informer.wait_synced().await }) as Synced)
+        };
+        self.sources.push(Source { feed: Box::new(feed), required });
+        self
+    }
+
+    fn root_source(&self) -> Source {
+        let (informer, filter) = (self.root.clone(), self.filter.clone());
+        let feed = move |queue: Keys| {
+            let handle = move |change: &Change<K>| {
+                let Some(object) = change.object() else {
+                    return;
+                };
+                let dying = change.is_delete() || object.meta().deletion_timestamp.is_some();
+                let uninteresting = filter.as_ref().is_some_and(|interesting| !interesting(change));
+                if dying || change.initial || !uninteresting {
+                    queue.add_with(ObjectKey::of(object.meta()), priority(change));
+                }
+            };
+            let subscription = informer.subscribe(handle);
+            (subscription, Box::pin(async move { informer.wait_synced().await }) as Synced)
+        };
+        Source { feed: Box::new(feed), required: true }
+    }
+}
+
+/// Thousands of objects that only now became known must not hold up the one that changed.
+fn priority<K>(change: &Change<K>) -> Priority {
+    if change.initial { Priority::Low } else { Priority::Normal }
+}
+
+/// Finds the root object that controls another one, for [`Controller::wakes`].
+pub fn owner_of<S: Resource>(root: Kind) -> impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object| {
+        let meta = object.meta();
+        let owners = meta.owner_references.iter().flatten();
+        let ours = owners.filter(|owner| {
+            let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+            owner.controller == Some(true) && owner.kind == root.kind && group == root.group
+        });
+        let here = ObjectKey::of(meta);
+        ours.map(|owner| here.sibling(&owner.name)).collect()
+    }
+}
+
+/// Finds root objects by an index of theirs, for [`Controller::wakes`]: those filed under the
+/// value that `value` gives for the object that changed.
+pub fn via_index<K: Cached, S>(
+    root: &Informer<K>,
+    index: &'static str,
+    value: impl Fn(&S) -> Option<String> + Send + Sync + 'static,
+) -> impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static {
+    let root = root.clone();
+    move |object| value(object).map(|value| root.keys_by_index(index, &value)).unwrap_or_default()
+}
+
+/// Runs a controller until it is told to stop, and returns when its work has ended.
+///
+/// Nothing is reconciled before all caches are filled and we lead. `reconcile` gets the newest
+/// state in the cache; objects that are gone are not reconciled (see [`drive_keys`]).
+pub async fn drive<K, C, E, F>(
+    controller: Controller<K>,
+    reconcile: impl Fn(Arc<K>, Arc<C>) -> F + Send + Sync + 'static,
+    ctx: Arc<C>,
+    stop: CancellationToken,
+) where
+    K: Cached,
+    C: Send + Sync + 'static,
+    E: StdError + Retryable + Send + 'static,
+    F: Future<Output = Result<Next, E>> + Send + 'static,
+{
+    let root = controller.root.clone();
+    let reconcile = move |key: ObjectKey, ctx: Arc<C>| {
+        let reconciling = root.get(&key).map(|object| reconcile(object, ctx));
+        async move {
+            match reconciling {
+                Some(reconciling) => reconciling.await,
+                None => Ok(Next::Done),
+            }
+        }
+    };
+    drive_keys(controller, reconcile, ctx, stop).await;
+}
+
+/// As [`drive`], for controllers that have something to do when an object is gone.
+pub async fn drive_keys<K, C, E, F>(
+    mut controller: Controller<K>,
+    reconcile: impl Fn(ObjectKey, Arc<C>) -> F + Send + Sync + 'static,
+    ctx: Arc<C>,
+    stop: CancellationToken,
+) where
+    K: Cached,
+    C: Send + Sync + 'static,
+    E: StdError + Retryable + Send + 'static,
+    F: Future<Output = Result<Next, E>> + Send + 'static,
+{
+    let queue = WorkQueue::new(controller.name, controller.backoff, &controller.metrics);
+    let mut sources = vec![controller.root_source()];
+    sources.append(&mut controller.sources);
+    let mut subscriptions = Vec::new();
+    let mut synced = Vec::new();
+    for source in sources {
+        let (subscription, ready) = (source.feed)(queue.clone());
+        subscriptions.push(subscription);
+        if source.required {
+            synced.push(ready);
+        }
+    }
+    tokio::select! {
+        () = stop.cancelled() => return queue.shut_down(),
+        _ = futures::future::join_all(synced) => {}
+    }
+    tracing::debug!(controller = controller.name, "caches are filled");
+
+    let job = Arc::new(Job {
+        name: controller.name,
+        queue: queue.clone(),
+        leadership: controller.leadership.clone(),
+        metrics: controller.metrics.controller(controller.name),
+        deadline: controller.deadline,
+        reconcile: move |key| reconcile(key, ctx.clone()),
+    });
+    job.metrics.workers.set(controller.workers as i64);
+    let mut workers = JoinSet::new();
+    for _ in 0..controller.workers {
+        workers.spawn(work(job.clone(), stop.clone()));
+    }
+    stop.cancelled().await;
+    queue.shut_down();
+    let ended = async { while workers.join_next().await.is_some() {} };
+    if tokio::time::timeout(controller.grace, ended).await.is_err() {
+        tracing::warn!(controller = controller.name, "reconcile did not end in time");
+        workers.shutdown().await;
+    }
+    drop(subscriptions);
+}
+
+impl<K> Debug for Controller<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! One worker of a controller.
+
+use std::{
+    any::Any, error::Error as StdError, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration,
+};
+
+use futures::FutureExt;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::{Keys, Next};
+use crate::{
+    error::{Chain, Retry, Retryable},
+    key::ObjectKey,
+    leases::Leadership,
+    metrics::ControllerMetrics,
+};
+
+/// After a conflict the newer object is already on its way, so waiting long helps nobody.
+const LONGEST_AFTER_CONFLICT: Duration = Duration::from_secs(1);
+
+pub(super) struct Job<R> {
+    pub(super) name: &'static str,
+    pub(super) queue: Keys,
+    pub(super) leadership: Leadership,
+    pub(super) metrics: ControllerMetrics,
+    pub(super) deadline: Option<Duration>,
+    pub(super) reconcile: R,
+}
+
+/// How a reconcile ended.
+enum Outcome<E> {
+    Returned(Result<Next, E>),
+    Panicked(String),
+    Late,
+    /// Somebody else leads: whatever was under way is theirs now.
+    Deposed,
+}
+
+pub(super) async fn work<R, F, E>(job: Arc<Job<R>>, stop: CancellationToken)
+where
+    R: Fn(ObjectKey) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Next, E>> + Send + 'static,
+    E: StdError + Retryable + Send + 'static,
+{
+    while !stop.is_cancelled() {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = job.leadership.gained() => {}
+        }
+        let key = tokio::select! {
+            () = job.leadership.lost() => continue,
+            key = job.queue.next() => key,
+        };
+        let Some(key) = key else {
+            return;
+        };
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = job.name,
+            namespace = key.namespace.as_deref().unwrap_or_default(),
+            name = &*key.name
+        );
+        job.handle(key).instrument(span).await;
+    }
+}
+
+impl<R, F, E> Job<R>
+where
+    R: Fn(ObjectKey) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Next, E>> + Send + 'static,
+    E: StdError + Retryable + Send + 'static,
+{
+    async fn handle(&self, key: ObjectKey) {
+        let _held = Held { queue: &self.queue, key: &key };
+        self.metrics.active.inc();
+        let started = Instant::now();
+        let outcome = self.run(key.clone()).await;
+        self.metrics.durations.observe(started.elapsed().as_secs_f64());
+        self.metrics.active.dec();
+        self.settle(key.clone(), outcome);
+    }
+
+    async fn run(&self, key: ObjectKey) -> Outcome<E> {
+        // The closure too may panic, before there is a future.
+        let reconcile = AssertUnwindSafe(async { (self.reconcile)(key).await }).catch_unwind();
+        let late = async {
+            match self.deadline {
+                Some(deadline) => tokio::time::sleep(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.leadership.lost() => Outcome::Deposed,
+            outcome = reconcile => match outcome {
+                Ok(result) => Outcome::Returned(result),
+                Err(panic) => Outcome::Panicked(panic_text(&*panic)),
+            },
+            () = late => Outcome::Late,
+        }
+    }
+
+    /// Decides when the key is looked at again. The only place that does.
+    fn settle(&self, key: ObjectKey, outcome: Outcome<E>) {
+        let metrics = &self.metrics;
+        match outcome {
+            Outcome::Returned(Ok(next)) => {
+                self.queue.forget(&key);
+                match next {
+                    Next::Done => drop(metrics.success.inc()),
+                    Next::After(delay) => {
+                        metrics.requeue_after.inc();
+                        self.queue.add_after(key, delay);
+                    }
+                }
+            }
+            Outcome::Returned(Err(error)) => match error.retry() {
+                Retry::Conflict => {
+                    metrics.requeue.inc();
+                    let retry = self.queue.retry_within(key, LONGEST_AFTER_CONFLICT);
+                    tracing::debug!(error = %Chain(&error), ?retry, "reconcile met a conflict");
+                }
+                Retry::Transient => {
+                    metrics.error.inc();
+                    metrics.errors.inc();
+                    let retry = self.queue.retry(key);
+                    tracing::warn!(error = %Chain(&error), ?retry, "reconcile failed");
+                }
+                Retry::UserMustAct => {
+                    metrics.error.inc();
+                    metrics.errors.inc();
+                    metrics.terminal_errors.inc();
+                    self.queue.forget(&key);
+                    tracing::warn!(error = %Chain(&error), "reconcile needs a change");
+                }
+            },
+            Outcome::Panicked(panic) => {
+                metrics.error.inc();
+                metrics.panics.inc();
+                let retry = self.queue.retry(key);
+                tracing::error!(panic, ?retry, "reconcile panicked");
+            }
+            Outcome::Late => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                let retry = self.queue.retry(key);
+                tracing::warn!(deadline = ?self.deadline, ?retry, "reconcile took too long");
+            }
+            Outcome::Deposed => self.queue.add(key),
+        }
+    }
+}
+
+/// Gives the key back however the reconcile ends, also when its worker is aborted.
+struct Held<'a> {
+    queue: &'a Keys,
+    key: &'a ObjectKey,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.queue.done(self.key);
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".to_owned())
+}

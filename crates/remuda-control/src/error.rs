@@ -1,0 +1,171 @@
+//! Errors of the kit, how errors are printed, and what to do about them.
+
+use std::{error::Error as StdError, fmt};
+
+use kube::core::Status;
+
+/// What a failed reconcile calls for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// We acted on an old view; the new one is on its way.
+    Conflict,
+    /// The world failed; try again, less and less often.
+    Transient,
+    /// Trying again changes nothing until somebody changes an object.
+    UserMustAct,
+}
+
+pub trait Retryable {
+    fn retry(&self) -> Retry;
+}
+
+impl Retryable for std::convert::Infallible {
+    fn retry(&self) -> Retry {
+        match *self {}
+    }
+}
+
+/// A refused write is never taken as the user's fault here: only the caller knows whose text it was.
+impl Retryable for kube::Error {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Api(status) if status.code == 409 => Retry::Conflict,
+            _ => Retry::Transient,
+        }
+    }
+}
+
+/// Why one of the kit's operations failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{verb} {what}")]
+    Api {
+        verb: &'static str,
+        /// Plural, group and key of the object.
+        what: String,
+        source: kube::Error,
+    },
+    #[error("{what} changed under us")]
+    Stale { what: String, source: kube::Error },
+    #[error("{what} is already controlled by {owner}")]
+    Controlled { what: String, owner: String },
+    #[error("{what} has no {field}")]
+    Incomplete { what: String, field: &'static str },
+    #[error("encode {what}")]
+    Encode { what: String, source: serde_json::Error },
+}
+
+impl Retryable for Error {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Api { source, .. } => source.retry(),
+            Self::Stale { .. } => Retry::Conflict,
+            Self::Controlled { .. } | Self::Incomplete { .. } => Retry::UserMustAct,
+            Self::Encode { .. } => Retry::UserMustAct,
+        }
+    }
+}
+
+pub(crate) trait Context<T> {
+    fn context(self, verb: &'static str, what: impl fmt::Display) -> Result<T, Error>;
+}
+
+impl<T> Context<T> for Result<T, kube::Error> {
+    fn context(self, verb: &'static str, what: impl fmt::Display) -> Result<T, Error> {
+        self.map_err(|source| Error::Api { verb, what: what.to_string(), source })
+    }
+}
+
+pub(crate) fn status_of(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+pub(crate) fn is_code(error: &kube::Error, code: u16) -> bool {
+    status_of(error).is_some_and(|status| status.code == code)
+}
+
+/// Prints an error and everything behind it on one line: `write status: conflict: …`.
+///
+/// Some libraries repeat the source in their own text; such sources are left out, and an answer of
+/// the API is reduced to its message.
+pub struct Chain<'a>(pub &'a (dyn StdError + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = String::new();
+        let mut next = Some(self.0);
+        while let Some(error) = next {
+            let (text, last) = match error.downcast_ref::<kube::Error>() {
+                Some(kube::Error::Api(status)) => (status_text(status), true),
+                _ => (error.to_string(), false),
+            };
+            if before.is_empty() {
+                f.write_str(&text)?;
+            } else if !before.contains(text.as_str()) {
+                write!(f, ": {text}")?;
+            }
+            if last {
+                break;
+            }
+            before = text;
+            next = error.source();
+        }
+        Ok(())
+    }
+}
+
+fn status_text(status: &Status) -> String {
+    match (status.message.as_str(), status.reason.as_str()) {
+        ("", "") => format!("the API answered {}", status.code),
+        ("", reason) => reason.to_owned(),
+        (message, _) => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("give machine m-1 its plan")]
+    struct Outer(#[source] Error);
+
+    fn refused(code: u16, message: &str) -> kube::Error {
+        kube::Error::Api(Status::failure(message, "Conflict").with_code(code).boxed())
+    }
+
+    #[test]
+    fn a_chain_names_each_step_once_and_ends_with_the_apis_message() {
+        let error = Outer(Error::Api {
+            verb: "write status of",
+            what: "machines.cluster.x-k8s.io a/m-1".to_owned(),
+            source: refused(409, "the object has been modified"),
+        });
+        assert_eq!(
+            Chain(&error).to_string(),
+            "give machine m-1 its plan: write status of machines.cluster.x-k8s.io a/m-1: \
+             the object has been modified"
+        );
+    }
+
+    #[test]
+    fn a_source_already_told_is_left_out() {
+        let inner = std::io::Error::other("disk on fire");
+        let error = kube::Error::ReadEvents(inner);
+        assert_eq!(Chain(&error).to_string(), "Error reading events stream: disk on fire");
+    }
+
+    #[test]
+    fn only_conflicts_are_tried_again_at_once() {
+        assert_eq!(refused(409, "").retry(), Retry::Conflict);
+        assert_eq!(refused(422, "").retry(), Retry::Transient);
+        assert_eq!(refused(500, "").retry(), Retry::Transient);
+        assert_eq!(
+            Error::Incomplete { what: "a Secret".to_owned(), field: "uid" }.retry(),
+            Retry::UserMustAct
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! One watch and one cache per kind and scope, shared by all controllers.
+//!
+//! Reads are local. Changes are delivered in order, each with the state before and after it; a
+//! subscriber that comes late is first told of everything that is there. Caches are as old as
+//! the last event: a controller that must see its own write waits for it with
+//! [`Informer::wait_for`].
+
+mod cache;
+mod reflector;
+mod registry;
+
+use std::{
+    fmt::Debug,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use kube::Resource;
+use parking_lot::{Mutex, RwLock};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+pub use self::registry::{Informers, Options, Scope};
+use self::{cache::Cache, reflector::Progress};
+use crate::{
+    key::{Kind, ObjectKey},
+    metrics::InformerMetrics,
+};
+
+/// What can be cached: a typed kind, `DynamicObject`, or `PartialObjectMeta` of either.
+pub trait Cached: Resource + DeserializeOwned + Debug + Send + Sync + 'static {}
+
+impl<K: Resource + DeserializeOwned + Debug + Send + Sync + 'static> Cached for K {}
+
+/// One object before and after a change.
+#[derive(Debug)]
+pub struct Change<K> {
+    /// `None` when the object is new to this cache.
+    pub old: Option<Arc<K>>,
+    /// `None` when the object is gone; `old` is then its last state.
+    pub new: Option<Arc<K>>,
+    /// Part of a first list or of a replay: nothing happened to the object just now.
+    pub initial: bool,
+}
+
+impl<K> Change<K> {
+    /// The newest state known.
+    pub fn object(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+
+    pub fn is_delete(&self) -> bool {
+        self.new.is_none()
+    }
+}
+
+type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+
+struct Subscriber<K> {
+    alive: Arc<AtomicBool>,
+    handler: Handler<K>,
+}
+
+impl<K> Clone for Subscriber<K> {
+    fn clone(&self) -> Self {
+        Self { alive: self.alive.clone(), handler: self.handler.clone() }
+    }
+}
+
+/// Ends its handler when dropped.
+#[derive(Debug)]
+#[must_use = "a dropped subscription hears nothing"]
+pub struct Subscription(Arc<AtomicBool>);
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A shared cache of one kind. Clones share it.
+pub struct Informer<K>(Arc<Shared<K>>);
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> Debug for Informer<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Informer({})", self.0.kind)
+    }
+}
+
+struct Shared<K> {
+    kind: Kind,
+    cache: RwLock<Cache<K>>,
+    /// Held while a change is made and told, so that subscribers hear changes in their order and
+    /// a replay has no gap. Never held together with `cache` while a handler runs: handlers may
+    /// read this cache.
+    subscribers: Mutex<Vec<Subscriber<K>>>,
+    progress: watch::Sender<Progress>,
+    trim: Option<Arc<dyn Fn(&mut K) + Send + Sync>>,
+    metrics: InformerMetrics,
+}
+
+impl<K: Cached> Informer<K> {
+    pub fn kind(&self) -> &Kind {
+        &self.0.kind
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.0.cache.read().objects.get(key).cloned()
+    }
+
+    /// All objects, in no particular order.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.0.cache.read().objects.values().cloned().collect()
+    }
+
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.0.cache.read().objects.keys().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.cache.read().objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All objects of a namespace, ordered by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.0.cache.read().in_namespace(namespace)
+    }
+
+    /// Objects that are filed under `value`, ordered by key. An index nobody added is empty.
+    pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        self.0.cache.read().by_index(index, value)
+    }
+
+    pub fn keys_by_index(&self, index: &str, value: &str) -> Vec<ObjectKey> {
+        self.0.cache.read().keys_by_index(index, value)
+    }
+
+    /// Files every object under the values `of` gives for it. `of` must be a pure function of the
+    /// object. The first of several indexes of one name stays: give a name to one meaning only.
+    pub fn add_index(&self, name: &'static str, of: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
+        self.0.cache.write().add_index(name, Arc::new(of));
+    }
+
+    /// Objects the server has that do not fit `K`. They are in no list: whoever counts objects to
+    /// decide what to create must look here too.
+    pub fn unreadable(&self) -> Vec<ObjectKey> {
+        self.0.cache.read().unreadable.iter().cloned().collect()
+    }
+
+    /// Calls `handler` for everything there is and for every change from now on, one at a time
+    /// and in order. It must be quick, and may read this informer but not subscribe to it.
+    pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        let alive = Arc::new(AtomicBool::new(true));
+        let subscriber = Subscriber { alive: alive.clone(), handler: Arc::new(handler) };
+        let mut subscribers = self.0.subscribers.lock();
+        for object in self.list() {
+            subscriber.tell(&Change { old: None, new: Some(object), initial: true });
+        }
+        subscribers.push(subscriber);
+        Subscription(alive)
+    }
+
+    /// Whether the first list is in.
+    pub fn is_synced(&self) -> bool {
+        self.0.progress.borrow().synced
+    }
+
+    /// Returns when the first list is in: at once, ever after. A kind that is not served makes
+    /// this wait until it is.
+    pub async fn wait_synced(&self) {
+        // The sender lives as long as this handle.
+        let _ = self.0.progress.subscribe().wait_for(|progress| progress.synced).await;
+    }
+
+    /// Returns when the cache is at least as new as `version`, a resource version the API returned
+    /// for a write to this kind. Versions that are no numbers are not waited for.
+    pub async fn wait_for(&self, version: &str) {
+        let Ok(version) = version.parse::<u64>() else {
+            return;
+        };
+        let _ = self.0.progress.subscribe().wait_for(|progress| progress.version >= version).await;
+    }
+}
+
+impl<K> Subscriber<K> {
+    /// A handler that panics has a bug; the cache and the other handlers go on.
+    fn tell(&self, change: &Change<K>) {
+        if self.alive.load(Ordering::Acquire)
+            && catch_unwind(AssertUnwindSafe(|| (self.handler)(change))).is_err()
+        {
+            tracing::error!("handler of an informer panicked");
+        }
+    }
+}
+
+impl<K: Cached> Shared<K> {
+    /// Makes changes and tells them. `change` runs under the cache's lock, handlers do not.
+    fn update(&self, change: impl FnOnce(&mut Cache<K>) -> Vec<Change<K>>) {
+        let mut subscribers = self.subscribers.lock();
+        let changes = {
+            let mut cache = self.cache.write();
+            let changes = change(&mut cache);
+            self.metrics.objects.set(cache.objects.len() as i64);
+            changes
+        };
+        if changes.is_empty() {
+            return;
+        }
+        subscribers.retain(|subscriber| subscriber.alive.load(Ordering::Acquire));
+        for change in &changes {
+            for subscriber in subscribers.iter() {
+                subscriber.tell(change);
+            }
+        }
+    }
+}

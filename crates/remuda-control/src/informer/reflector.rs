@@ -1,0 +1,415 @@
+//! Keeps one cache equal to what the server has: list once, then watch.
+//!
+//! Lists and watches are made here and not by `kube::runtime::watcher`, which reopens a watch that
+//! ends at once without any pause, which never lists again when the *answer* to a watch is 404 or
+//! 410 (only when an event says so), and which fails a whole list for one object it cannot read.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use kube::{
+    Client, Error,
+    api::{ListParams, VersionMatch, WatchParams},
+    core::{ObjectMeta, Request, Status, WatchEvent},
+};
+use rand::RngExt;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{Cached, Shared};
+use crate::{
+    error::{Chain, status_of},
+    key::ObjectKey,
+};
+
+/// How far a cache is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub(super) synced: bool,
+    /// Every change up to this version has been told.
+    pub(super) version: u64,
+}
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// A list that takes longer is on a dead connection.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The answer to a watch comes before its first event.
+const WATCH_START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long after the agreed end a silent watch is taken for dead.
+const MARGIN: Duration = Duration::from_secs(5);
+/// A watch that ends sooner counts as a failure.
+const SHORT: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A kind that is not served is asked for this often at first, then less and less.
+const FIRST_ABSENCE: Duration = Duration::from_secs(1);
+const LONGEST_ABSENCE: Duration = Duration::from_secs(60);
+
+/// What to list and watch.
+pub(super) struct Source {
+    pub(super) client: Client,
+    pub(super) url: String,
+    pub(super) metadata_only: bool,
+    pub(super) labels: Option<String>,
+    pub(super) fields: Option<String>,
+    /// Seconds after which the server ends a watch: random between these.
+    pub(super) watch_seconds: (u32, u32),
+}
+
+/// Where the cache stands relative to the server.
+enum Position {
+    /// Must list, not older than the version if there is one.
+    List(Option<String>),
+    /// May watch from here.
+    At(String),
+}
+
+/// Why following stopped.
+enum End {
+    /// The watch lasted as long as agreed.
+    Closed,
+    /// The watch was closed before that: the server goes away, or wants to be rid of us.
+    ClosedEarly,
+    /// The server no longer has, or does not have yet, the history we asked for.
+    LostTrack,
+    /// The kind is not served.
+    Absent,
+    Failed(Error),
+    /// No answer in time.
+    Silent,
+}
+
+/// The kind's definition, as far as somebody follows it: changes when it changes.
+pub(super) type Definition = watch::Receiver<u64>;
+
+pub(super) async fn run<K: Cached>(
+    source: Source,
+    shared: Arc<Shared<K>>,
+    mut definition: Definition,
+    absent: impl Fn(),
+    stop: CancellationToken,
+) {
+    let mut position = Position::List(Some("0".to_owned()));
+    let mut failures = 0_u32;
+    let mut absences = 0_u32;
+    loop {
+        definition.mark_unchanged();
+        let started = Instant::now();
+        let end = tokio::select! {
+            () = stop.cancelled() => return,
+            end = follow(&source, &shared, &mut position) => end,
+        };
+        let lasted = started.elapsed() >= SHORT;
+        failures = if lasted { 0 } else { failures.saturating_add(1) };
+        position = next_position(position, &end);
+        if matches!(end, End::Absent) {
+            absent();
+            if absences == 0 {
+                tracing::info!(kind = %shared.kind, "kind is not served yet");
+            }
+            let pause = pause(FIRST_ABSENCE, LONGEST_ABSENCE, absences);
+            absences = absences.saturating_add(1);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+                Ok(()) = definition.changed() => {}
+            }
+            continue;
+        }
+        absences = 0;
+        match &end {
+            End::Failed(error) => {
+                tracing::warn!(kind = %shared.kind, error = %Chain(error), "watch failed");
+            }
+            End::Silent => tracing::warn!(kind = %shared.kind, "watch got no answer"),
+            End::LostTrack => tracing::debug!(kind = %shared.kind, "history is gone, listing again"),
+            End::Closed | End::ClosedEarly | End::Absent => {}
+        }
+        // A single short-lived watch may be bad luck; the pause starts with the second.
+        if failures > 1 || matches!(end, End::Failed(_) | End::Silent) {
+            let pause = pause(FIRST_PAUSE, LONGEST_PAUSE, failures.saturating_sub(1));
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}
+
+fn next_position(position: Position, end: &End) -> Position {
+    match end {
+        End::Closed => position,
+        // Its history may be another one when it comes back.
+        End::Absent | End::LostTrack => Position::List(None),
+        End::Failed(error) if status_of(error).is_some() => position,
+        // The server was away. It may come back from a backup, where our version is in the
+        // future and a watch would be silent; a list tells.
+        End::Failed(_) | End::Silent | End::ClosedEarly => match position {
+            Position::At(version) => Position::List(Some(version)),
+            list @ Position::List(_) => list,
+        },
+    }
+}
+
+fn pause(first: Duration, longest: Duration, times: u32) -> Duration {
+    let pause = first.saturating_mul(2_u32.saturating_pow(times.min(20))).min(longest);
+    // Many caches lose the same server at the same time.
+    pause.mul_f64(rand::rng().random_range(0.75..1.25))
+}
+
+async fn follow<K: Cached>(source: &Source, shared: &Shared<K>, position: &mut Position) -> End {
+    if let Position::List(not_older) = position {
+        let version = match list(source, shared, not_older.take()).await {
+            Ok(version) => version,
+            Err(end) => return end,
+        };
+        *position = Position::At(version);
+    }
+    let Position::At(version) = position else {
+        return End::LostTrack;
+    };
+    watch_from(source, shared, version).await
+}
+
+#[derive(Deserialize)]
+struct RawList {
+    #[serde(default)]
+    metadata: RawListMeta,
+    #[serde(default)]
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawListMeta {
+    #[serde(default, rename = "resourceVersion")]
+    resource_version: Option<String>,
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+async fn list<K: Cached>(
+    source: &Source,
+    shared: &Shared<K>,
+    not_older: Option<String>,
+) -> Result<String, End> {
+    shared.metrics.lists.inc();
+    let mut params = ListParams {
+        label_selector: source.labels.clone(),
+        field_selector: source.fields.clone(),
+        limit: Some(PAGE),
+        version_match: not_older.as_ref().map(|_| VersionMatch::NotOlderThan),
+        resource_version: not_older,
+        ..ListParams::default()
+    };
+    let mut objects = Vec::new();
+    let mut unreadable = BTreeSet::new();
+    let version = loop {
+        let request = Request::new(&source.url);
+        let request =
+            if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
+        let request = request.map_err(|error| End::Failed(Error::BuildRequest(error)))?;
+        let answer = tokio::time::timeout(LIST_TIMEOUT, source.client.request::<RawList>(request)).await;
+        let page = answer.map_err(|_| End::Silent)?.map_err(judge)?;
+        for item in page.items.unwrap_or_default() {
+            match read(shared, &item) {
+                Ok(object) => objects.push(object),
+                Err(Some(key)) => drop(unreadable.insert(key)),
+                Err(None) => {}
+            }
+        }
+        match page.metadata.next.filter(|next| !next.is_empty()) {
+            Some(next) => {
+                // The token carries the version.
+                params.continue_token = Some(next);
+                params.resource_version = None;
+                params.version_match = None;
+            }
+            None => break page.metadata.resource_version.unwrap_or_default(),
+        }
+    };
+    let initial = !shared.progress.borrow().synced;
+    shared.update(|cache| cache.replace(objects, unreadable, initial));
+    let progress = Progress { synced: true, version: version.parse().unwrap_or(0) };
+    shared.progress.send_replace(progress);
+    Ok(version)
+}
+
+/// A failed request, sorted.
+fn judge(error: Error) -> End {
+    match status_of(&error) {
+        Some(status) if status.code == 410 || is_too_new(status) => End::LostTrack,
+        Some(status) if status.code == 404 => End::Absent,
+        _ => End::Failed(error),
+    }
+}
+
+/// The server has not reached the version we asked for. It may never: it may have been restored.
+fn is_too_new(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 504 && causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+}
+
+async fn watch_from<K: Cached>(source: &Source, shared: &Shared<K>, version: &mut String) -> End {
+    shared.metrics.watches.inc();
+    let (least, most) = source.watch_seconds;
+    let seconds = rand::rng().random_range(least..=most.max(least));
+    let params = WatchParams {
+        label_selector: source.labels.clone(),
+        field_selector: source.fields.clone(),
+        timeout: Some(seconds),
+        bookmarks: true,
+        send_initial_events: false,
+    };
+    let request = Request::new(&source.url);
+    let request = if source.metadata_only {
+        request.watch_metadata(&params, version)
+    } else {
+        request.watch(&params, version)
+    };
+    let request = match request {
+        Ok(request) => request,
+        Err(error) => return End::Failed(Error::BuildRequest(error)),
+    };
+    let opening = source.client.request_events::<Box<RawValue>>(request);
+    let events = match tokio::time::timeout(WATCH_START_TIMEOUT, opening).await {
+        Ok(Ok(events)) => events,
+        Ok(Err(error)) => return judge(error),
+        Err(_) => return End::Silent,
+    };
+    let mut events = std::pin::pin!(events);
+    let (opened, agreed) = (Instant::now(), Duration::from_secs(u64::from(seconds)));
+    loop {
+        let event = match tokio::time::timeout(agreed + MARGIN, events.next()).await {
+            Ok(Some(Ok(event))) => event,
+            Ok(None) if opened.elapsed() + MARGIN < agreed => return End::ClosedEarly,
+            Ok(None) => return End::Closed,
+            Ok(Some(Err(error))) => return judge(error),
+            Err(_) => return End::Silent,
+        };
+        match event {
+            WatchEvent::Added(raw) | WatchEvent::Modified(raw) => match read(shared, &raw) {
+                Ok(object) => {
+                    let at = object.meta().resource_version.clone();
+                    shared.update(|cache| cache.apply(object));
+                    advance(shared, version, at);
+                }
+                Err(key) => {
+                    let at = metadata(&raw).and_then(|metadata| metadata.resource_version);
+                    if let Some(key) = key {
+                        shared.update(|cache| {
+                            cache.unreadable.insert(key);
+                            Vec::new()
+                        });
+                    }
+                    advance(shared, version, at);
+                }
+            },
+            WatchEvent::Deleted(raw) => {
+                let Some(metadata) = metadata(&raw) else {
+                    return End::LostTrack;
+                };
+                let last = read(shared, &raw).ok();
+                let key = ObjectKey::of(&metadata);
+                shared.update(|cache| cache.delete(&key, last));
+                advance(shared, version, metadata.resource_version);
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                advance(shared, version, Some(bookmark.metadata.resource_version));
+            }
+            WatchEvent::Error(status) => return judge(Error::Api(status)),
+        }
+    }
+}
+
+fn advance<K>(shared: &Shared<K>, version: &mut String, at: Option<String>) {
+    let Some(at) = at.filter(|at| !at.is_empty()) else {
+        return;
+    };
+    if let Ok(number) = at.parse() {
+        shared.progress.send_modify(|progress| progress.version = number);
+    }
+    *version = at;
+}
+
+#[derive(Deserialize)]
+struct OnlyMetadata {
+    metadata: ObjectMeta,
+}
+
+fn metadata(raw: &RawValue) -> Option<ObjectMeta> {
+    serde_json::from_str::<OnlyMetadata>(raw.get()).ok().map(|only| only.metadata)
+}
+
+/// `Err` has the key of the object where even that can be read.
+fn read<K: Cached>(shared: &Shared<K>, raw: &RawValue) -> Result<K, Option<ObjectKey>> {
+    match serde_json::from_str::<K>(raw.get()) {
+        Ok(mut object) => {
+            if let Some(trim) = &shared.trim {
+                trim(&mut object);
+            }
+            Ok(object)
+        }
+        Err(error) => {
+            let key = metadata(raw).map(|metadata| ObjectKey::of(&metadata));
+            let name = key.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(kind = %shared.kind, %name, %error, "object does not fit its type");
+            shared.metrics.unreadable.inc();
+            Err(key)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(code: u16, cause: &str) -> Error {
+        let mut status = Status::failure("", "").with_code(code);
+        let details = json!({"name": "", "group": "", "kind": "", "uid": "", "retryAfterSeconds": 0,
+            "causes": [{"reason": cause, "message": "", "field": ""}]});
+        status.details = serde_json::from_value(details).unwrap();
+        Error::Api(status.boxed())
+    }
+
+    fn after(position: Position, end: End) -> String {
+        match next_position(position, &end) {
+            Position::List(not_older) => format!("list {}", not_older.unwrap_or_default()),
+            Position::At(version) => format!("at {version}"),
+        }
+    }
+
+    #[test]
+    fn a_lost_server_is_listed_again_and_a_busy_one_is_not() {
+        let at = || Position::At("7".to_owned());
+        let lost = Error::ReadEvents(std::io::Error::other("reset"));
+        assert_eq!(after(at(), judge(lost)), "list 7");
+        assert_eq!(after(at(), judge(status(429, ""))), "at 7");
+        assert_eq!(after(at(), End::Closed), "at 7");
+        assert_eq!(after(at(), End::Silent), "list 7");
+        assert_eq!(after(at(), End::ClosedEarly), "list 7");
+    }
+
+    #[test]
+    fn history_that_is_gone_or_not_there_yet_means_the_newest_list() {
+        let at = || Position::At("7".to_owned());
+        assert_eq!(after(at(), judge(status(410, ""))), "list ");
+        assert_eq!(
+            after(Position::List(Some("7".into())), judge(status(504, "ResourceVersionTooLarge"))),
+            "list "
+        );
+        assert_eq!(after(Position::List(Some("7".into())), judge(status(504, ""))), "list 7");
+        assert_eq!(after(at(), judge(status(404, ""))), "list ");
+    }
+
+    #[test]
+    fn pauses_grow_to_their_limit() {
+        let around = |times| pause(FIRST_PAUSE, LONGEST_PAUSE, times).as_millis();
+        assert!((37..=63).contains(&around(0)));
+        assert!((22_500..=37_500).contains(&around(1000)));
+    }
+}

@@ -1,0 +1,285 @@
+//! What controllers count, under the names dashboards for controller-runtime know.
+
+use std::sync::{Arc, Weak, atomic::AtomicU64};
+
+use parking_lot::Mutex;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        MetricType,
+        counter::Counter,
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    name: String,
+    controller: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabels {
+    controller: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    controller: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabels {
+    name: String,
+}
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Counters of all controllers. Clones share them.
+#[derive(Clone)]
+pub struct Metrics(Arc<Families>);
+
+struct Families {
+    depth: Family<QueueLabels, Gauge>,
+    adds: Family<QueueLabels, Counter>,
+    retries: Family<QueueLabels, Counter>,
+    waited: Histograms<QueueLabels>,
+    worked: Histograms<QueueLabels>,
+    reconciles: Family<ResultLabels, Counter>,
+    errors: Family<ControllerLabels, Counter>,
+    terminal_errors: Family<ControllerLabels, Counter>,
+    panics: Family<ControllerLabels, Counter>,
+    durations: Histograms<ControllerLabels>,
+    active: Family<ControllerLabels, Gauge>,
+    workers: Family<ControllerLabels, Gauge>,
+    leading: Family<NameLabels, Gauge>,
+    objects: Family<KindLabels, Gauge>,
+    lists: Family<KindLabels, Counter>,
+    watches: Family<KindLabels, Counter>,
+    unreadable: Family<KindLabels, Counter>,
+    events_dropped: Counter,
+    running: Mutex<Vec<(String, Weak<dyn Running>)>>,
+}
+
+/// A queue that can tell how long its keys are being worked on.
+pub(crate) trait Running: Send + Sync {
+    /// Seconds of all, and of the oldest.
+    fn unfinished(&self) -> (f64, f64);
+}
+
+/// 10 ns to 10 s by powers of ten, as client-go's.
+fn queue_buckets() -> Histogram {
+    Histogram::new([1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0])
+}
+
+fn reconcile_buckets() -> Histogram {
+    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self(Arc::new(Families {
+            depth: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            waited: Family::new_with_constructor(queue_buckets as fn() -> Histogram),
+            worked: Family::new_with_constructor(queue_buckets as fn() -> Histogram),
+            reconciles: Family::default(),
+            errors: Family::default(),
+            terminal_errors: Family::default(),
+            panics: Family::default(),
+            durations: Family::new_with_constructor(reconcile_buckets as fn() -> Histogram),
+            active: Family::default(),
+            workers: Family::default(),
+            leading: Family::default(),
+            objects: Family::default(),
+            lists: Family::default(),
+            watches: Family::default(),
+            unreadable: Family::default(),
+            events_dropped: Counter::default(),
+            running: Mutex::default(),
+        }))
+    }
+}
+
+impl Metrics {
+    /// Makes everything counted here part of what `registry` exposes. Counters get their
+    /// `_total` from the encoder.
+    pub fn register(&self, registry: &mut Registry) {
+        let all = &self.0;
+        registry.register("workqueue_depth", "Keys that wait", all.depth.clone());
+        registry.register("workqueue_adds", "Keys added", all.adds.clone());
+        registry.register("workqueue_retries", "Keys added again after a failure", all.retries.clone());
+        registry.register("workqueue_queue_duration_seconds", "How long keys waited", all.waited.clone());
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long keys were worked on",
+            all.worked.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile",
+            "Reconciles by controller and result",
+            all.reconciles.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_errors",
+            "Reconciles that failed",
+            all.errors.clone(),
+        );
+        registry.register(
+            "controller_runtime_terminal_reconcile_errors",
+            "Reconciles that failed until somebody changes an object",
+            all.terminal_errors.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_panics",
+            "Reconciles that panicked",
+            all.panics.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "How long reconciles took",
+            all.durations.clone(),
+        );
+        registry.register("controller_runtime_active_workers", "Workers at work", all.active.clone());
+        registry.register("controller_runtime_max_concurrent_reconciles", "Workers", all.workers.clone());
+        registry.register("leader_election_master_status", "Whether we lead", all.leading.clone());
+        registry.register("informer_objects", "Objects cached", all.objects.clone());
+        registry.register("informer_lists", "Lists read", all.lists.clone());
+        registry.register("informer_watches", "Watches opened", all.watches.clone());
+        registry.register(
+            "informer_unreadable_objects",
+            "Objects left out because they do not fit their type",
+            all.unreadable.clone(),
+        );
+        registry.register("events_dropped", "Events not written", all.events_dropped.clone());
+        registry.register_collector(Box::new(self.clone()));
+    }
+
+    pub(crate) fn queue(&self, name: &str) -> QueueMetrics {
+        let labels = QueueLabels { name: name.to_owned(), controller: name.to_owned() };
+        QueueMetrics {
+            depth: self.0.depth.get_or_create_owned(&labels),
+            adds: self.0.adds.get_or_create_owned(&labels),
+            retries: self.0.retries.get_or_create_owned(&labels),
+            waited: self.0.waited.get_or_create_owned(&labels),
+            worked: self.0.worked.get_or_create_owned(&labels),
+        }
+    }
+
+    /// A queue of the same name, from before a restart of its controller, is forgotten.
+    pub(crate) fn watch_queue(&self, name: &str, queue: Weak<dyn Running>) {
+        let mut running = self.0.running.lock();
+        running.retain(|(known, queue)| known != name && queue.strong_count() > 0);
+        running.push((name.to_owned(), queue));
+    }
+
+    pub(crate) fn controller(&self, name: &str) -> ControllerMetrics {
+        let labels = ControllerLabels { controller: name.to_owned() };
+        let result = |result| {
+            let labels = ResultLabels { controller: name.to_owned(), result };
+            self.0.reconciles.get_or_create_owned(&labels)
+        };
+        ControllerMetrics {
+            success: result("success"),
+            requeue_after: result("requeue_after"),
+            requeue: result("requeue"),
+            error: result("error"),
+            errors: self.0.errors.get_or_create_owned(&labels),
+            terminal_errors: self.0.terminal_errors.get_or_create_owned(&labels),
+            panics: self.0.panics.get_or_create_owned(&labels),
+            durations: self.0.durations.get_or_create_owned(&labels),
+            active: self.0.active.get_or_create_owned(&labels),
+            workers: self.0.workers.get_or_create_owned(&labels),
+        }
+    }
+
+    pub(crate) fn informer(&self, kind: &str) -> InformerMetrics {
+        let labels = KindLabels { kind: kind.to_owned() };
+        InformerMetrics {
+            objects: self.0.objects.get_or_create_owned(&labels),
+            lists: self.0.lists.get_or_create_owned(&labels),
+            watches: self.0.watches.get_or_create_owned(&labels),
+            unreadable: self.0.unreadable.get_or_create_owned(&labels),
+        }
+    }
+
+    pub(crate) fn leading(&self, name: &str, leading: bool) {
+        let labels = NameLabels { name: name.to_owned() };
+        self.0.leading.get_or_create(&labels).set(i64::from(leading));
+    }
+
+    pub(crate) fn events_dropped(&self) -> Counter {
+        self.0.events_dropped.clone()
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// The age of work under way is only known when somebody asks.
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let ages: Vec<(QueueLabels, (f64, f64))> = {
+            let running = self.0.running.lock();
+            let alive = running.iter().filter_map(|(name, queue)| Some((name, queue.upgrade()?)));
+            alive
+                .map(|(name, queue)| {
+                    (QueueLabels { name: name.clone(), controller: name.clone() }, queue.unfinished())
+                })
+                .collect()
+        };
+        let mut write = |name, help, pick: fn(&(f64, f64)) -> f64| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, age) in &ages {
+                let gauge = ConstGauge::new(pick(age));
+                gauge.encode(family.encode_family(labels)?)?;
+            }
+            Ok::<_, std::fmt::Error>(())
+        };
+        write("workqueue_unfinished_work_seconds", "Work under way, summed", |age| age.0)?;
+        write("workqueue_longest_running_processor_seconds", "Oldest work under way", |age| age.1)
+    }
+}
+
+pub(crate) struct QueueMetrics {
+    pub(crate) depth: Gauge,
+    pub(crate) adds: Counter<u64, AtomicU64>,
+    pub(crate) retries: Counter<u64, AtomicU64>,
+    pub(crate) waited: Histogram,
+    pub(crate) worked: Histogram,
+}
+
+pub(crate) struct ControllerMetrics {
+    pub(crate) success: Counter,
+    pub(crate) requeue_after: Counter,
+    /// Conflicts: tried again without having failed.
+    pub(crate) requeue: Counter,
+    pub(crate) error: Counter,
+    pub(crate) errors: Counter,
+    pub(crate) terminal_errors: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) durations: Histogram,
+    pub(crate) active: Gauge,
+    pub(crate) workers: Gauge,
+}
+
+pub(crate) struct InformerMetrics {
+    pub(crate) objects: Gauge,
+    pub(crate) lists: Counter,
+    pub(crate) watches: Counter,
+    pub(crate) unreadable: Counter,
+}
