@@ -205,7 +205,7 @@ async fn scope_subresources_and_namespaces_match_as_written() {
 async fn mutating_webhooks_change_the_object_in_order_and_see_each_others_work() {
     let server = Server::start().await;
     let first = Webhook::start(|request| {
-        let seen = request["object"]["data"].as_object().map(|data| data.len()).unwrap_or(0);
+        let seen = request["object"]["data"].as_object().map_or(0, serde_json::Map::len);
         patch(json!([{"op": "add", "path": "/data/first", "value": format!("saw {seen}")}]))
     })
     .await;
