@@ -6,6 +6,7 @@ use std::{
     collections::BTreeSet, error::Error as StdError, fmt::Debug, future::Future, sync::Arc, time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use crate::{
     ctx::Ctx,
     error::Retryable,
     informer::{Cached, Change, Informer, Scope, Subscription},
-    key::{Kind, ObjectKey},
+    key::ObjectKey,
     leases::Leadership,
     metrics::Metrics,
     queue::{Backoff, Priority, WorkQueue},
@@ -31,13 +32,14 @@ pub enum Next {
 }
 
 type Keys = WorkQueue<ObjectKey>;
+type Filter<K> = Arc<dyn Fn(&Change<K>) -> bool + Send + Sync>;
 
 /// What a controller is about: its root kind and what wakes it.
 pub struct Controller<K> {
     name: &'static str,
     root: Informer<K>,
     sources: Vec<Source>,
-    filter: Option<Arc<dyn Fn(&Change<K>) -> bool + Send + Sync>>,
+    filter: Option<Filter<K>>,
     workers: usize,
     backoff: Backoff,
     deadline: Option<Duration>,
@@ -73,7 +75,7 @@ impl<K: Cached> Controller<K> {
             filter: None,
             workers: 4,
             backoff: Backoff::default(),
-            deadline: None,
+            deadline: Some(Duration::from_secs(600)),
             grace: Duration::from_secs(20),
             leadership: ctx.leadership.clone(),
             metrics: ctx.metrics.clone(),
@@ -98,7 +100,8 @@ impl<K: Cached> Controller<K> {
         self
     }
 
-    /// A reconcile that takes longer is given up and tried again.
+    /// A reconcile that takes longer is given up and tried again: ten minutes, unless told
+    /// otherwise. It is there for connections that died without saying so.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -144,8 +147,8 @@ impl<K: Cached> Controller<K> {
     /// Changes of objects that a root object controls wake it.
     #[must_use]
     pub fn owns<S: Cached>(self, informer: &Informer<S>) -> Self {
-        let root = self.root.kind().clone();
-        self.wakes(informer, owner_of(root))
+        let root = self.root.clone();
+        self.wakes(informer, owner_of(&root))
     }
 
     fn source<S: Cached>(
@@ -196,16 +199,25 @@ fn priority<K>(change: &Change<K>) -> Priority {
 }
 
 /// Finds the root object that controls another one, for [`Controller::wakes`].
-pub fn owner_of<S: Resource>(root: Kind) -> impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static {
+pub fn owner_of<K: Cached, S: Resource>(
+    root: &Informer<K>,
+) -> impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static {
+    let root = root.clone();
     move |object| {
         let meta = object.meta();
         let owners = meta.owner_references.iter().flatten();
         let ours = owners.filter(|owner| {
             let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-            owner.controller == Some(true) && owner.kind == root.kind && group == root.group
+            let kind = root.kind();
+            owner.controller == Some(true) && owner.kind == kind.kind && group == kind.group
         });
         let here = ObjectKey::of(meta);
-        ours.map(|owner| here.sibling(&owner.name)).collect()
+        let key = |owner: &OwnerReference| {
+            // What lives in a namespace may be owned from there or from outside.
+            let outside = ObjectKey::cluster_wide(&owner.name);
+            if root.get(&outside).is_some() { outside } else { here.sibling(&owner.name) }
+        };
+        ours.map(key).collect()
     }
 }
 

@@ -16,6 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use kube::Resource;
@@ -56,6 +57,9 @@ impl<K> Change<K> {
         self.new.is_none()
     }
 }
+
+/// Takes from an object what is not worth caching.
+type Trim<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
 
 type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
@@ -104,7 +108,7 @@ struct Shared<K> {
     /// read this cache.
     subscribers: Mutex<Vec<Subscriber<K>>>,
     progress: watch::Sender<Progress>,
-    trim: Option<Arc<dyn Fn(&mut K) + Send + Sync>>,
+    trim: Trim<K>,
     metrics: InformerMetrics,
 }
 
@@ -185,13 +189,16 @@ impl<K: Cached> Informer<K> {
         let _ = self.0.progress.subscribe().wait_for(|progress| progress.synced).await;
     }
 
-    /// Returns when the cache is at least as new as `version`, a resource version the API returned
-    /// for a write to this kind. Versions that are no numbers are not waited for.
-    pub async fn wait_for(&self, version: &str) {
+    /// Waits until the cache is at least as new as `version`, a resource version the API returned
+    /// for a write to an object of this cache, and tells whether that came to be in time. Versions
+    /// that are no numbers are not waited for.
+    pub async fn wait_for(&self, version: &str, patience: Duration) -> bool {
         let Ok(version) = version.parse::<u64>() else {
-            return;
+            return true;
         };
-        let _ = self.0.progress.subscribe().wait_for(|progress| progress.version >= version).await;
+        let mut progress = self.0.progress.subscribe();
+        let seen = progress.wait_for(|progress| progress.version >= version);
+        tokio::time::timeout(patience, seen).await.is_ok_and(|seen| seen.is_ok())
     }
 }
 

@@ -36,6 +36,7 @@ struct ResultLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
     kind: String,
+    scope: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -204,8 +205,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn informer(&self, kind: &str) -> InformerMetrics {
-        let labels = KindLabels { kind: kind.to_owned() };
+    pub(crate) fn informer(&self, kind: &str, scope: String) -> InformerMetrics {
+        let labels = KindLabels { kind: kind.to_owned(), scope };
         InformerMetrics {
             objects: self.0.objects.get_or_create_owned(&labels),
             lists: self.0.lists.get_or_create_owned(&labels),

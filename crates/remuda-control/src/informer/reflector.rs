@@ -347,9 +347,7 @@ fn metadata(raw: &RawValue) -> Option<ObjectMeta> {
 fn read<K: Cached>(shared: &Shared<K>, raw: &RawValue) -> Result<K, Option<ObjectKey>> {
     match serde_json::from_str::<K>(raw.get()) {
         Ok(mut object) => {
-            if let Some(trim) = &shared.trim {
-                trim(&mut object);
-            }
+            (shared.trim)(&mut object);
             Ok(object)
         }
         Err(error) => {

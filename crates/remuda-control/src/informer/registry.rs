@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Cached, Informer, Shared, Subscription, cache::Cache, reflector};
+use super::{Cached, Informer, Shared, Subscription, Trim, cache::Cache, reflector};
 use crate::{key::Kind, metrics::Metrics};
 
 /// Which objects of a kind. The default is all.
@@ -53,6 +53,14 @@ impl Scope {
     pub fn with_fields(mut self, selector: impl Into<String>) -> Self {
         self.fields = Some(selector.into());
         self
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.namespace, &self.labels, &self.fields];
+        let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+        f.write_str(&parts.join(" "))
     }
 }
 
@@ -116,8 +124,6 @@ impl fmt::Debug for Informers {
         f.write_str("Informers")
     }
 }
-
-type Trim<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
 
 impl Informers {
     pub fn new(client: Client, options: Options, metrics: Metrics) -> Self {
@@ -205,8 +211,8 @@ impl Informers {
             cache: RwLock::new(Cache::default()),
             subscribers: Mutex::default(),
             progress: watch::Sender::default(),
-            trim: Some(own.unwrap_or(trim)),
-            metrics: self.0.metrics.informer(&kind.to_string()),
+            trim: own.unwrap_or(trim),
+            metrics: self.0.metrics.informer(&kind.to_string(), scope.to_string()),
             kind: kind.clone(),
         }));
         let source = reflector::Source {

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
@@ -26,7 +25,7 @@ use serde_json::json;
 use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{Thing, ThingStatus, World, thing, until};
+use crate::world::{SOON, Thing, ThingStatus, World, thing, until};
 
 #[derive(Debug, thiserror::Error)]
 #[error("it went wrong")]
@@ -72,7 +71,7 @@ async fn a_burst_of_changes_is_one_reconcile() {
         resize(&world, "a", size).await;
     }
     let newest = world.things().get("a").await.unwrap().resource_version().unwrap();
-    root.wait_for(&newest).await;
+    assert!(root.wait_for(&newest, SOON).await);
     gate.add_permits(100);
     until("the second reconcile", async || runs.lock().len() == 2).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -412,5 +411,5 @@ async fn a_controller_of_keys_hears_of_objects_that_are_gone() {
     until("it was", async || heard.lock().len() == 2).await;
     assert_eq!(*heard.lock(), ["default/a is", "default/a was"]);
     stop.cancel();
-    assert!(tasks.join_all().now_or_never().is_none());
+    tasks.join_all().await;
 }

@@ -17,7 +17,7 @@ use remuda_control::{Informer, ObjectKey, Scope, informer::Change};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::world::{Thing, World, thing, until};
+use crate::world::{SOON, Thing, World, thing, until};
 
 type Versions = BTreeMap<String, String>;
 
@@ -177,13 +177,13 @@ async fn an_object_that_does_not_fit_its_type_harms_no_other() {
     assert!(dynamic.list().iter().all(|object| object.types.is_some()));
     raw.create(&PostParams::default(), &odd("late")).await.unwrap();
     let last = world.things().create(&PostParams::default(), &thing("better")).await.unwrap();
-    typed.wait_for(&last.resource_version().unwrap()).await;
+    assert!(typed.wait_for(&last.resource_version().unwrap(), SOON).await);
     assert_eq!(typed.len(), 2);
     let unreadable: Vec<String> = typed.unreadable().iter().map(ToString::to_string).collect();
     assert_eq!(unreadable, ["default/early", "default/late"]);
     let patch = Patch::Merge(json!({"spec": {"size": 3}}));
     let healed = raw.patch("late", &PatchParams::default(), &patch).await.unwrap();
-    typed.wait_for(&healed.resource_version().unwrap()).await;
+    assert!(typed.wait_for(&healed.resource_version().unwrap(), SOON).await);
     raw.delete("early", &DeleteParams::default()).await.unwrap();
     until("nothing is unreadable", async || typed.unreadable().is_empty()).await;
     assert_eq!(typed.len(), 3);
@@ -231,6 +231,26 @@ async fn scopes_are_caches_of_their_own_and_share_nothing_but_the_asking() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(world.requests().len(), before);
     assert_eq!(all.len(), 2, "what was read stays readable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_many_pages_is_complete_and_waiting_for_the_future_ends() {
+    let world = World::start().await;
+    let ctx = world.ctx();
+    let mut newest = String::new();
+    for name in 0..1100 {
+        let thing = thing(&format!("t{name}"));
+        let created = world.things().create(&PostParams::default(), &thing).await.unwrap();
+        newest = created.resource_version().unwrap();
+    }
+    let before = world.requests().len();
+    let informer = ctx.informers.of::<Thing>(Scope::all());
+    assert!(informer.wait_for(&newest, SOON).await);
+    assert_eq!(informer.len(), 1100);
+    let asked = world.requests().len() - before;
+    assert!(asked <= 4, "asked {asked} times");
+    assert!(!informer.wait_for(&u64::MAX.to_string(), SOON).await);
+    assert!(informer.wait_for("not a number", SOON).await);
 }
 
 #[tokio::test(start_paused = true)]

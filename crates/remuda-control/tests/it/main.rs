@@ -1,5 +1,8 @@
 //! Real controllers on the real API server over the memory store.
 
+// Helpers of tests are tests.
+#![allow(clippy::unwrap_used)]
+
 mod applying;
 mod driving;
 mod finalizing;

@@ -31,6 +31,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tower::Service;
 
+/// What should happen happens by then.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
 /// Something with a spec, a status and no meaning.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -214,15 +217,12 @@ impl Service<Request<kube::client::Body>> for Wire {
 }
 
 /// Polls until it is so, for at most a minute of the runtime's time.
-#[track_caller]
-pub(crate) fn until<F: AsyncFnMut() -> bool>(what: &str, mut so: F) -> impl Future<Output = ()> {
-    async move {
-        for _ in 0..12_000 {
-            if so().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+pub(crate) async fn until<F: AsyncFnMut() -> bool>(what: &str, mut so: F) {
+    for _ in 0..12_000 {
+        if so().await {
+            return;
         }
-        panic!("never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    panic!("never happened: {what}");
 }
