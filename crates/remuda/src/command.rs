@@ -34,7 +34,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   remuda server                                       all defaults: port 8443, embedded store
   remuda server --bind 127.0.0.1:0 --datastore memory a throw-away server on a free port
-  remuda server --datastore etcd://a,b,c --datastore-ca ca.crt
+  remuda server --datastore etcd://a,b,c --shared-secret-file secret
   REMUDA_LOG_FORMAT=json remuda server --config remuda.yaml
 
 Stop it with SIGTERM or Ctrl-C. SIGHUP reads --tls-cert and --tls-key again.")]

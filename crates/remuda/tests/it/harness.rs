@@ -60,18 +60,24 @@ impl Server {
     /// Starts a server on a free port and waits until it says that it is ready.
     #[track_caller]
     pub(crate) fn start(data_dir: &Path, arguments: &[&str]) -> Server {
+        Self::start_with(data_dir, arguments, |_| {})
+    }
+
+    /// As [`Server::start`], after a change to the command.
+    #[track_caller]
+    pub(crate) fn start_with(
+        data_dir: &Path,
+        arguments: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Server {
         let log = data_dir.with_extension("log");
         let bind: &[&str] = if arguments.contains(&"--bind") { &[] } else { &["--bind", "127.0.0.1:0"] };
-        let mut child = remuda()
-            .arg("server")
-            .args(bind)
-            .arg("--data-dir")
-            .arg(data_dir)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(File::options().create(true).append(true).open(&log).unwrap())
-            .spawn()
-            .unwrap();
+        let mut command = remuda();
+        command.arg("server").args(bind).arg("--data-dir").arg(data_dir).args(arguments);
+        command.stdout(Stdio::piped());
+        command.stderr(File::options().create(true).append(true).open(&log).unwrap());
+        change(&mut command);
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let url = loop {
             match lines.next() {
