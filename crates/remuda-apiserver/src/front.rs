@@ -51,6 +51,9 @@ pub struct Internal(pub Arc<User>);
 
 /// Bodies of at least this many bytes are compressed for clients that take it.
 const COMPRESS_FROM: u64 = 128 << 10;
+/// Bytes of all warnings together, and of each when they are more.
+const WARNINGS: usize = 4 << 10;
+const WARNING: usize = 256;
 
 impl ApiServer {
     /// Handles one request.
@@ -87,8 +90,8 @@ impl ApiServer {
             Err(error) => (error.code, encode_error(&error, &parts.headers, pretty)),
         };
         let headers = response.headers_mut();
-        for warning in warnings.into_inner() {
-            if let Ok(value) = HeaderValue::from_str(&warning_text(&warning)) {
+        for warning in bounded(warnings.into_inner()) {
+            if let Ok(value) = HeaderValue::from_bytes(warning_text(&warning).as_bytes()) {
                 headers.append(header::WARNING, value);
             }
         }
@@ -294,6 +297,10 @@ fn check_path(resource: &Resource, path: &ResourcePath, verb: Verb) -> ApiResult
 }
 
 fn deprecation(resource: &Resource) -> Option<String> {
+    if resource.group.is_empty() && resource.kind == "Endpoints" {
+        let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+        return Some(text.to_owned());
+    }
     let custom = resource.custom()?;
     custom.crd.view.versions[custom.version].deprecated.clone()
 }
@@ -432,6 +439,22 @@ fn encode_error(error: &ApiError, headers: &HeaderMap, pretty: bool) -> Response
         response = response.header(header::RETRY_AFTER, seconds);
     }
     response.body(Body::Full(bytes.into())).expect("status and headers are valid")
+}
+
+/// Cuts warnings that would swell the head of the answer.
+fn bounded(mut warnings: Vec<String>) -> Vec<String> {
+    let total = |warnings: &[String]| warnings.iter().map(String::len).sum::<usize>();
+    if total(&warnings) <= WARNINGS {
+        return warnings;
+    }
+    let mut left = WARNINGS;
+    warnings.retain_mut(|warning| {
+        warning.truncate(warning.floor_char_boundary(WARNING));
+        let fits = warning.len() <= left;
+        left = left.saturating_sub(warning.len());
+        fits
+    });
+    warnings
 }
 
 /// `299 - "text"`, with quotes, backslashes and control characters made safe.

@@ -48,6 +48,29 @@ async fn unknown_and_duplicate_fields_are_reported_as_asked() {
 }
 
 #[tokio::test]
+async fn a_flood_of_warnings_is_cut() {
+    let server = Server::start().await;
+    let mut map = config_map("a", json!({}));
+    for n in 0..40_000 {
+        map[format!("bogus-{n}")] = json!(1);
+    }
+    map["x".repeat(5000)] = json!(1);
+    let answer = server.post(MAPS, map.clone()).await;
+    let warnings = answer.warnings();
+    assert!(!warnings.is_empty() && warnings.iter().map(|text| text.len()).sum::<usize>() < 8 << 10);
+    assert!(warnings.iter().all(|text| text.len() < 300), "{warnings:?}");
+    answer.expect(201);
+    let foreign =
+        server.post(&format!("{MAPS}?dryRun=All"), json!({"metadata": {"name": "b"}, "größe": 1})).await;
+    let warning = foreign.headers.get("warning").unwrap().as_bytes();
+    assert_eq!(warning, "299 - \"unknown field \\\"größe\\\"\"".as_bytes());
+    let old = server.get("/api/v1/namespaces/default/endpoints").await;
+    let text = "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"";
+    assert_eq!(old.warnings(), [text]);
+    server.put(&format!("{MAPS}/a?fieldValidation=Strict"), map).await.fails(400, "BadRequest");
+}
+
+#[tokio::test]
 async fn secrets_have_a_type_and_keep_to_it() {
     let server = Server::start().await;
     let secret = json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}, "data": {"l": "dw=="}});
