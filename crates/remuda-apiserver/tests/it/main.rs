@@ -13,6 +13,7 @@ mod custom;
 mod definitions;
 mod deletion;
 mod discover;
+mod elections;
 mod garbage;
 mod guards;
 mod harness;
