@@ -141,7 +141,8 @@ impl Inner {
                 schema["description"] = known.text.as_str().into();
             }
             for (field, property) in schema["properties"].as_object_mut().into_iter().flatten() {
-                if let (Some(text), Some(Value::Null) | None) = (known.fields.get(field), property.get("description"))
+                if let (Some(text), Some(Value::Null) | None) =
+                    (known.fields.get(field), property.get("description"))
                     && property.is_object()
                 {
                     property["description"] = text.as_str().into();

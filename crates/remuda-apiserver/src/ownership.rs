@@ -186,6 +186,7 @@ fn refused(error: ApplyError) -> ApiError {
             }
         }
         ApplyError::BadRequest(message) => ApiError::bad_request(message),
-        ApplyError::Typed(message) => ApiError::new(500, "", message),
+        // 500 in the reference, which calls a client's mistake the server's.
+        ApplyError::Typed(message) => ApiError::bad_request(message),
     }
 }
