@@ -1,0 +1,32 @@
+//! Rust types of the kinds we serve, and their definitions.
+//!
+//! Everything here is wire format: what objects look like, how one version of them becomes another, and the
+//! CustomResourceDefinitions that say so to clients. What controllers do with them is elsewhere.
+
+pub mod addons;
+pub mod clusterctl;
+pub mod convert;
+pub mod core;
+pub mod crd;
+
+/// Zero values are not written: an absent field and its zero mean the same, where they do not the field is an `Option`.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Structs as they appear in JSON: camel case, zero values left out, unknown fields ignored.
+macro_rules! wire {
+    ($($(#[$attr:meta])* pub struct $name:ident {
+        $($(#[$field_attr:meta])* pub $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$attr])*
+        #[derive(Debug, Clone, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name {
+            $($(#[$field_attr])*
+            #[serde(default, skip_serializing_if = "crate::is_default")]
+            pub $field: $type,)*
+        }
+    )*};
+}
+pub(crate) use wire;
