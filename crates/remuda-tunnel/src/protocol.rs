@@ -229,8 +229,6 @@ const CLIENT_IDS: i64 = 1 << 40;
 const MAX_REPLIES: usize = 1024;
 /// A connection is never asked to pause below this, however many there are.
 const MIN_HIGH_WATER: usize = 16 << 10;
-/// Peers of the original forget a pause when they read; ask again after this much more data.
-const REPAUSE: usize = 512 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Wire {
@@ -260,6 +258,8 @@ struct Conn {
     /// We want the peer to stop, and what it was last told.
     want_pause: bool,
     told_pause: bool,
+    /// Tell it once more.
+    tell_again: bool,
     /// Unread bytes at which to ask once more.
     repause_at: usize,
     /// A writer waits for room, an owner for the outbox to empty.
@@ -284,6 +284,7 @@ impl Conn {
             paused: false,
             want_pause: false,
             told_pause: false,
+            tell_again: false,
             repause_at: 0,
             write_blocked: false,
             flush_wanted: false,
@@ -294,7 +295,13 @@ impl Conn {
     }
 
     fn has_control(&self) -> bool {
-        self.connect.is_some() || (self.wire == Wire::Open && self.want_pause != self.told_pause)
+        self.connect.is_some() || self.has_pause()
+    }
+
+    /// Whether a PAUSE or RESUME is due.
+    fn has_pause(&self) -> bool {
+        self.wire == Wire::Open
+            && (self.want_pause != self.told_pause || (self.want_pause && self.tell_again))
     }
 
     /// Whether the data ring has something to send for it.

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Instant};
 
 use bytes::Bytes;
 
-use super::{Conn, Event, MAX_REPLIES, Protocol, REPAUSE, Reason, Role, Violation, Wire};
+use super::{Conn, Event, MAX_REPLIES, Protocol, Reason, Role, Violation, Wire};
 use crate::frame::{Body, ConnId, ConnectionList, Frame, FrameError, RemoteClient};
 
 impl Protocol {
@@ -63,16 +63,18 @@ impl Protocol {
 
     fn pause_if_full(&mut self, id: ConnId, unread: usize) {
         let high = self.high_water();
+        // Peers of the original forget a pause when they read something themselves.
+        let again = unread + high / 4;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if unread <= high {
             return;
         }
         if !conn.want_pause {
             conn.want_pause = true;
-            conn.repause_at = unread + REPAUSE;
+            conn.repause_at = again;
         } else if unread >= conn.repause_at {
-            conn.repause_at = unread + REPAUSE;
-            conn.told_pause = false;
+            conn.repause_at = again;
+            conn.tell_again = true;
         }
         self.queue(id);
     }

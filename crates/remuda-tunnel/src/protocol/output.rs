@@ -56,8 +56,8 @@ impl Protocol {
             }
             conn.in_control = false;
             self.control.pop_front();
-            if conn.wire == Wire::Open && conn.want_pause != conn.told_pause {
-                conn.told_pause = conn.want_pause;
+            if conn.has_pause() {
+                (conn.told_pause, conn.tell_again) = (conn.want_pause, false);
                 let body = if conn.want_pause { Body::Pause } else { Body::Resume };
                 self.counters.pauses_sent += u64::from(conn.told_pause);
                 return Some(self.message(id, body));

@@ -247,6 +247,18 @@ fn a_pause_undone_before_it_was_sent_is_not_sent() {
 }
 
 #[test]
+fn a_peer_asked_to_pause_again_is_still_resumed() {
+    let now = start();
+    let (mut server, id) = opened(now);
+    server.receive(message(id, data(&vec![1; (2 << 20) + 1])), now).unwrap();
+    assert_eq!(sent(&mut server, now), [(2, Body::Pause)]);
+    // What was under way makes it ask again, but the reader is faster than the wire.
+    server.receive(message(id, data(&vec![1; 600 << 10])), now).unwrap();
+    while let Read::Data(_) = server.read(id, usize::MAX) {}
+    assert_eq!(sent(&mut server, now), [(2, Body::Resume)]);
+}
+
+#[test]
 fn a_peer_that_sends_on_is_asked_again_then_cut_off_without_harm_to_others() {
     let now = start();
     let (mut server, id) = opened(now);
