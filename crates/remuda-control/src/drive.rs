@@ -3,11 +3,17 @@
 mod worker;
 
 use std::{
-    collections::BTreeSet, error::Error as StdError, fmt::Debug, future::Future, sync::Arc, time::Duration,
+    collections::{BTreeMap, BTreeSet},
+    error::Error as StdError,
+    fmt::Debug,
+    future::Future,
+    sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +22,7 @@ use crate::{
     ctx::Ctx,
     error::Retryable,
     informer::{Cached, Change, Informer, Scope, Subscription},
-    key::ObjectKey,
+    key::{Kind, ObjectKey},
     leases::Leadership,
     metrics::Metrics,
     queue::{Backoff, Priority, WorkQueue},
@@ -41,11 +47,11 @@ pub struct Controller<K> {
     sources: Vec<Source>,
     filter: Option<Filter<K>>,
     workers: usize,
-    backoff: Backoff,
     deadline: Option<Duration>,
     grace: Duration,
     leadership: Leadership,
     metrics: Metrics,
+    waker: Waker,
 }
 
 /// Starts to feed the queue; the future is over once the first list is in.
@@ -68,13 +74,14 @@ impl<K: Cached> Controller<K> {
 
     /// A controller of the objects an informer has, of whatever kind they are.
     pub fn on(name: &'static str, ctx: &Ctx, root: Informer<K>) -> Self {
+        let queue = WorkQueue::new(name, Backoff::default(), &ctx.metrics);
         Self {
             name,
             root,
             sources: Vec::new(),
             filter: None,
             workers: 4,
-            backoff: Backoff::default(),
+            waker: Waker { queue, followed: Arc::default() },
             deadline: Some(Duration::from_secs(600)),
             grace: Duration::from_secs(20),
             leadership: ctx.leadership.clone(),
@@ -95,9 +102,14 @@ impl<K: Cached> Controller<K> {
     }
 
     #[must_use]
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.backoff = backoff;
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        self.waker.queue.set_backoff(backoff);
         self
+    }
+
+    /// Wakes objects of this controller for reasons that are no objects, or not known yet.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     /// A reconcile that takes longer is given up and tried again: ten minutes, unless told
@@ -159,14 +171,7 @@ impl<K: Cached> Controller<K> {
     ) -> Self {
         let informer = informer.clone();
         let feed = move |queue: Keys| {
-            let handle = move |change: &Change<S>| {
-                let states = change.old.iter().chain(&change.new);
-                let woken: BTreeSet<ObjectKey> = states.flat_map(|state| keys(state)).collect();
-                for key in woken {
-                    queue.add_with(key, priority(change));
-                }
-            };
-            let subscription = informer.subscribe(handle);
+            let subscription = informer.subscribe(waking(queue, keys));
             (subscription, Box::pin(async move { informer.wait_synced().await }) as Synced)
         };
         self.sources.push(Source { feed: Box::new(feed), required });
@@ -190,6 +195,51 @@ impl<K: Cached> Controller<K> {
             (subscription, Box::pin(async move { informer.wait_synced().await }) as Synced)
         };
         Source { feed: Box::new(feed), required: true }
+    }
+}
+
+fn waking<S>(
+    queue: Keys,
+    keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+) -> impl Fn(&Change<S>) + Send + Sync + 'static {
+    move |change| {
+        let states = change.old.iter().chain(&change.new);
+        let woken: BTreeSet<ObjectKey> = states.flat_map(|state| keys(state)).collect();
+        for key in woken {
+            queue.add_with(key, priority(change));
+        }
+    }
+}
+
+/// The way into a controller's queue from outside: a tunnel that opened, a process that ended, or
+/// a kind first heard of in a reconcile. Clones share it.
+#[derive(Clone)]
+pub struct Waker {
+    queue: Keys,
+    followed: Arc<Mutex<BTreeMap<Kind, Subscription>>>,
+}
+
+impl Waker {
+    pub fn wake(&self, key: ObjectKey) {
+        self.queue.add(key);
+    }
+
+    /// From now on changes of another kind wake the root objects `keys` names. A kind that is
+    /// followed already stays as it is, so a reconcile may ask for it each time.
+    pub fn follow<S: Cached>(
+        &self,
+        informer: &Informer<S>,
+        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) {
+        let mut followed = self.followed.lock();
+        if !followed.contains_key(informer.kind()) {
+            let subscription = informer.subscribe(waking(self.queue.clone(), keys));
+            followed.insert(informer.kind().clone(), subscription);
+        }
+    }
+
+    pub fn unfollow(&self, kind: &Kind) {
+        self.followed.lock().remove(kind);
     }
 }
 
@@ -272,7 +322,7 @@ pub async fn drive_keys<K, C, E, F>(
     E: StdError + Retryable + Send + 'static,
     F: Future<Output = Result<Next, E>> + Send + 'static,
 {
-    let queue = WorkQueue::new(controller.name, controller.backoff, &controller.metrics);
+    let queue = controller.waker.queue.clone();
     let mut sources = vec![controller.root_source()];
     sources.append(&mut controller.sources);
     let mut subscriptions = Vec::new();
@@ -310,6 +360,7 @@ pub async fn drive_keys<K, C, E, F>(
         tracing::warn!(controller = controller.name, "reconcile did not end in time");
         workers.shutdown().await;
     }
+    controller.waker.followed.lock().clear();
     drop(subscriptions);
 }
 

@@ -22,7 +22,7 @@ use std::{
 use kube::Resource;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 pub use self::registry::{Informers, Options, Scope};
 use self::{cache::Cache, reflector::Progress};
@@ -180,6 +180,12 @@ impl<K: Cached> Informer<K> {
     /// Whether the first list is in.
     pub fn is_synced(&self) -> bool {
         self.0.progress.borrow().synced
+    }
+
+    /// Since when the server could not be reached: what is cached is what was so then. `None` while
+    /// it can, or before anybody tried.
+    pub fn stale_since(&self) -> Option<Instant> {
+        self.0.progress.borrow().lost
     }
 
     /// Returns when the first list is in: at once, ever after. A kind that is not served makes

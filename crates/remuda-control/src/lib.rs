@@ -20,7 +20,7 @@ pub mod write;
 
 pub use self::{
     ctx::Ctx,
-    drive::{Controller, Next, drive, drive_keys, owner_of, via_index},
+    drive::{Controller, Next, Waker, drive, drive_keys, owner_of, via_index},
     error::{Chain, Error, Retry, Retryable},
     informer::{Informer, Informers, Scope},
     key::{Kind, ObjectKey},

@@ -62,11 +62,11 @@ struct Shared<T> {
     wake: Notify,
     /// Work ended while draining.
     idle: Notify,
-    backoff: Backoff,
     metrics: QueueMetrics,
 }
 
 struct State<T> {
+    backoff: Backoff,
     ready: BTreeMap<Place, T>,
     waiting: HashMap<T, Waiting>,
     processing: HashMap<T, Processing>,
@@ -131,15 +131,19 @@ impl<T> Ord for Later<T> {
 impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     pub fn new(name: &str, backoff: Backoff, metrics: &Metrics) -> Self {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State { backoff, ..State::default() }),
             wake: Notify::new(),
             idle: Notify::new(),
-            backoff,
             metrics: metrics.queue(name),
         });
         let running: Arc<dyn Running> = shared.clone();
         metrics.watch_queue(name, Arc::downgrade(&running));
         Self(shared)
+    }
+
+    /// For failures from now on.
+    pub fn set_backoff(&self, backoff: Backoff) {
+        self.0.state.lock().backoff = backoff;
     }
 
     pub fn add(&self, key: T) {
@@ -189,8 +193,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     pub fn retry_within(&self, key: T, most: Duration) -> Duration {
         let delay = {
             let mut state = self.0.state.lock();
+            let backoff = state.backoff;
             let failures = state.failures.entry(key.clone()).or_default();
-            let delay = self.0.backoff.delay(*failures).min(most);
+            let delay = backoff.delay(*failures).min(most);
             *failures = failures.saturating_add(1);
             delay
         };
@@ -302,6 +307,7 @@ enum Taken<T> {
 impl<T> Default for State<T> {
     fn default() -> Self {
         Self {
+            backoff: Backoff::default(),
             ready: BTreeMap::new(),
             waiting: HashMap::new(),
             processing: HashMap::new(),

@@ -28,6 +28,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
     pub(super) synced: bool,
+    /// Since when nothing can be heard of the server.
+    pub(super) lost: Option<Instant>,
     /// Every change up to this version has been told.
     pub(super) version: u64,
 }
@@ -93,48 +95,94 @@ pub(super) async fn run<K: Cached>(
     stop: CancellationToken,
 ) {
     let mut position = Position::List(Some("0".to_owned()));
-    let mut failures = 0_u32;
-    let mut absences = 0_u32;
+    let mut troubles = Troubles::default();
     loop {
         definition.mark_unchanged();
-        let started = Instant::now();
+        let mut opened = None;
         let end = tokio::select! {
             () = stop.cancelled() => return,
-            end = follow(&source, &shared, &mut position) => end,
+            end = follow(&source, &shared, &mut position, &mut opened) => end,
         };
-        let lasted = started.elapsed() >= SHORT;
-        failures = if lasted { 0 } else { failures.saturating_add(1) };
+        let pause = troubles.pause(&end, opened.map(|opened: Instant| opened.elapsed()));
+        shared.report(&end, &troubles);
         position = next_position(position, &end);
-        if matches!(end, End::Absent) {
+        let absent_now = matches!(end, End::Absent);
+        if absent_now {
             absent();
-            if absences == 0 {
-                tracing::info!(kind = %shared.kind, "kind is not served yet");
-            }
-            let pause = pause(FIRST_ABSENCE, LONGEST_ABSENCE, absences);
-            absences = absences.saturating_add(1);
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-                Ok(()) = definition.changed() => {}
-            }
-            continue;
         }
-        absences = 0;
-        match &end {
-            End::Failed(error) => {
-                tracing::warn!(kind = %shared.kind, error = %Chain(error), "watch failed");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+            Ok(()) = definition.changed(), if absent_now => {}
+        }
+    }
+}
+
+/// What went wrong in a row.
+#[derive(Debug, Default)]
+struct Troubles {
+    /// Requests without an answer since the last watch.
+    outages: u32,
+    /// Watches that ended at once.
+    short: u32,
+    absences: u32,
+}
+
+impl Troubles {
+    /// How long to wait after an end; `lasted` is how long there was a watch before it.
+    ///
+    /// An answer ends an outage, so that a server that flickers is found soon; a watch ends a row
+    /// of short ones only by lasting, so that a server that hangs up at once is left alone.
+    fn pause(&mut self, end: &End, lasted: Option<Duration>) -> Duration {
+        if lasted.is_some() {
+            self.outages = 0;
+        }
+        if lasted.is_some_and(|lasted| lasted >= SHORT) {
+            self.short = 0;
+        }
+        if !matches!(end, End::Absent) {
+            self.absences = 0;
+        }
+        match end {
+            End::Absent => {
+                self.absences = self.absences.saturating_add(1);
+                pause(FIRST_ABSENCE, LONGEST_ABSENCE, self.absences - 1)
             }
-            End::Silent => tracing::warn!(kind = %shared.kind, "watch got no answer"),
-            End::LostTrack => tracing::debug!(kind = %shared.kind, "history is gone, listing again"),
+            End::Failed(_) | End::Silent => {
+                self.outages = self.outages.saturating_add(1);
+                pause(FIRST_PAUSE, LONGEST_PAUSE, self.outages - 1)
+            }
+            End::Closed | End::ClosedEarly | End::LostTrack => {
+                self.short = self.short.saturating_add(1);
+                // One may be bad luck.
+                if self.short < 2 {
+                    return Duration::ZERO;
+                }
+                pause(FIRST_PAUSE, LONGEST_PAUSE, self.short - 2)
+            }
+        }
+    }
+}
+
+impl<K> Shared<K> {
+    /// Each trouble once: there may be thousands of caches, and the first says it all.
+    fn report(&self, end: &End, troubles: &Troubles) {
+        let kind = &self.kind;
+        if matches!(end, End::Failed(_) | End::Silent) {
+            let now = Instant::now();
+            self.progress.send_modify(|progress| {
+                progress.lost.get_or_insert(now);
+            });
+        }
+        match end {
+            End::Failed(error) if troubles.outages == 1 => {
+                tracing::warn!(%kind, error = %Chain(error), "watch failed");
+            }
+            End::Failed(error) => tracing::debug!(%kind, error = %Chain(error), "watch failed again"),
+            End::Silent => tracing::debug!(%kind, "watch got no answer"),
+            End::LostTrack => tracing::debug!(%kind, "history is gone, listing again"),
+            End::Absent if troubles.absences == 1 => tracing::info!(%kind, "kind is not served yet"),
             End::Closed | End::ClosedEarly | End::Absent => {}
-        }
-        // A single short-lived watch may be bad luck; the pause starts with the second.
-        if failures > 1 || matches!(end, End::Failed(_) | End::Silent) {
-            let pause = pause(FIRST_PAUSE, LONGEST_PAUSE, failures.saturating_sub(1));
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-            }
         }
     }
 }
@@ -160,9 +208,15 @@ fn pause(first: Duration, longest: Duration, times: u32) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.75..1.25))
 }
 
-async fn follow<K: Cached>(source: &Source, shared: &Shared<K>, position: &mut Position) -> End {
-    if let Position::List(not_older) = position {
-        let version = match list(source, shared, not_older.take()).await {
+/// `opened` gets when the watch was answered.
+async fn follow<K: Cached>(
+    source: &Source,
+    shared: &Shared<K>,
+    position: &mut Position,
+    opened: &mut Option<Instant>,
+) -> End {
+    if let Position::List(not_older) = &*position {
+        let version = match list(source, shared, not_older.clone()).await {
             Ok(version) => version,
             Err(end) => return end,
         };
@@ -171,7 +225,7 @@ async fn follow<K: Cached>(source: &Source, shared: &Shared<K>, position: &mut P
     let Position::At(version) = position else {
         return End::LostTrack;
     };
-    watch_from(source, shared, version).await
+    watch_from(source, shared, version, opened).await
 }
 
 #[derive(Deserialize)]
@@ -232,7 +286,7 @@ async fn list<K: Cached>(
     };
     let initial = !shared.progress.borrow().synced;
     shared.update(|cache| cache.replace(objects, unreadable, initial));
-    let progress = Progress { synced: true, version: version.parse().unwrap_or(0) };
+    let progress = Progress { synced: true, version: version.parse().unwrap_or(0), lost: None };
     shared.progress.send_replace(progress);
     Ok(version)
 }
@@ -252,7 +306,12 @@ fn is_too_new(status: &Status) -> bool {
     status.code == 504 && causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
-async fn watch_from<K: Cached>(source: &Source, shared: &Shared<K>, version: &mut String) -> End {
+async fn watch_from<K: Cached>(
+    source: &Source,
+    shared: &Shared<K>,
+    version: &mut String,
+    opened: &mut Option<Instant>,
+) -> End {
     shared.metrics.watches.inc();
     let (least, most) = source.watch_seconds;
     let seconds = rand::rng().random_range(least..=most.max(least));
@@ -280,11 +339,13 @@ async fn watch_from<K: Cached>(source: &Source, shared: &Shared<K>, version: &mu
         Err(_) => return End::Silent,
     };
     let mut events = std::pin::pin!(events);
-    let (opened, agreed) = (Instant::now(), Duration::from_secs(u64::from(seconds)));
+    let (since, agreed) = (Instant::now(), Duration::from_secs(u64::from(seconds)));
+    *opened = Some(since);
+    shared.progress.send_if_modified(|progress| progress.lost.take().is_some());
     loop {
         let event = match tokio::time::timeout(agreed + MARGIN, events.next()).await {
             Ok(Some(Ok(event))) => event,
-            Ok(None) if opened.elapsed() + MARGIN < agreed => return End::ClosedEarly,
+            Ok(None) if since.elapsed() + MARGIN < agreed => return End::ClosedEarly,
             Ok(None) => return End::Closed,
             Ok(Some(Err(error))) => return judge(error),
             Err(_) => return End::Silent,
@@ -402,6 +463,23 @@ mod tests {
         );
         assert_eq!(after(Position::List(Some("7".into())), judge(status(504, ""))), "list 7");
         assert_eq!(after(at(), judge(status(404, ""))), "list ");
+    }
+
+    #[test]
+    fn a_server_that_answers_is_back_but_one_that_hangs_up_at_once_is_left_alone() {
+        let mut troubles = Troubles::default();
+        let lost = || End::Failed(Error::ReadEvents(std::io::Error::other("reset")));
+        for _ in 0..20 {
+            troubles.pause(&lost(), None);
+        }
+        assert!(troubles.pause(&lost(), None) > Duration::from_secs(20));
+        assert_eq!(troubles.pause(&End::ClosedEarly, Some(Duration::ZERO)), Duration::ZERO);
+        assert!(troubles.pause(&lost(), None) < Duration::from_millis(100));
+        for _ in 0..20 {
+            troubles.pause(&End::ClosedEarly, Some(Duration::ZERO));
+        }
+        assert!(troubles.pause(&End::ClosedEarly, Some(Duration::ZERO)) > Duration::from_secs(20));
+        assert_eq!(troubles.pause(&End::Closed, Some(Duration::from_secs(300))), Duration::ZERO);
     }
 
     #[test]

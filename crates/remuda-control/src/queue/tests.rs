@@ -153,6 +153,47 @@ async fn many_workers_never_share_a_key_and_lose_none() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_wake_up_is_lost_between_threads() {
+    const KEYS: usize = 2000;
+    let queue: WorkQueue<usize> = WorkQueue::new("threads", Backoff::default(), &Metrics::default());
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let (queue, done) = (queue.clone(), done.clone());
+        tasks.spawn(async move {
+            while let Some(key) = queue.next().await {
+                done.fetch_add(1, Ordering::Relaxed);
+                queue.done(&key);
+            }
+        });
+    }
+    for part in 0..4 {
+        let queue = queue.clone();
+        tasks.spawn(async move {
+            for key in (part..KEYS).step_by(4) {
+                if key % 5 == 0 {
+                    queue.add_after(key, Duration::from_millis(key as u64 % 3));
+                } else {
+                    queue.add(key);
+                }
+                if key % 64 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+    }
+    let all = async {
+        while done.load(Ordering::Relaxed) < KEYS {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("every key is worked on");
+    queue.drain().await;
+    tasks.join_all().await;
+    assert_eq!(done.load(Ordering::Relaxed), KEYS);
+}
+
 #[tokio::test(start_paused = true)]
 async fn metrics_have_the_names_of_client_go() {
     let metrics = Metrics::default();

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
+    core::ApiResource,
 };
 use parking_lot::Mutex;
 use remuda_control::{
@@ -412,4 +413,42 @@ async fn a_controller_of_keys_hears_of_objects_that_are_gone() {
     assert_eq!(*heard.lock(), ["default/a is", "default/a was"]);
     stop.cancel();
     tasks.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_may_follow_a_kind_it_just_heard_of() {
+    let world = World::start().await;
+    let (ctx, stop) = (world.ctx(), CancellationToken::new());
+    let controller = Controller::<Thing>::new("follower", &ctx);
+    let waker = controller.waker();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let (counted, following) = (runs.clone(), waker.clone());
+    let reconcile = move |_: Arc<Thing>, ctx: Arc<Ctx>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        // As a provider's kind is: known only by what an object says.
+        let kind = ApiResource::erase::<ConfigMap>(&());
+        let informer = ctx.informers.dynamic(&kind, Scope::labels("test.remuda/used"));
+        following.follow(&informer, |_| vec![ObjectKey::namespaced("default", "a")]);
+        async { Ok::<_, Wrong>(Next::Done) }
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(drive(controller, reconcile, ctx.clone(), stop.clone()));
+    let is = async |times: usize| {
+        until(&format!("run {times}"), async || runs.load(Ordering::Relaxed) == times).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(runs.load(Ordering::Relaxed), times);
+    };
+    create(&world, "a").await;
+    is(1).await;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client(), "default");
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("m".to_owned());
+    map.labels_mut().insert("test.remuda/used".to_owned(), String::new());
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    is(2).await;
+    waker.wake(ObjectKey::namespaced("default", "a"));
+    is(3).await;
+    stop.cancel();
+    tasks.join_all().await;
+    waker.wake(ObjectKey::namespaced("default", "a"));
 }

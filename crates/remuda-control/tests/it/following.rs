@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -143,6 +144,29 @@ async fn a_kind_that_is_not_served_costs_nothing_until_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_is_taken_away_and_comes_back_is_followed_again() {
+    let world = World::start().await;
+    let ctx = world.ctx();
+    let informer = ctx.informers.of::<Thing>(Scope::all());
+    world.things().create(&PostParams::default(), &thing("a")).await.unwrap();
+    until("it is cached", async || informer.len() == 1).await;
+    let crds: Api<CustomResourceDefinition> = Api::all(world.client());
+    world.things().delete("a", &DeleteParams::default()).await.unwrap();
+    crds.delete("things.test.remuda", &DeleteParams::default()).await.unwrap();
+    // Nobody finalizes definitions in this world, so the test does.
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let _ = crds.patch("things.test.remuda", &PatchParams::default(), &patch).await;
+    until("it is not served", async || world.things().list(&ListParams::default()).await.is_err()).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(informer.is_empty());
+    let before = tokio::time::Instant::now();
+    world.define_things().await;
+    world.things().create(&PostParams::default(), &thing("b")).await.unwrap();
+    until("the new one is cached", async || informer.len() == 1).await;
+    assert!(before.elapsed() < Duration::from_secs(2), "heard of after {:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_is_asked_less_and_less_often() {
     let world = World::start().await;
     let ctx = world.ctx();
@@ -154,6 +178,9 @@ async fn a_server_that_is_away_is_asked_less_and_less_often() {
     let asked = world.requests().len() - before;
     assert!((10..60).contains(&asked), "asked {asked} times in ten minutes");
     assert!(informer.is_synced());
+    assert!(informer.stale_since().unwrap().elapsed() >= Duration::from_secs(599));
+    world.up().await;
+    until("it is heard of again", async || informer.stale_since().is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
