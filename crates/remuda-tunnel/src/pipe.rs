@@ -6,10 +6,14 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    time::timeout,
+};
 use tokio_util::io::poll_read_buf;
 
 use crate::{protocol::Chunk, stream::TunnelStream};
@@ -29,19 +33,31 @@ enum End {
 }
 
 /// Copies both ways until either side ends, then ends the other. As in the original there is no half-close.
-pub(crate) async fn pipe<T: AsyncRead + AsyncWrite + Unpin>(tunnel: TunnelStream, mut local: T) {
+///
+/// After the tunnel ended the local side has `linger` to take what already arrived.
+pub(crate) async fn pipe<T: AsyncRead + AsyncWrite + Unpin>(
+    tunnel: TunnelStream,
+    mut local: T,
+    linger: Duration,
+) {
     let mut inbound = Bytes::new();
     let mut dirty = false;
-    let end = poll_fn(|cx| {
+    let copying = poll_fn(|cx| {
         if let Poll::Ready(end) = poll_inbound(&tunnel, &mut local, &mut inbound, &mut dirty, cx) {
-            return Poll::Ready(end);
+            return Poll::Ready(Some(end));
         }
         poll_outbound(&tunnel, &mut local, cx)
-    })
-    .await;
+    });
+    let end = match copying.await {
+        Some(end) => end,
+        None => {
+            let rest = poll_fn(|cx| poll_inbound(&tunnel, &mut local, &mut inbound, &mut dirty, cx));
+            timeout(linger, rest).await.unwrap_or(End::Tunnel)
+        }
+    };
     match end {
         End::Tunnel => {
-            let _ = local.shutdown().await;
+            let _ = timeout(linger, local.shutdown()).await;
         }
         End::Local(Ok(())) => drop(tunnel),
         End::Local(Err(error)) => tunnel.close_with(error.to_string()),
@@ -86,30 +102,29 @@ fn poll_inbound<T: AsyncWrite + Unpin>(
     }
 }
 
+/// Ends with `None` when the tunnel has: unread data may still wait for the local side.
 fn poll_outbound<T: AsyncRead + Unpin>(
     tunnel: &TunnelStream,
     local: &mut T,
     cx: &mut Context<'_>,
-) -> Poll<End> {
+) -> Poll<Option<End>> {
     loop {
         if ready!(tunnel.poll_room(cx)).is_err() {
-            // Unread data may still wait for the local side; the inbound half finds the end behind it.
-            return Poll::Pending;
+            return Poll::Ready(None);
         }
         let mut chunk = SPARE.take().unwrap_or_else(|| Chunk::with_capacity(READ));
-        let read = poll_read_buf(Pin::new(&mut *local), cx, chunk.buffer());
-        match read {
+        match poll_read_buf(Pin::new(&mut *local), cx, chunk.buffer()) {
             Poll::Ready(Ok(count)) if count > 0 => match tunnel.write_chunk(chunk) {
                 Ok(Some(mut spare)) => {
                     spare.clear();
                     SPARE.set(Some(spare));
                 }
                 Ok(None) => {}
-                Err(_) => return Poll::Pending,
+                Err(_) => return Poll::Ready(None),
             },
             other => {
                 SPARE.set(Some(chunk));
-                return other.map(|result| End::Local(result.map(|_| ())));
+                return other.map(|result| Some(End::Local(result.map(|_| ()))));
             }
         }
     }

@@ -44,6 +44,7 @@ impl<S: Socket> SessionTask<S> {
             tasks: tasks.clone(),
             cancel: cancel.clone(),
             stalled: None,
+            blocked: false,
             unflushed: false,
             shared,
         };
@@ -85,8 +86,10 @@ struct Driver<S> {
     tasks: TaskTracker,
     cancel: CancellationToken,
     sleep: Pin<Box<Sleep>>,
-    /// Since when the transport takes nothing.
+    /// Since when the transport has not taken all it was given.
     stalled: Option<Instant>,
+    /// The socket refuses more until that is gone.
+    blocked: bool,
     unflushed: bool,
 }
 
@@ -152,8 +155,12 @@ impl<S: Socket> Driver<S> {
         loop {
             if let Poll::Ready(result) = Pin::new(&mut self.socket).poll_ready(cx) {
                 result.map_err(transport)?;
-                self.stalled = None;
+                // A socket that was never full is ready without having sent anything.
+                if std::mem::take(&mut self.blocked) {
+                    self.stalled = None;
+                }
             } else {
+                self.blocked = true;
                 self.stalled.get_or_insert_with(Instant::now);
                 return Ok(any);
             }
@@ -218,11 +225,12 @@ impl<S: Socket> Driver<S> {
         };
         let dialer = inbound.dialer.clone();
         let limit = self.shared.options.dial;
+        let linger = self.shared.options.timing.linger;
         let cancel = self.cancel.clone();
         self.tasks.spawn(async move {
             let served = async {
                 match timeout(limit, dialer.dial(proto, address)).await {
-                    Ok(Ok(local)) => pipe(stream, local).await,
+                    Ok(Ok(local)) => pipe(stream, local, linger).await,
                     Ok(Err(error)) => {
                         debug!(conn = %id, %error, "dial failed");
                         stream.close_with(error.to_string());

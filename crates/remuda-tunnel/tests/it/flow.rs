@@ -164,3 +164,26 @@ async fn a_closed_port_is_refused_with_the_words_of_the_original() {
     let error = soon(stream.read(&mut [0; 10])).await.unwrap_err();
     assert_eq!(error.to_string(), format!("dial tcp {port}: connect: connection refused"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_never_takes_its_data_does_not_keep_a_closed_connection() {
+    let (send, mut receive) = tokio::sync::mpsc::channel(1);
+    let world = world_with(Inbound::all(move |_: String, _: String| {
+        let send = send.clone();
+        async move {
+            let (near, far) = tokio::io::duplex(16);
+            send.send(far).await.unwrap();
+            Ok(Box::new(near) as remuda_tunnel::dial::BoxIo)
+        }
+    }))
+    .await;
+    let mut stream = world.server.dial("c-1", "tcp", "x").await.unwrap();
+    stream.write_all(&[1; 1000]).await.unwrap();
+    let mut far = soon(receive.recv()).await.unwrap();
+    drop(stream);
+    tokio::time::sleep(std::time::Duration::from_secs(130)).await;
+    // The near end is gone: what it had written is there, then the end.
+    let mut all = Vec::new();
+    soon(far.read_to_end(&mut all)).await.unwrap();
+    assert!(all.len() <= 32, "{}", all.len());
+}

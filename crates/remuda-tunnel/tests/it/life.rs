@@ -118,17 +118,22 @@ async fn a_client_returns_after_every_loss_and_nothing_is_left_behind() {
         let options = SessionOptions::default();
         client::run(connect, HeaderMap::new(), services(), options, backoff, &link, &client_stop).await;
     });
-    for round in 0..100 {
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let mut baseline = 0;
+    for round in 0..500 {
         eventually("session", || server.has_session("c-1")).await;
         let mut stream = match server.dial("c-1", "tcp", "echo").await {
             Ok(stream) => stream,
             Err(error) => panic!("round {round}: {error}"),
         };
         soon(echo(&mut stream, b"back")).await;
+        baseline = if round == 0 { alive() } else { baseline };
         let added = server.statistics().sessions_added;
         server.disconnect("c-1");
         eventually("next session", || server.statistics().sessions_added > added).await;
     }
+    eventually("session", || server.has_session("c-1")).await;
+    eventually("only one session's tasks", || alive() <= baseline).await;
     stop.cancel();
     soon(tasks.join_next()).await.unwrap().unwrap();
     eventually("no session", || server.statistics().client_sessions == 0).await;
@@ -136,7 +141,7 @@ async fn a_client_returns_after_every_loss_and_nothing_is_left_behind() {
     assert_eq!(statistics.sessions_added, statistics.sessions_removed);
     assert_eq!(statistics.counters.opened, statistics.counters.closed);
     assert_eq!((statistics.connections, statistics.unread_bytes), (0, 0));
-    assert!(attempts.load(std::sync::atomic::Ordering::SeqCst) >= 100);
+    assert!(attempts.load(std::sync::atomic::Ordering::SeqCst) >= 500);
     assert!(matches!(*state.borrow(), Link::Connected | Link::Waiting { .. } | Link::Connecting));
 }
 
