@@ -92,7 +92,27 @@ async fn roles(inner: &Inner) -> ApiResult<()> {
     Ok(())
 }
 
+/// Servers that share the store may start at the same time, and do the same.
+const TRIES: usize = 5;
+
 async fn reconcile(
+    inner: &Inner,
+    group: &str,
+    plural: &str,
+    desired: &Value,
+    decide: fn(Option<&Value>, &Value) -> Option<Reconcile>,
+) -> ApiResult<()> {
+    for _ in 1..TRIES {
+        match reconcile_once(inner, group, plural, desired, decide).await {
+            // Whoever was faster may have done all of it; looking again tells.
+            Err(error) if error.code == 409 || error.code == 404 => {}
+            result => return result,
+        }
+    }
+    reconcile_once(inner, group, plural, desired, decide).await
+}
+
+async fn reconcile_once(
     inner: &Inner,
     group: &str,
     plural: &str,

@@ -58,6 +58,26 @@ async fn servers_that_start_at_once_elect_one() {
     assert_eq!(lease["spec"]["leaseTransitions"], 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_start_at_once_repair_default_roles_without_failing() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let first = server(&store, "first").await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let names = ["view", "edit", "admin", "cluster-admin", "system:discovery", "system:basic-user"];
+    for name in names {
+        first.patch(&format!("{roles}/{name}"), MERGE_PATCH, json!({"rules": []})).await.expect(200);
+    }
+    first.api.shutdown().await;
+    let mut starting = tokio::task::JoinSet::new();
+    for identity in ["a", "b", "c", "d"] {
+        let store = store.clone();
+        starting.spawn(async move { server(&store, identity).await });
+    }
+    let servers = starting.join_all().await;
+    let role = servers[0].get(&format!("{roles}/system:discovery")).await.expect(200);
+    assert_ne!(role["rules"], json!([]));
+}
+
 #[tokio::test]
 async fn a_holder_that_goes_silent_is_replaced_and_one_that_was_robbed_asks_again() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
