@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
@@ -13,7 +13,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Named, adopt, is_controlled_by, owner_reference};
 use crate::{
@@ -170,6 +170,9 @@ impl<'a> ApplySet<'a> {
         let metadata = encoded.map_err(|source| Error::Encode { what: what(), source })?;
         if let Value::Object(fields) = &mut value {
             fields.remove("status");
+            if kind.group.is_empty() && kind.kind == "Secret" {
+                encode_string_data(fields);
+            }
             fields.insert("apiVersion".to_owned(), kind.api_version().into());
             fields.insert("kind".to_owned(), kind.kind.clone().into());
             fields.insert("metadata".to_owned(), metadata);
@@ -292,6 +295,23 @@ fn applied_metadata(meta: ObjectMeta) -> ObjectMeta {
     }
 }
 
+/// The API stores a Secret's `stringData` as `data`, but keeps `data` when what was applied as
+/// `stringData` is applied no more. As `data` from the start, fields that leave do leave.
+fn encode_string_data(secret: &mut Map<String, Value>) {
+    let Some(Value::Object(strings)) = secret.remove("stringData") else {
+        return;
+    };
+    let data = secret.entry("data").or_insert_with(|| Value::Object(Map::new()));
+    let Some(data) = data.as_object_mut() else {
+        return;
+    };
+    for (key, value) in strings {
+        let bytes = ByteString(value.as_str().unwrap_or_default().into());
+        // Bytes always have a text.
+        data.insert(key, serde_json::to_value(bytes).unwrap_or_default());
+    }
+}
+
 /// Object maps of `serde_json` are ordered, so equal values have equal texts.
 fn hash(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -339,6 +359,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn string_data_becomes_data() {
+        let mut secret = json!({"data": {"a": "eA=="}, "stringData": {"b": "y"}});
+        encode_string_data(secret.as_object_mut().unwrap());
+        assert_eq!(secret, json!({"data": {"a": "eA==", "b": "eQ=="}}));
+    }
 
     #[test]
     fn a_defaulted_or_shared_object_still_contains_what_was_applied() {

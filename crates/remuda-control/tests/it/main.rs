@@ -5,6 +5,7 @@
 
 mod applying;
 mod driving;
+mod example;
 mod finalizing;
 mod following;
 mod leading;
