@@ -9,8 +9,10 @@
 //! * [`health`]: which Machines a MachineHealthCheck calls unhealthy, and whether anything may be done.
 //! * [`machine`]: phases, conditions, the order of deletion, draining.
 //! * [`cluster`]: phases, conditions, counters and the order of deletion.
+//! * [`admission`]: what is filled in and refused when somebody writes one of these objects.
 //! * [`condition`]: setting, ordering, mirroring and merging conditions.
 
+pub mod admission;
 pub mod amount;
 pub mod cluster;
 pub mod condition;
