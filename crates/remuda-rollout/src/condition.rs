@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod merge;
+pub mod old;
 mod summary;
 
 use std::fmt;

@@ -11,11 +11,13 @@
 //! * [`cluster`]: phases, conditions, counters and the order of deletion.
 //! * [`admission`]: what is filled in and refused when somebody writes one of these objects.
 //! * [`condition`]: setting, ordering, mirroring and merging conditions.
+//! * [`contract`]: where provider objects say what core wants to know.
 
 pub mod admission;
 pub mod amount;
 pub mod cluster;
 pub mod condition;
+pub mod contract;
 pub mod deployment;
 pub mod health;
 pub mod machine;

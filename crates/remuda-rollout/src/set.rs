@@ -2,6 +2,7 @@
 
 mod adopt;
 mod order;
+mod orphan;
 mod preflight;
 mod propagate;
 mod remediate;
@@ -10,6 +11,7 @@ mod status;
 
 pub use adopt::{Adoption, adopt};
 pub use order::{DeletionOrder, priority, victims};
+pub use orphan::{Candidate, orphans};
 pub use preflight::{Check, ControlPlane, Failure, Preflight, preflight, skipped};
 pub use propagate::{IN_PLACE, IN_PLACE_WHEN_DELETING, machine_labels};
 pub use remediate::{Budget, Fate, Remediation, remediate};

@@ -69,7 +69,7 @@ pub(super) fn machine(object: &Value, old: Option<&Value>, features: Features) -
 pub(super) fn machine_set(object: &Value, old: Option<&Value>, features: Features) -> Vec<FieldError> {
     let mut errors = Vec::new();
     bootstrap(&mut errors, object, TEMPLATE);
-    selector_matches(&mut errors, object, |field, labels, detail| FieldError::invalid(field, labels, detail));
+    selector_matches(&mut errors, object, FieldError::invalid);
     skipped_checks(&mut errors, object);
     immutable_cluster(&mut errors, object, old);
     same_cluster(&mut errors, object);
@@ -291,7 +291,7 @@ fn naming(errors: &mut Vec<FieldError>, object: &Value) {
         return;
     }
     let mut refuse = |detail: &str| {
-        errors.push(FieldError::invalid("spec.machineNaming.template", &json!(template), detail))
+        errors.push(FieldError::invalid("spec.machineNaming.template", &json!(template), detail));
     };
     if !template.contains("{{ .random }}") {
         refuse("invalid template, {{ .random }} is missing");
@@ -362,7 +362,7 @@ fn taints(
     for (place, wanted) in taints.iter().enumerate() {
         let key = text(wanted, &["key"]);
         let mut refuse = |detail: &str| {
-            errors.push(FieldError::invalid(format!("{list}[{place}].key"), &json!(key), detail))
+            errors.push(FieldError::invalid(format!("{list}[{place}].key"), &json!(key), detail));
         };
         match key {
             taint::UNINITIALIZED | taint::OUTDATED_REVISION => refuse("taint key is not allowed"),
