@@ -6,6 +6,7 @@
 //!
 //! * [`deployment`]: which MachineSet is current, how many replicas each gets, what is cleaned up.
 //! * [`set`]: which Machines to adopt, create, delete or replace.
+//! * [`handoff`]: what core takes over from provider objects, and when.
 //! * [`health`]: which Machines a MachineHealthCheck calls unhealthy, and whether anything may be done.
 //! * [`machine`]: phases, conditions, the order of deletion, draining.
 //! * [`cluster`]: phases, conditions, counters and the order of deletion.
@@ -19,6 +20,7 @@ pub mod cluster;
 pub mod condition;
 pub mod contract;
 pub mod deployment;
+pub mod handoff;
 pub mod health;
 pub mod machine;
 mod members;

@@ -189,6 +189,38 @@ proptest! {
     }
 
     #[test]
+    fn with_machines_that_fail_no_decision_spends_availability_that_is_not_there(
+        (replicas, surge, unavailable) in (1..7i32, 0..4i32, 0..4i32),
+        schedule in proptest::collection::vec((any::<u8>(), any::<bool>()), 0..120),
+    ) {
+        let mut world = world(replicas, surge, unavailable, true);
+        let posts = world.deployment.fenceposts();
+        let required = replicas - posts.unavailable;
+        world.decide();
+        world.settle();
+        world.deployment.template = template(1);
+        for (choice, fails) in schedule {
+            if fails {
+                let mut servers = world.players.iter_mut().flat_map(|player| &mut player.servers);
+                if let Some(server) = servers.find(|server| **server == Server::Up) {
+                    *server = Server::Coming;
+                }
+            }
+            let plan = plan(&world.deployment, &world.views(), world.now());
+            for desired in plan.sets.iter().filter(|desired| !desired.current && desired.replicas < desired.from) {
+                let set = world.views().into_iter().find(|set| set.name == desired.name).unwrap();
+                let deleted = (set.actual() - desired.replicas).max(0).min(set.available());
+                let spends = deleted > 0 && desired.note != Some(Note::Stuck);
+                let left = world.count(Some(Server::Up)) - deleted;
+                prop_assert!(!spends || left >= required, "{desired:?} {world:?}");
+            }
+            world.decide();
+            world.happen(choice);
+            prop_assert!(world.count(None) <= replicas + posts.surge, "{world:?}");
+        }
+    }
+
+    #[test]
     fn replacing_on_deletion_deletes_nothing_itself_and_never_exceeds(
         replicas in 0..7i32,
         schedule in proptest::collection::vec(any::<u8>(), 0..80),
