@@ -36,8 +36,8 @@ const MIB: u64 = 1 << 20;
 /// Services in the client's process, so that only the tunnel is measured.
 fn services() -> Inbound {
     Inbound::all(|_: String, address: String| async move {
-        if address == "zero" {
-            return Ok(Box::new(Endless) as BoxIo);
+        if address != "echo" {
+            return Ok(Box::new(Endless { gives: address == "zero" }) as BoxIo);
         }
         let (near, far) = duplex(64 << 10);
         let mut tasks = JoinSet::new();
@@ -50,8 +50,10 @@ fn services() -> Inbound {
     })
 }
 
-/// Gives zeros and takes anything.
-struct Endless;
+/// Takes anything, and gives zeros or nothing.
+struct Endless {
+    gives: bool,
+}
 
 impl AsyncRead for Endless {
     fn poll_read(
@@ -59,6 +61,9 @@ impl AsyncRead for Endless {
         cx: &mut std::task::Context<'_>,
         buf: &mut tokio::io::ReadBuf<'_>,
     ) -> std::task::Poll<std::io::Result<()>> {
+        if !self.gives {
+            return std::task::Poll::Pending;
+        }
         // As a socket does, let others run from time to time.
         let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         coop.made_progress();
@@ -165,7 +170,7 @@ impl Rig {
         let mut tasks = JoinSet::new();
         let since = Instant::now();
         for _ in 0..streams {
-            let mut stream = self.server.dial("bench", "tcp", "zero").await?;
+            let mut stream = self.server.dial("bench", "tcp", if upload { "null" } else { "zero" }).await?;
             let share = total / streams;
             tasks.spawn(async move {
                 let mut buffer = vec![0; 64 << 10];

@@ -309,7 +309,7 @@ impl Protocol {
 
     fn after_read(&mut self, id: ConnId, count: usize) {
         self.unread -= count;
-        let low = self.high_water() / 8;
+        let low = (self.high_water() / 8).max(1);
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.want_pause && conn.inbox.len() < low {
             conn.want_pause = false;
@@ -480,11 +480,12 @@ impl Protocol {
         }
     }
 
-    /// The pause threshold: lower when many connections share the session's memory.
+    /// The pause threshold: a share of what is left of half the session's memory, so that any number of
+    /// stalled connections comes to rest before the other half, which is for data under way, is touched.
     fn high_water(&self) -> usize {
         let limits = &self.config.limits;
-        let share = limits.session_receive / 2 / self.conns.len().max(1);
-        share.clamp(MIN_HIGH_WATER.min(limits.high_water), limits.high_water)
+        let left = (limits.session_receive / 2).saturating_sub(self.unread);
+        (left / 8).clamp(MIN_HIGH_WATER.min(limits.high_water), limits.high_water)
     }
 
     fn message_id(&mut self) -> i64 {

@@ -64,7 +64,7 @@ impl Protocol {
     fn pause_if_full(&mut self, id: ConnId, unread: usize) {
         let high = self.high_water();
         // Peers of the original forget a pause when they read something themselves.
-        let again = unread + high / 4;
+        let again = unread + self.config.limits.high_water / 4;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if unread <= high {
             return;

@@ -22,7 +22,7 @@ pub struct Limits {
     pub send_buffer: usize,
     /// Unread bytes at which the peer is asked to pause; it resumes below an eighth of this.
     ///
-    /// Lowered when many connections share `session_receive`.
+    /// Lowered when the session as a whole holds much of `session_receive`.
     pub high_water: usize,
     /// Unread bytes at which a connection is failed because its peer does not pause. Above `high_water` by
     /// what can be in flight, which TCP windows bound.

@@ -309,6 +309,29 @@ fn many_full_connections_stay_within_the_limit_of_their_session() {
 }
 
 #[test]
+fn thousands_of_stalled_connections_come_to_rest_without_a_loss() {
+    let now = start();
+    let mut client = machine(Role::Client, now);
+    let limits = Limits::default();
+    let payload = data(&[0; 8 << 10]);
+    for id in 2..3002 {
+        client.receive(message(ConnId(id), connect("a:1")), now).unwrap();
+        while !sent(&mut client, now).contains(&(id, Body::Pause)) {
+            client.receive(message(ConnId(id), payload.clone()), now).unwrap();
+        }
+        // The peer obeys, one message late.
+        client.receive(message(ConnId(id), payload.clone()), now).unwrap();
+    }
+    assert_eq!(client.counters().overflowed, 0);
+    assert!(client.unread() < limits.session_receive, "{}", client.unread());
+    // Each of them goes on when it is read.
+    for id in [2, 1500, 3001] {
+        while let Read::Data(_) = client.read(ConnId(id), usize::MAX) {}
+        assert_eq!(sent(&mut client, now), [(id, Body::Resume)]);
+    }
+}
+
+#[test]
 fn a_paused_connection_keeps_its_data_and_the_others_go_on() {
     let now = start();
     let (mut server, first) = opened(now);
