@@ -4,6 +4,7 @@
 
 mod complete;
 mod find;
+mod metadata;
 mod on_delete;
 mod revision;
 mod rolling;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 
 pub use complete::{Leftover, clean_up, is_complete};
 pub use find::{CreateReason, Found, find};
+pub use metadata::{set_annotations, set_labels, set_selector, set_suffix, template_hash, template_labels};
 pub use status::{Input as StatusInput, Phase, Status, status};
 
 use crate::{
