@@ -43,14 +43,25 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-kinds",
         ],
     ),
+    ("remuda-api", &["remuda-names"]),
+    ("remuda-rollout", &["remuda-names", "remuda-schema", "remuda-cel"]),
+    ("remuda-tunnel", &[]),
+    ("remuda-control", &["remuda-names", "remuda-api"]),
     ("remuda", &["*"]),
     ("remuda-bench", &["*"]),
     ("xtask", &[]),
 ];
 
 /// No I/O, no clock, no randomness: the same input gives the same output.
-const PURE: &[&str] =
-    &["remuda-names", "remuda-cel", "remuda-objects", "remuda-schema", "remuda-merge", "remuda-kinds"];
+const PURE: &[&str] = &[
+    "remuda-names",
+    "remuda-cel",
+    "remuda-objects",
+    "remuda-schema",
+    "remuda-merge",
+    "remuda-kinds",
+    "remuda-rollout",
+];
 
 const IMPURE: &[&str] = &[
     "tokio",
@@ -128,7 +139,7 @@ fn pure_crates_have_no_input_or_output_below_them() {
 
 #[test]
 fn the_store_and_the_api_server_know_no_kubernetes_client() {
-    for name in ["remuda-store", "remuda-auth", "remuda-apiserver"] {
+    for name in ["remuda-store", "remuda-auth", "remuda-apiserver", "remuda-tunnel"] {
         check_absent(name, &["kube", "kube-core", "kube-client", "kube-runtime", "k8s-openapi"]);
     }
 }
