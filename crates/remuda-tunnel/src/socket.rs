@@ -28,7 +28,7 @@ pub const MAX_MESSAGE: usize = 8 << 20;
 pub fn websocket_config() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(16 << 10)
-        .write_buffer_size(64 << 10)
+        .write_buffer_size(128 << 10)
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
 }
