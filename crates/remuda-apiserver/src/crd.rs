@@ -334,7 +334,7 @@ fn make(
         // After a restart this is the last write of the definition, which is never too early.
         schema_since: revision,
         converter,
-        gone: Default::default(),
+        gone: server.stop.child_token(),
     })))
 }
 

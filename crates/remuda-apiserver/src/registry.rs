@@ -74,7 +74,7 @@ pub(crate) struct CrdState {
     /// Objects older than this may predate the schema and are defaulted and pruned when read.
     pub schema_since: Revision,
     pub converter: Converter,
-    /// What `kubectl get` sends watchers of when the CRD goes or changes incompatibly.
+    /// Ends the watches of this form when the CRD goes or changes, or the server stops.
     pub gone: tokio_util::sync::CancellationToken,
 }
 

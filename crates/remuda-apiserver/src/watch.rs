@@ -11,7 +11,7 @@ use rand::RngExt;
 use remuda_store::{Change, Event, Record, Revision, Scope, WatchEnd};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
     body::Body,
@@ -91,7 +91,11 @@ impl Inner {
             _ => rand::rng().random_range(1800..3600),
         };
         let deadline = Instant::now() + Duration::from_secs(seconds);
-        let gone = call.resource.custom().map(|custom| custom.crd.gone.clone()).unwrap_or_default();
+        let end = match call.resource.custom() {
+            // Ends with the server, too: it is a child of the server's token.
+            Some(custom) => custom.crd.gone.clone(),
+            None => self.stop.clone(),
+        };
         let watcher = Watcher {
             server: self.clone(),
             view,
@@ -104,8 +108,7 @@ impl Inner {
             timer: Box::pin(tokio::time::sleep_until(next_bookmark(Instant::now(), deadline))),
             deadline,
             bookmarks: options.bookmarks,
-            gone,
-            stop: self.stop.clone(),
+            end: Box::pin(end.cancelled_owned()),
             first: true,
             ended: false,
             _gauge: self.metrics.watcher(),
@@ -130,8 +133,8 @@ struct Watcher {
     timer: Pin<Box<Sleep>>,
     deadline: Instant,
     bookmarks: bool,
-    gone: CancellationToken,
-    stop: CancellationToken,
+    /// Kept from event to event: registering anew for each would cost as much as sending it.
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// No event has been sent yet (Tables carry their columns in the first).
     first: bool,
     ended: bool,
@@ -182,8 +185,7 @@ impl Watcher {
         loop {
             let batch = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return None,
-                () = self.gone.cancelled() => return None,
+                () = &mut self.end => return None,
                 batch = next_events(&self.server, &mut self.events, &mut self.ahead) => batch,
                 () = &mut self.timer => {
                     let now = Instant::now();
