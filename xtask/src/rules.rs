@@ -41,12 +41,27 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-schema",
             "remuda-merge",
             "remuda-kinds",
+            "remuda-api",
+            "remuda-control",
+            "remuda-rollout",
+            "remuda-capi",
         ],
     ),
     ("remuda-api", &["remuda-names"]),
     ("remuda-rollout", &["remuda-names", "remuda-schema", "remuda-cel"]),
     ("remuda-tunnel", &[]),
     ("remuda-control", &["remuda-names", "remuda-api"]),
+    (
+        "remuda-capi",
+        &["remuda-names", "remuda-api", "remuda-control", "remuda-rollout", "remuda-schema", "remuda-cel"],
+    ),
+    (
+        "remuda-sim",
+        &["remuda-names", "remuda-api", "remuda-control", "remuda-rollout", "remuda-schema", "remuda-cel"],
+    ),
+    ("remuda-planner", &["remuda-names"]),
+    ("remuda-agent", &["remuda-names"]),
+    ("remuda-drivers", &["remuda-names"]),
     ("remuda", &["*"]),
     ("remuda-bench", &["*"]),
     ("xtask", &[]),
@@ -61,6 +76,7 @@ const PURE: &[&str] = &[
     "remuda-merge",
     "remuda-kinds",
     "remuda-rollout",
+    "remuda-planner",
 ];
 
 const IMPURE: &[&str] = &[

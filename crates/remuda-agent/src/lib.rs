@@ -1,0 +1,1 @@
+//! The node agent: applies plans, runs probes, reports back.

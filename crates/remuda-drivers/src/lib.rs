@@ -1,0 +1,1 @@
+//! Node drivers: the plugin protocol and the built-in drivers.

@@ -1,0 +1,1 @@
+//! Which node gets which plan next, as a pure function.

@@ -1,0 +1,1 @@
+//! Simulated providers and workload clusters for Cluster API.
