@@ -59,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "remuda-sim",
         &["remuda-names", "remuda-api", "remuda-control", "remuda-rollout", "remuda-schema", "remuda-cel"],
     ),
+    ("remuda-testkit", &["*"]),
     ("remuda-planner", &["remuda-names"]),
     ("remuda-agent", &["remuda-names"]),
     ("remuda-drivers", &["remuda-names"]),

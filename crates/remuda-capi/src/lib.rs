@@ -1,1 +1,84 @@
-//! Controllers of Cluster API.
+//! The controllers of Cluster API.
+//!
+//! Each controller observes through shared caches, asks `remuda-rollout` what to do, and does it. Objects of
+//! providers are known only through their contract ([`providers`]); clusters that were made are reached only
+//! through [`workload`], which answers at once whether or not they do.
+//!
+//! [`run`] runs them all. They speak to the API through a `kube::Client`, so they run on the embedded API
+//! server and on any other.
+
+mod error;
+mod managed;
+mod providers;
+mod save;
+mod view;
+pub mod workload;
+
+use std::sync::Arc;
+
+use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineSet};
+use remuda_control::{Ctx, Informer, Scope};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::error::Error;
+use self::{providers::Providers, workload::Workloads};
+
+/// What of the controllers' behaviour is a choice.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many objects of one kind are reconciled at once.
+    pub workers: usize,
+    pub workload: workload::Options,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { workers: 16, workload: workload::Options::default() }
+    }
+}
+
+/// What all controllers share. The caches are those of `ctx`.
+pub(crate) struct Capi {
+    pub(crate) ctx: Arc<Ctx>,
+    pub(crate) options: Options,
+    pub(crate) clusters: Informer<Cluster>,
+    pub(crate) machines: Informer<Machine>,
+    pub(crate) sets: Informer<MachineSet>,
+    pub(crate) deployments: Informer<MachineDeployment>,
+    pub(crate) providers: Providers,
+    pub(crate) workloads: Workloads,
+}
+
+impl Capi {
+    fn new(ctx: Arc<Ctx>, options: Options, workloads: Workloads) -> Arc<Self> {
+        let informers = &ctx.informers;
+        Arc::new(Self {
+            clusters: informers.of(Scope::all()),
+            machines: informers.of(Scope::all()),
+            sets: informers.of(Scope::all()),
+            deployments: informers.of(Scope::all()),
+            providers: Providers::new(&ctx),
+            workloads,
+            options,
+            ctx,
+        })
+    }
+}
+
+/// Runs all controllers until told to stop, and returns when their work has ended. `connect` gives the way
+/// to workload clusters.
+pub async fn run(
+    ctx: Arc<Ctx>,
+    options: Options,
+    connect: Arc<dyn workload::Connect>,
+    stop: CancellationToken,
+) {
+    let workloads = Workloads::new(ctx.clone(), options.workload.clone(), connect);
+    let capi = Capi::new(ctx, options, workloads.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(workload::run(workloads, stop.clone()));
+    // Controllers are started here, one line each.
+    let _ = capi;
+    while tasks.join_next().await.is_some() {}
+}

@@ -1,0 +1,6 @@
+//! Real controllers on the real API server over the memory store; providers are played by the tests.
+
+// Helpers of tests are tests.
+#![allow(clippy::unwrap_used)]
+
+mod world;

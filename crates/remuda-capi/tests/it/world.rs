@@ -1,0 +1,169 @@
+//! A management API with the kinds of Cluster API and of a provider nobody has, and workload clusters that are
+//! API servers of their own.
+
+// Each test file uses some of it.
+#![allow(dead_code)]
+
+use std::{collections::HashMap, ops::Deref, sync::Arc};
+
+use futures::future::BoxFuture;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use parking_lot::Mutex;
+use remuda_capi::workload::{Connect, Down};
+use remuda_control::{Ctx, ObjectKey};
+pub(crate) use remuda_testkit::until;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Group of the provider.
+pub(crate) const GROUP: &str = "fake.test";
+/// Its kinds. They keep the v1beta2 contract in version v1.
+const KINDS: &[&str] = &[
+    "FakeCluster",
+    "FakeControlPlane",
+    "FakeMachine",
+    "FakeMachineTemplate",
+    "FakeMachinePool",
+    "FakeConfig",
+    "FakeConfigTemplate",
+    "FakeRemediation",
+    "FakeRemediationTemplate",
+];
+
+pub(crate) fn fake(kind: &str) -> ApiResource {
+    let plural = format!("{}s", kind.to_lowercase());
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), &plural)
+}
+
+pub(crate) fn fake_crd(kind: &str) -> Value {
+    let plural = format!("{}s", kind.to_lowercase());
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.{GROUP}"),
+            "labels": {"cluster.x-k8s.io/v1beta2": "v1"},
+        },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
+            },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                "subresources": {"status": {}},
+            }],
+        },
+    })
+}
+
+/// The management API.
+#[derive(Clone)]
+pub(crate) struct World {
+    api: remuda_testkit::World,
+    pub(crate) workloads: Workloads,
+}
+
+impl Deref for World {
+    type Target = remuda_testkit::World;
+
+    fn deref(&self) -> &Self::Target {
+        &self.api
+    }
+}
+
+/// Workload clusters by key. One that is not here cannot be reached.
+#[derive(Clone, Default)]
+pub(crate) struct Workloads(Arc<Mutex<HashMap<ObjectKey, remuda_testkit::World>>>);
+
+impl Workloads {
+    pub(crate) async fn start(&self, cluster: &str) -> remuda_testkit::World {
+        let world = remuda_testkit::World::bare().await;
+        self.0.lock().insert(ObjectKey::namespaced("default", cluster), world.clone());
+        world
+    }
+}
+
+impl Connect for Workloads {
+    fn connect(&self, cluster: &ObjectKey) -> BoxFuture<'_, Result<Client, Down>> {
+        let found = self.0.lock().get(cluster).map(remuda_testkit::World::client);
+        Box::pin(async move { found.ok_or_else(|| Down { why: "no such cluster".to_owned() }) })
+    }
+}
+
+/// Controllers at work.
+pub(crate) struct Running {
+    ctx: Arc<Ctx>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+        self.ctx.stop().await;
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let api = remuda_testkit::World::with(|| {
+            let mut config = remuda_testkit::config();
+            for name in remuda_api::crd::names() {
+                if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
+                    config.conversions.insert(name.to_owned(), Arc::new(conversion));
+                }
+            }
+            config
+        })
+        .await;
+        for definition in remuda_api::crd::all().chain(KINDS.iter().map(|kind| fake_crd(kind))) {
+            api.define(definition).await;
+        }
+        Self { api, workloads: Workloads::default() }
+    }
+
+    /// Starts all controllers.
+    pub(crate) fn run(&self) -> Running {
+        self.run_with(remuda_capi::Options::default())
+    }
+
+    pub(crate) fn run_with(&self, options: remuda_capi::Options) -> Running {
+        let (ctx, stop) = (Arc::new(Ctx::new(self.client(), "remuda-test")), CancellationToken::new());
+        let connect = Arc::new(self.workloads.clone());
+        let task = tokio::spawn(remuda_capi::run(ctx.clone(), options, connect, stop.clone()));
+        Running { ctx, stop, task }
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client(), "default")
+    }
+
+    pub(crate) fn fake(&self, kind: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client(), "default", &fake(kind))
+    }
+
+    /// Creates an object of the provider.
+    pub(crate) async fn create_fake(&self, kind: &str, name: &str, spec: Value) -> DynamicObject {
+        let mut object = DynamicObject::new(name, &fake(kind));
+        object.data = json!({"spec": spec});
+        self.fake(kind).create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// What the provider reports.
+    pub(crate) async fn report(&self, kind: &str, name: &str, status: Value) {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.fake(kind).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+}

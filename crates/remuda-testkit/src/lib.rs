@@ -1,0 +1,180 @@
+//! An API server in memory that can be switched off, for tests of controllers.
+
+// Helpers of tests are tests.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, api::PostParams};
+use parking_lot::{Mutex, RwLock};
+use remuda_apiserver::{ApiServer, Body, Config, Controllers, Limits};
+use remuda_auth::{
+    identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, User},
+    jwt::{LEGACY_ISSUER, issue::Issuer, verify::Verifier},
+    keys::KeyPair,
+    pki::authority::Authority,
+    tokens::StaticTokens,
+};
+use remuda_store::{Memory, Store};
+use serde_json::Value;
+use tower::Service;
+
+/// What a server is started with, unless a test says otherwise.
+pub fn config() -> Config {
+    let key = Arc::new(KeyPair::generate().unwrap());
+    let authority = Arc::new(Authority::generate("test-ca", Timestamp::now()).unwrap());
+    let issuer = "https://kubernetes.default.svc";
+    let issuers = vec![issuer.to_owned(), LEGACY_ISSUER.to_owned()];
+    let verifier = Verifier::new(vec![key.public().unwrap()], issuers, vec![issuer.to_owned()]);
+    Config {
+        advertise: "127.0.0.1:6443".to_owned(),
+        root_ca_pem: authority.certificate_pem(),
+        issuer: Issuer::new(key, issuer),
+        verifier: Arc::new(verifier),
+        signer: Some(authority),
+        static_tokens: StaticTokens::default(),
+        anonymous: true,
+        audit: None,
+        limits: Limits::default(),
+        hooks: Vec::new(),
+        conversions: BTreeMap::new(),
+        descriptions: None,
+        controllers: Controllers::Never,
+        clock: Timestamp::now,
+    }
+}
+
+type MakeConfig = Arc<dyn Fn() -> Config + Send + Sync>;
+
+/// A server, and the wire to it. Clones share both.
+#[derive(Clone)]
+pub struct World {
+    wire: Wire,
+    store: Arc<Mutex<Arc<dyn Store>>>,
+    config: MakeConfig,
+}
+
+impl World {
+    /// A server that knows built-in kinds only.
+    pub async fn bare() -> Self {
+        Self::with(config).await
+    }
+
+    /// A server with another configuration, which is made anew at each start.
+    pub async fn with(config: impl Fn() -> Config + Send + Sync + 'static) -> Self {
+        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let world =
+            Self { wire: Wire::default(), store: Arc::new(Mutex::new(store)), config: Arc::new(config) };
+        world.up().await;
+        world
+    }
+
+    /// Defines a kind and waits until it is served.
+    pub async fn define(&self, definition: Value) {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client());
+        let definition: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
+        let name = definition.metadata.name.clone().unwrap();
+        crds.create(&PostParams::default(), &definition).await.unwrap();
+        until(&format!("{name} is served"), async || {
+            let status = crds.get(&name).await.unwrap().status.unwrap_or_default();
+            let mut conditions = status.conditions.iter().flatten();
+            conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
+        })
+        .await;
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(self.wire.clone(), "default")
+    }
+
+    /// Cuts the wire, then stops the server.
+    pub async fn down(&self) {
+        let server = self.wire.server.write().take();
+        if let Some(server) = server {
+            server.shutdown().await;
+        }
+    }
+
+    pub async fn up(&self) {
+        let store = self.store.lock().clone();
+        let server = ApiServer::start((self.config)(), store).await.unwrap();
+        *self.wire.server.write() = Some(server);
+    }
+
+    /// As after a restore from an empty backup.
+    pub async fn up_empty(&self) {
+        *self.store.lock() = Arc::new(Memory::default());
+        self.up().await;
+    }
+
+    /// A server that does not answer: requests hang until it does again.
+    pub fn hang(&self, hang: bool) {
+        self.wire.hanging.send_replace(hang);
+    }
+
+    /// Every request so far, as `METHOD path`, or `METHOD watch path`.
+    pub fn requests(&self) -> Vec<String> {
+        self.wire.log.lock().clone()
+    }
+
+    /// Every request so far that was to change something.
+    pub fn writes(&self) -> Vec<String> {
+        self.requests().into_iter().filter(|request| !request.starts_with("GET ")).collect()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Wire {
+    server: Arc<RwLock<Option<ApiServer>>>,
+    log: Arc<Mutex<Vec<String>>>,
+    hanging: tokio::sync::watch::Sender<bool>,
+}
+
+impl Service<Request<kube::client::Body>> for Wire {
+    type Response = Response<Body>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, std::io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let uri = request.uri();
+        let watch = uri.query().is_some_and(|query| query.contains("watch=true"));
+        let line = format!("{}{} {}", request.method(), if watch { " watch" } else { "" }, uri.path());
+        self.log.lock().push(line);
+        let server = self.server.read().clone();
+        let mut hanging = self.hanging.subscribe();
+        Box::pin(async move {
+            let _ = hanging.wait_for(|hanging| !hanging).await;
+            let server = server.ok_or_else(|| std::io::Error::other("connection refused"))?;
+            let user = User::new("remuda", [GROUP_MASTERS, GROUP_AUTHENTICATED]);
+            match server.client_service(user).call(request).await {
+                Ok(response) => Ok(response),
+                Err(never) => match never {},
+            }
+        })
+    }
+}
+
+/// Polls until it is so, for at most a minute of the runtime's time.
+pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut so: F) {
+    for _ in 0..12_000 {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never happened: {what}");
+}
