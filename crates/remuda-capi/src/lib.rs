@@ -16,13 +16,17 @@ pub mod workload;
 
 use std::sync::Arc;
 
-use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineSet};
+use remuda_api::core::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet};
 use remuda_control::{Ctx, Informer, Scope};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::Error;
-use self::{providers::Providers, workload::Workloads};
+use self::{
+    managed::{BY_CLUSTER, cluster_values},
+    providers::Providers,
+    workload::Workloads,
+};
 
 /// What of the controllers' behaviour is a choice.
 #[derive(Debug, Clone)]
@@ -46,6 +50,7 @@ pub(crate) struct Capi {
     pub(crate) machines: Informer<Machine>,
     pub(crate) sets: Informer<MachineSet>,
     pub(crate) deployments: Informer<MachineDeployment>,
+    pub(crate) pools: Informer<MachinePool>,
     pub(crate) providers: Providers,
     pub(crate) workloads: Workloads,
 }
@@ -53,16 +58,22 @@ pub(crate) struct Capi {
 impl Capi {
     fn new(ctx: Arc<Ctx>, options: Options, workloads: Workloads) -> Arc<Self> {
         let informers = &ctx.informers;
-        Arc::new(Self {
+        let capi = Self {
             clusters: informers.of(Scope::all()),
             machines: informers.of(Scope::all()),
             sets: informers.of(Scope::all()),
             deployments: informers.of(Scope::all()),
+            pools: informers.of(Scope::all()),
             providers: Providers::new(&ctx),
             workloads,
             options,
             ctx,
-        })
+        };
+        capi.machines.add_index(BY_CLUSTER, cluster_values);
+        capi.sets.add_index(BY_CLUSTER, cluster_values);
+        capi.deployments.add_index(BY_CLUSTER, cluster_values);
+        capi.pools.add_index(BY_CLUSTER, cluster_values);
+        Arc::new(capi)
     }
 }
 

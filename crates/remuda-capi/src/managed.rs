@@ -14,7 +14,7 @@ use remuda_control::{
     Informer, ObjectKey,
     write::{Guarded, guard},
 };
-use remuda_names::capi::{annotation, condition as kind, finalizer};
+use remuda_names::capi::{annotation, condition as kind, finalizer, label};
 use remuda_rollout::paused;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -105,6 +105,24 @@ managed! {
         kind::PAUSED, kind::AVAILABLE, kind::READY, kind::BOOTSTRAP_CONFIG_READY, kind::INFRASTRUCTURE_READY,
         kind::SCALING_UP, kind::SCALING_DOWN, kind::DELETING,
     ], |pool| &pool.spec.cluster_name;
+}
+
+/// Machines, sets, deployments and pools are filed by this name under [`cluster_value`] of their Cluster.
+pub(crate) const BY_CLUSTER: &str = "cluster";
+
+pub(crate) fn cluster_value(namespace: &str, cluster: &str) -> String {
+    format!("{namespace}/{cluster}")
+}
+
+/// An object is its Cluster's by label as well as by reference: the label may not be there yet, and what is
+/// labelled counts whatever it refers to.
+pub(crate) fn cluster_values<K: Managed>(object: &K) -> Vec<String> {
+    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+    let named = object.cluster_name();
+    let labelled = object.labels().get(label::CLUSTER_NAME).filter(|labelled| *labelled != named);
+    let mut values = vec![cluster_value(namespace, named)];
+    values.extend(labelled.map(|labelled| cluster_value(namespace, labelled)));
+    values
 }
 
 /// How a reconcile goes on.
