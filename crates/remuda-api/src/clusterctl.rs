@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 const VERSION: &str = "v1alpha3";
 
+/// The release of the core provider whose place this program takes.
+pub const CORE_VERSION: &str = "v1.14.0";
+
 /// An installed provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

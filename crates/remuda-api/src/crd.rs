@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// Grows with every change of the definitions, so that of two servers the newer one is known.
+pub const REVISION: u32 = 1;
+
 /// Definitions by name, as committed.
 const DEFINITIONS: &[(&str, &str)] = &[
     ("clusters.cluster.x-k8s.io", include_str!("../crds/clusters.yaml")),

@@ -59,5 +59,5 @@ pub use self::{
     limits::Limits,
     openapi::{Descriptions, TypeDescription},
     server::{ApiServer, Config, Controllers, StartError},
-    status::{ApiError, ApiResult},
+    status::{ApiError, ApiResult, Named},
 };

@@ -67,6 +67,8 @@ pub mod env {
     pub const MAX_MUTATING_REQUESTS_INFLIGHT: &str = "REMUDA_MAX_MUTATING_REQUESTS_INFLIGHT";
     /// Bytes in one request body.
     pub const MAX_REQUEST_BYTES: &str = "REMUDA_MAX_REQUEST_BYTES";
+    /// Whether the server runs its controllers.
+    pub const CONTROLLERS: &str = "REMUDA_CONTROLLERS";
 }
 
 /// Files. Relative ones are below the data directory.
@@ -111,8 +113,17 @@ pub mod path {
     pub const METRICS: &str = "/metrics";
 }
 
+/// Annotations that are ours.
+pub mod annotation {
+    /// On CRDs and inventory the server keeps as it ships them; its number grows with what is shipped.
+    /// Written and read by the server at start. Taken away, the object belongs to whoever took it.
+    pub const SHIPPED: &str = "remuda.dev/shipped";
+}
+
 /// Users and groups the server issues certificates for.
 pub mod user {
+    /// Name under which the server's controllers use the API, in the audit log and in managed fields.
+    pub const CONTROLLERS: &str = "system:remuda:controllers";
     /// Common name in the administrator's client certificate.
     pub const ADMIN: &str = "kubernetes-admin";
     /// Group that is allowed everything, as in Kubernetes.

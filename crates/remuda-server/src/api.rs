@@ -1,7 +1,6 @@
 //! What the API server is told, made of what this server was told.
 
 use std::{
-    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -17,6 +16,7 @@ use remuda_auth::{
 
 use crate::{
     addresses,
+    capi::Kinds,
     config::{Config, Datastore},
     pki::{Pki, PkiError},
     rotate::RotatingFile,
@@ -83,6 +83,8 @@ pub(crate) fn config(
     prepared: Prepared,
     pki: &Pki,
     advertise: &str,
+    kinds: &Kinds,
+    identity: Option<&str>,
 ) -> Result<remuda_apiserver::Config, ApiConfigError> {
     let audit = match &config.audit {
         None => None,
@@ -112,24 +114,27 @@ pub(crate) fn config(
         anonymous: config.anonymous_auth,
         audit,
         limits,
-        hooks: Vec::new(),
-        conversions: BTreeMap::new(),
+        hooks: kinds.hooks(),
+        conversions: kinds.conversions(),
         descriptions: Some(crate::explain::descriptions),
-        controllers: controllers(&config.datastore),
+        controllers: match identity {
+            None => Controllers::Always,
+            Some(identity) => Controllers::Elected { identity: identity.to_owned() },
+        },
         clock: Timestamp::now,
     })
 }
 
-/// Servers that share a datastore run the API's controllers once.
-fn controllers(datastore: &Datastore) -> Controllers {
+/// Who this server is among those that share its datastore; of them, one runs controllers.
+pub(crate) fn identity(datastore: &Datastore) -> Option<String> {
     match datastore {
-        Datastore::Embedded | Datastore::Memory => Controllers::Always,
+        Datastore::Embedded | Datastore::Memory => None,
         Datastore::Etcd { .. } => {
             let host = addresses::hostname().unwrap_or_else(|| remuda_names::PROGRAM.to_owned());
             // A successor on the same machine is somebody else.
             let mut unique = [0; 8];
             aws_lc_rs::rand::fill(&mut unique).expect("the system gives random bytes");
-            Controllers::Elected { identity: format!("{host}_{:016x}", u64::from_le_bytes(unique)) }
+            Some(format!("{host}_{:016x}", u64::from_le_bytes(unique)))
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct Config {
     pub anonymous_auth: bool,
     pub issuer: String,
     pub audiences: Vec<String>,
+    /// Whether the controllers run in this server.
+    pub controllers: bool,
     pub limits: Limits,
 }
 
@@ -210,6 +212,7 @@ impl Options {
             anonymous_auth: self.anonymous_auth.unwrap_or(true),
             issuer,
             audiences,
+            controllers: self.controllers.unwrap_or(true),
             limits,
         })
     }
@@ -327,6 +330,7 @@ mod tests {
             audit-log-max-size: 5
             audit-log-max-backups: 2
             anonymous-auth: false
+            controllers: false
             service-account-issuer: https://example.org
             api-audiences: [a, b]
             max-connections: 10
@@ -338,7 +342,7 @@ mod tests {
         assert_eq!(options.logging(), Logging { level: "debug".into(), format: LogFormat::Json });
         let config = options.resolve().unwrap();
         assert_eq!(config.audiences, ["a", "b"]);
-        assert!(!config.anonymous_auth);
+        assert!(!config.anonymous_auth && !config.controllers);
         assert_eq!(config.audit.unwrap().max_size, 5 * MIB);
     }
 

@@ -11,6 +11,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use jiff::Timestamp;
+use prometheus_client::registry::Registry;
 use remuda_apiserver::{ApiServer, Body, Peer, PeerCertificate};
 use remuda_names::path;
 use rustls::pki_types::CertificateDer;
@@ -38,6 +39,8 @@ pub(crate) struct Parts {
     pub(crate) engine: Arc<Engine>,
     pub(crate) data_dir: PathBuf,
     pub(crate) counters: Arc<Counters>,
+    /// What the controllers count.
+    pub(crate) controllers: Registry,
 }
 
 /// Who is at the other end, and until when that is true: connections outlive certificates.
@@ -96,7 +99,8 @@ impl Parts {
         }
         let (mut parts, body) = response.into_parts();
         let Ok(body) = body.collect().await;
-        let text = metrics::extend(&String::from_utf8_lossy(&body.to_bytes()), &self.counters);
+        let text =
+            metrics::extend(&String::from_utf8_lossy(&body.to_bytes()), &self.counters, &self.controllers);
         parts.headers.remove(header::CONTENT_LENGTH);
         Response::from_parts(parts, Body::from(text))
     }

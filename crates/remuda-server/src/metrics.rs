@@ -6,15 +6,18 @@ use nix::sys::{
     resource::{Resource, UsageWho, getrlimit, getrusage},
     time::TimeVal,
 };
+use prometheus_client::{encoding::text::encode_registry, registry::Registry};
 
 use crate::accept::Counters;
 
 /// How an OpenMetrics text ends.
 const END: &str = "# EOF\n";
 
-/// Appends our metrics to those of the API.
-pub(crate) fn extend(api: &str, counters: &Counters) -> String {
+/// Appends our metrics and those of the controllers to those of the API.
+pub(crate) fn extend(api: &str, counters: &Counters, controllers: &Registry) -> String {
     let mut text = api.strip_suffix(END).unwrap_or(api).to_owned();
+    // Writing to a string does not fail.
+    let _ = encode_registry(&mut text, controllers);
     let mut add = |name: &str, kind: &str, help: &str, value: f64| {
         let total = if kind == "counter" { "_total" } else { "" };
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{total} {value}\n");
@@ -65,14 +68,19 @@ fn duration(time: TimeVal) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::metrics::gauge::Gauge;
+
     use super::*;
 
     #[test]
     fn our_metrics_come_before_the_end_mark() {
         let counters = Counters::default();
         counters.accepted.store(3, Relaxed);
-        let text = extend("# TYPE a gauge\na 1\n# EOF\n", &counters);
-        assert!(text.starts_with("# TYPE a gauge\na 1\n# HELP remuda_connections "));
+        let mut controllers = Registry::default();
+        controllers.register("b", "Second", Gauge::<i64>::default());
+        let text = extend("# TYPE a gauge\na 1\n# EOF\n", &counters, &controllers);
+        let start = "# TYPE a gauge\na 1\n# HELP b Second.\n# TYPE b gauge\nb 0\n# HELP remuda_connections ";
+        assert!(text.starts_with(start), "{text}");
         assert!(text.contains("\nremuda_connections_total 3\n"));
         assert!(
             text.contains("\n# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes ")

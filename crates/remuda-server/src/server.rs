@@ -1,8 +1,9 @@
 //! Starting and stopping.
 //!
 //! The order of a start: everything that can be checked without touching anything, the port, the
-//! data directory, the store, the keys, the API, and only then the first connection. A start that
-//! fails has created nothing before the step at which it failed.
+//! data directory, the store, the keys, the API, the definitions of our kinds, and only then the
+//! first connection and the controllers. A start that fails has created nothing before the step at
+//! which it failed.
 
 use std::{
     io,
@@ -16,7 +17,11 @@ use jiff::Timestamp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use remuda_apiserver::ApiServer;
 use remuda_names::file;
-use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+use tokio::{
+    net::TcpListener,
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
@@ -25,7 +30,9 @@ use crate::{
     accept::{Acceptor, Counters},
     addresses,
     api::{self, ApiConfigError, PrepareError, Prepared},
+    capi::{self, InstallError, Kinds},
     config::{Bind, Config, address},
+    controllers::{self, Controllers, Run},
     datadir::{self, DataDir, DataDirError},
     engine::{Engine, EngineError},
     front::{Front, Parts},
@@ -56,6 +63,8 @@ pub enum StartError {
     Tls(#[source] rustls::Error),
     #[error("start the API")]
     Api(#[source] remuda_apiserver::StartError),
+    #[error(transparent)]
+    Install(#[from] InstallError),
     #[error("set up the listener")]
     Io(#[source] io::Error),
 }
@@ -80,6 +89,8 @@ pub struct Ended;
 
 /// All of shutting down fits into five seconds; the store gets the last of them.
 const DRAIN: Duration = Duration::from_millis(3500);
+/// What the controllers get of that.
+const SETTLE: Duration = Duration::from_millis(2000);
 const CLOSE: Duration = Duration::from_millis(1000);
 
 pub struct Server;
@@ -87,6 +98,11 @@ pub struct Server;
 impl Server {
     /// Starts everything. When this returns, clients are being served.
     pub async fn start(config: Config) -> Result<Running, StartError> {
+        Self::start_with(config, controllers::all()).await
+    }
+
+    /// As [`Server::start`], with these controllers, if the configuration wants any.
+    pub async fn start_with(config: Config, groups: Vec<Run>) -> Result<Running, StartError> {
         let now = Timestamp::now();
         let prepared = Prepared::new(&config)?;
         if let Some(own) = &config.tls {
@@ -101,7 +117,8 @@ impl Server {
         let secret = config.shared_secret.as_ref();
         let (engine, pki) = Engine::open_with_identity(&config.datastore, secret, &dir, now).await?;
         let (engine, pki) = (Arc::new(engine), Arc::new(pki));
-        let started = Self::compose(config, prepared, listener, address, dir, engine.clone(), pki, now).await;
+        let started =
+            Self::compose(config, prepared, listener, address, dir, engine.clone(), pki, groups, now).await;
         if started.is_err() {
             engine.store().close().await;
         }
@@ -117,6 +134,7 @@ impl Server {
         dir: Arc<DataDir>,
         engine: Arc<Engine>,
         pki: Arc<Pki>,
+        groups: Vec<Run>,
         now: Timestamp,
     ) -> Result<Running, StartError> {
         let serving = Arc::new(Serving::new(pki.clone(), dir.clone(), &config, now)?);
@@ -127,8 +145,16 @@ impl Server {
         let tls = tls::server_config(serving.presented(), clients.clone()).map_err(StartError::Tls)?;
 
         let advertise = advertise(&config, address);
-        let api = ApiServer::start(api::config(&config, prepared, &pki, &advertise)?, engine.store());
-        let api = api.await.map_err(StartError::Api)?;
+        let kinds = Kinds::default();
+        let identity = api::identity(&config.datastore);
+        let api = api::config(&config, prepared, &pki, &advertise, &kinds, identity.as_deref())?;
+        let api = ApiServer::start(api, engine.store()).await.map_err(StartError::Api)?;
+        let mut controllers = Controllers::new(&api, identity.as_deref());
+        if let Err(error) = capi::install(&controllers.ctx.client, config.controllers).await {
+            api.shutdown().await;
+            return Err(error.into());
+        }
+        kinds.follow(&controllers.ctx.informers).await;
 
         let url = format!("https://{}", local(config.bind, address));
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
@@ -146,6 +172,7 @@ impl Server {
             engine: engine.clone(),
             data_dir: dir.path().to_owned(),
             counters: counters.clone(),
+            controllers: controllers.metrics(),
         };
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(Arc::new(tls)),
@@ -159,6 +186,7 @@ impl Server {
         let mut background = JoinSet::new();
         background.spawn(acceptor.run(listener, config.limits.connections.get()));
         background.spawn(serving.clone().run(stop.clone()));
+        controllers.start(if config.controllers { groups } else { Vec::new() });
         info!(%address, %advertise, data_dir = %dir.path().display(), "serving");
         let kubeconfig = dir.join(file::ADMIN_KUBECONFIG);
         let address_file = config.address_file;
@@ -173,6 +201,7 @@ impl Server {
             stop,
             tasks,
             background,
+            controllers,
             _dir: dir,
         })
     }
@@ -190,6 +219,7 @@ pub struct Running {
     stop: CancellationToken,
     tasks: TaskTracker,
     background: JoinSet<()>,
+    controllers: Controllers,
     /// Keeps other processes out.
     _dir: Arc<DataDir>,
 }
@@ -227,16 +257,20 @@ impl Running {
         Ended
     }
 
-    /// Takes no more connections, lets requests finish, ends watches, closes the store.
-    /// Takes less than five seconds, whatever clients do.
+    /// Takes no more connections, ends the controllers, lets requests finish, ends watches, closes
+    /// the store. Takes less than five seconds, whatever clients do.
     pub async fn shutdown(self) {
         self.stop.cancel();
         self.tasks.close();
         if let Some(path) = &self.address_file {
             let _ = std::fs::remove_file(path);
         }
+        let deadline = Instant::now() + DRAIN;
+        if timeout(SETTLE, self.controllers.shutdown()).await.is_err() {
+            warn!("some controllers did not end in time and are cut");
+        }
         let drained = async { tokio::join!(self.api.shutdown(), self.tasks.wait()) };
-        if timeout(DRAIN, drained).await.is_err() {
+        if timeout_at(deadline, drained).await.is_err() {
             warn!(left = self.tasks.len(), "some connections did not end in time and are cut");
         }
         let store = self.engine.store();

@@ -126,6 +126,13 @@ pub struct Options {
     #[arg(long, env = env::API_AUDIENCES, value_name = "AUDIENCE", value_delimiter = ',')]
     pub api_audiences: Option<Vec<String>>,
 
+    /// Run the controllers of Cluster API in this server [default: true]
+    ///
+    /// Without them the API is served all the same, and another set of controllers, such as that of
+    /// the Cluster API project, can work on it.
+    #[arg(long, env = env::CONTROLLERS, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub controllers: Option<bool>,
+
     /// Keep at most this many connections open [default: 20000]
     #[arg(long, env = env::MAX_CONNECTIONS, value_name = "N")]
     pub max_connections: Option<usize>,
@@ -153,7 +160,7 @@ impl Options {
         either! {
             config bind advertise address_file data_dir datastore datastore_ca datastore_cert datastore_key
             shared_secret_file shared_secret tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
-            audit_policy token_file anonymous_auth service_account_issuer api_audiences max_connections
+            audit_policy token_file anonymous_auth service_account_issuer api_audiences controllers max_connections
             max_requests_inflight max_mutating_requests_inflight max_request_bytes
         }
     }

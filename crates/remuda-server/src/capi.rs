@@ -1,0 +1,91 @@
+//! Cluster API on this server: what its kinds are, how their versions relate, and what is refused.
+//!
+//! [`Kinds`] goes into the API's configuration before it starts: conversions and admission run in
+//! the process, where upstream has webhooks. [`install`] then creates the definitions, before the
+//! first client is served.
+
+mod admission;
+mod inventory;
+mod shipped;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Client, ResourceExt, core::PartialObjectMeta};
+use remuda_api::{convert, crd};
+use remuda_apiserver::{Hook, NativeConversion};
+use remuda_control::{Informer, Informers, ObjectKey, Scope};
+use remuda_rollout::contract;
+
+pub use self::{admission::Admission, shipped::InstallError};
+
+/// The version admission speaks, and the one that is stored.
+const HUB: &str = "v1beta2";
+
+type Definition = PartialObjectMeta<CustomResourceDefinition>;
+
+/// What the API server is told of Cluster API.
+#[derive(Clone, Default)]
+pub struct Kinds {
+    /// The CRDs there are, once the API serves them.
+    definitions: Arc<OnceLock<Informer<Definition>>>,
+}
+
+impl Kinds {
+    /// In-process conversions, by the name of their CRD.
+    pub fn conversions(&self) -> BTreeMap<String, NativeConversion> {
+        crd::names().map(|name| (name.to_owned(), self.conversion(name))).collect()
+    }
+
+    fn conversion(&self, name: &str) -> NativeConversion {
+        let kinds = self.clone();
+        match convert::conversion(name, move |group, kind| kinds.version_of(group, kind)) {
+            Some(conversion) => Arc::new(conversion),
+            // Versions that differ in nothing but their name.
+            None => Arc::new(|_, _| Ok(())),
+        }
+    }
+
+    /// In-process admission.
+    pub fn hooks(&self) -> Vec<Arc<dyn Hook>> {
+        vec![Arc::new(Admission::new(|name| self.conversion(name)))]
+    }
+
+    /// Begins to follow the CRDs, by which references get their version. Until then, and for kinds
+    /// that are not there, references in the old version say what the conversion makes up.
+    pub async fn follow(&self, informers: &Informers) {
+        let definitions: Informer<Definition> = informers.of(Scope::all());
+        definitions.wait_synced().await;
+        let _ = self.definitions.set(definitions);
+    }
+
+    fn version_of(&self, group: &str, kind: &str) -> Option<String> {
+        let name = contract::crd_name(group, kind);
+        let definition = self.definitions.get()?.get(&ObjectKey::cluster_wide(&name))?;
+        let (_, version) = contract::choose(&name, definition.labels()).ok()?;
+        Some(format!("{group}/{version}"))
+    }
+}
+
+/// Creates the CRDs, or brings them up to date; returns when all of them are served.
+///
+/// With `inventory` it also tells `clusterctl` that the core provider is installed, so that it
+/// leaves it alone.
+///
+/// What is here already is judged by its annotation [`SHIPPED`](remuda_names::annotation::SHIPPED):
+///
+/// - with our number or a lower one it is ours. It is applied with force as it is shipped, if it
+///   differs; labels, annotations and whatever else others added stay;
+/// - with a higher number a newer server put it there, before somebody went back or while servers
+///   on one etcd are replaced one by one. It is left as it is: an older schema would drop fields;
+/// - without it somebody else's manifest replaced ours (`clusterctl` does so), or somebody took it
+///   over on purpose. It is left as it is, and stays theirs until they delete it.
+///
+/// Versions in which objects may be stored are never taken away.
+pub async fn install(client: &Client, inventory: bool) -> Result<(), InstallError> {
+    shipped::definitions(client).await?;
+    if inventory { inventory::record(client).await } else { Ok(()) }
+}

@@ -1,0 +1,48 @@
+//! What `clusterctl` reads to know which providers are installed.
+//!
+//! An entry for the core provider keeps `clusterctl init` from installing another one, and tells it
+//! against which version the contracts of other providers are to be checked.
+
+use kube::Client;
+use remuda_api::clusterctl;
+use remuda_names::capi::label;
+use serde_json::{Value, json};
+
+use super::shipped::{self, InstallError};
+
+/// Where `clusterctl` puts the core provider.
+const NAMESPACE: &str = "capi-system";
+const NAME: &str = "cluster-api";
+const EVERYWHERE: &str = "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers";
+
+/// Records the core provider, unless another entry for one is there.
+pub(super) async fn record(client: &Client) -> Result<(), InstallError> {
+    let error = |source| InstallError::Request { name: "the inventory".to_owned(), source };
+    let list = shipped::get(client, EVERYWHERE).await.map_err(error)?.unwrap_or_default();
+    let entries = list["items"].as_array().into_iter().flatten();
+    let ours =
+        |entry: &Value| entry["metadata"]["namespace"] == NAMESPACE && entry["metadata"]["name"] == NAME;
+    let mut others = entries.filter(|entry| entry["type"] == "CoreProvider" && !ours(entry));
+    if others.next().is_some() {
+        return Ok(());
+    }
+    shipped::namespace(client, NAMESPACE).await?;
+    let entry = json!({
+        "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3",
+        "kind": "Provider",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": {
+                (label::CLUSTERCTL): "",
+                (label::PROVIDER): NAME,
+                (label::CLUSTERCTL_CORE): "inventory",
+            },
+        },
+        "providerName": NAME,
+        "type": "CoreProvider",
+        "version": clusterctl::CORE_VERSION,
+    });
+    let collection = format!("/apis/clusterctl.cluster.x-k8s.io/v1alpha3/namespaces/{NAMESPACE}/providers");
+    shipped::ensure(client, &collection, entry).await
+}

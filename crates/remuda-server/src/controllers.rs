@@ -1,0 +1,150 @@
+//! The controllers: started when the API serves, stopped before it does not.
+//!
+//! They use the API as any client does, only without sockets and as a user who may do everything.
+//! Whether they work, wait or fail is no concern of the API: it is ready without them.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use remuda_apiserver::ApiServer;
+use remuda_auth::identity::{GROUP_AUTHENTICATED, User};
+use remuda_control::{Ctx, leases::Elector};
+use remuda_names::{PROGRAM, user};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+/// A group of controllers. Runs until told to stop and has ended its work when it returns.
+pub type Run = fn(Arc<Ctx>, CancellationToken) -> BoxFuture<'static, ()>;
+
+/// The controllers of this server.
+pub fn all() -> Vec<Run> {
+    Vec::new()
+}
+
+/// The Lease for which servers on one store compete.
+const LEASE: (&str, &str) = ("kube-system", "remuda-controllers");
+/// Between the end of a group that should not end and its next start.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What runs on the API in this process.
+pub(crate) struct Controllers {
+    pub(crate) ctx: Arc<Ctx>,
+    elector: Option<Elector>,
+    groups: JoinSet<()>,
+    election: JoinSet<()>,
+    stop: CancellationToken,
+    resign: CancellationToken,
+}
+
+impl Controllers {
+    /// A context on this API, with nothing running yet. With an `identity` only one of the servers
+    /// on the store works at a time.
+    pub(crate) fn new(api: &ApiServer, identity: Option<&str>) -> Self {
+        let who = User::new(user::CONTROLLERS, [user::MASTERS, GROUP_AUTHENTICATED]);
+        let client = Client::new(api.client_service(who), "default");
+        let mut ctx = Ctx::new(client.clone(), PROGRAM);
+        let elector = identity.map(|identity| {
+            let (namespace, name) = LEASE;
+            Elector::new(client, namespace, name, identity, ctx.clock.clone(), ctx.metrics.clone())
+        });
+        if let Some(elector) = &elector {
+            ctx = ctx.with_leadership(elector.leadership());
+        }
+        Self {
+            ctx: Arc::new(ctx),
+            elector,
+            groups: JoinSet::new(),
+            election: JoinSet::new(),
+            stop: CancellationToken::new(),
+            resign: CancellationToken::new(),
+        }
+    }
+
+    /// Starts the groups; where there are none, nobody competes for anything.
+    pub(crate) fn start(&mut self, groups: Vec<Run>) {
+        if groups.is_empty() {
+            return;
+        }
+        if let Some(elector) = self.elector.take() {
+            self.election.spawn(elector.run(self.resign.clone()));
+        }
+        for run in groups {
+            self.groups.spawn(supervise(run, self.ctx.clone(), self.stop.clone()));
+        }
+    }
+
+    /// What the controllers count.
+    pub(crate) fn metrics(&self) -> Registry {
+        let mut registry = Registry::default();
+        self.ctx.metrics.register(&mut registry);
+        registry
+    }
+
+    /// Lets reconciles end, then what is behind them, and only then others take over. Cut off where
+    /// it stands when dropped.
+    pub(crate) async fn shutdown(mut self) {
+        self.stop.cancel();
+        while self.groups.join_next().await.is_some() {}
+        self.ctx.stop().await;
+        self.resign.cancel();
+        while self.election.join_next().await.is_some() {}
+    }
+}
+
+/// Runs a group again when it ends or panics without having been told to stop: the API and the other
+/// groups go on meanwhile.
+async fn supervise(run: Run, ctx: Arc<Ctx>, stop: CancellationToken) {
+    let mut attempt = JoinSet::new();
+    loop {
+        attempt.spawn(run(ctx.clone(), stop.clone()));
+        let ended = attempt.join_next().await;
+        if stop.is_cancelled() {
+            return;
+        }
+        match ended {
+            Some(Err(panic)) => {
+                error!(error = %panic, "a group of controllers broke down and is started again")
+            }
+            _ => error!("a group of controllers ended by itself and is started again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use remuda_testkit::World;
+
+    use super::*;
+
+    static STARTS: AtomicUsize = AtomicUsize::new(0);
+
+    fn fragile(_: Arc<Ctx>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            assert_ne!(STARTS.fetch_add(1, SeqCst), 0, "the first start breaks down");
+            stop.cancelled().await;
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_breaks_down_is_started_again_and_one_that_is_told_to_stops() {
+        let ctx = Arc::new(Ctx::new(World::bare().await.client(), PROGRAM));
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(supervise(fragile, ctx, stop.clone()));
+        while STARTS.load(SeqCst) < 2 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        stop.cancel();
+        assert!(tasks.join_next().await.unwrap().is_ok());
+        assert_eq!(STARTS.load(SeqCst), 2);
+    }
+}
