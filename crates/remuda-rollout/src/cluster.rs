@@ -2,5 +2,6 @@
 
 pub mod counters;
 pub mod delete;
+pub mod old;
 pub mod phase;
 pub mod status;

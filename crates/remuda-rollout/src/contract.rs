@@ -7,7 +7,7 @@ mod conditions;
 mod objects;
 mod version;
 
-pub use conditions::{conditions, reading};
+pub use conditions::{conditions, old_conditions, reading};
 pub use objects::{BootstrapConfig, ControlPlaneObject, InfraCluster, InfraMachine, failure};
 pub use version::{Contract, NoContract, choose, compare_versions, crd_name};
 

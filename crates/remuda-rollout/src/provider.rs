@@ -9,8 +9,8 @@ pub enum Reading {
     Found(Result<Option<Condition>, String>),
     /// It positively does not exist.
     NotFound,
-    /// Reading it failed.
-    Failed,
+    /// Reading it failed, for this reason; that is not the same as not being there.
+    Failed(String),
 }
 
 /// The object and what core remembers about it.
@@ -40,7 +40,7 @@ impl Mirror {
     pub(crate) fn condition(&self, provider: &Provider<'_>, deleting: bool) -> Condition {
         let Provider { kind, reading, initialized } = provider;
         match reading {
-            Reading::Failed => Condition::internal_error(self.target),
+            Reading::Failed(why) => unreadable(self.target, why),
             Reading::Found(Err(problem)) => {
                 Condition::new(self.target, Status::Unknown, "InvalidConditionReported", problem.clone())
             }
@@ -75,4 +75,9 @@ impl Mirror {
             }
         }
     }
+}
+
+/// What is said of an object that could not be read. Upstream only points at its log.
+pub(crate) fn unreadable(target: &str, why: &str) -> Condition {
+    sanitize(Condition { message: why.to_owned(), ..Condition::internal_error(target) })
 }

@@ -10,7 +10,7 @@ use crate::{
     },
     machine::status::{Gate, Probe},
     members,
-    provider::{Mirror, Provider, Reading},
+    provider::{Mirror, Provider, Reading, unreadable},
     text,
     view::Machine,
 };
@@ -137,8 +137,8 @@ fn initialized(input: &Input<'_>) -> Condition {
         Condition::new(target, Is::from(is), reason, if is { "" } else { message })
     };
     match &input.control_plane {
-        Some(control_plane) => match control_plane.provider.reading {
-            Reading::Failed => Condition::internal_error(target),
+        Some(control_plane) => match &control_plane.provider.reading {
+            Reading::Failed(why) => unreadable(target, why),
             // Upstream asks here whether the infrastructure is missing, by mistake.
             Reading::NotFound => {
                 let message = format!("{} does not exist", control_plane.provider.kind);
@@ -234,8 +234,8 @@ fn workers_available(below: Descendants<'_>) -> Condition {
 fn moving(input: &Input<'_>, below: Descendants<'_>, kind: &str, reasons: Reasons) -> Condition {
     let mut sources = Vec::new();
     if let Some(control_plane) = &input.control_plane {
-        if control_plane.provider.reading == Reading::Failed {
-            return Condition::internal_error(kind);
+        if let Reading::Failed(why) = &control_plane.provider.reading {
+            return unreadable(kind, why);
         }
         if control_plane.conditions.has(kind) {
             sources.push(source(control_plane.provider.kind, control_plane.name, control_plane.conditions));

@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use super::at;
 use crate::{
-    condition::{Condition, Conditions, NO_REASON_REPORTED, Status},
+    condition::{
+        Condition, Conditions, NO_REASON_REPORTED, Status,
+        old::{OldCondition, OldConditions, Severity},
+    },
     provider::Reading,
 };
 
@@ -26,6 +29,30 @@ pub fn conditions(object: &Value) -> Result<Conditions, String> {
 /// One condition of an object that exists.
 pub fn reading(object: &Value, kind: &str) -> Reading {
     Reading::Found(conditions(object).map(|conditions| conditions.get(kind).cloned()))
+}
+
+/// Conditions as v1beta1 has them, from where both contracts keep them. What is broken is left out: nothing
+/// decides by them.
+pub fn old_conditions(object: &Value) -> OldConditions {
+    let entries = at(object, "status.conditions").and_then(Value::as_array).into_iter().flatten();
+    OldConditions::read(entries.filter_map(old).collect())
+}
+
+fn old(entry: &Value) -> Option<OldCondition> {
+    // As long as our own schema lets them be.
+    let text = |key: &str, most: usize| {
+        entry.get(key).and_then(Value::as_str).unwrap_or_default().chars().take(most).collect::<String>()
+    };
+    let (kind, status) = (text("type", 256), Status::parse(&text("status", 8))?);
+    let condition = OldCondition {
+        status,
+        severity: Severity::parse(&text("severity", 32)).filter(|_| status == Status::False),
+        reason: text("reason", 256),
+        message: text("message", 10_240),
+        since: text("lastTransitionTime", 64).parse::<Timestamp>().ok(),
+        kind,
+    };
+    (!condition.kind.is_empty()).then_some(condition)
 }
 
 fn one(entry: &Value) -> Result<Condition, String> {
