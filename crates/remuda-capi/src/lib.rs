@@ -7,6 +7,7 @@
 //! [`run`] runs them all. They speak to the API through a `kube::Client`, so they run on the embedded API
 //! server and on any other.
 
+mod cluster;
 mod error;
 mod managed;
 mod providers;
@@ -90,6 +91,7 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     tasks.spawn(workload::run(workloads, stop.clone()));
     // Controllers are started here, one line each.
+    tasks.spawn(cluster::run(capi.clone(), stop.clone()));
     let _ = capi;
     while tasks.join_next().await.is_some() {}
 }
