@@ -89,3 +89,6 @@ pub async fn install(client: &Client, inventory: bool) -> Result<(), InstallErro
     shipped::definitions(client).await?;
     if inventory { inventory::record(client).await } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,7 @@ async fn supervise(run: Run, ctx: Arc<Ctx>, stop: CancellationToken) {
         }
         match ended {
             Some(Err(panic)) => {
-                error!(error = %panic, "a group of controllers broke down and is started again")
+                error!(error = %panic, "a group of controllers broke down and is started again");
             }
             _ => error!("a group of controllers ended by itself and is started again"),
         }

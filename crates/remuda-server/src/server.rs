@@ -118,7 +118,8 @@ impl Server {
         let (engine, pki) = Engine::open_with_identity(&config.datastore, secret, &dir, now).await?;
         let (engine, pki) = (Arc::new(engine), Arc::new(pki));
         let started =
-            Self::compose(config, prepared, listener, address, dir, engine.clone(), pki, groups, now).await;
+            Self::compose(config, prepared, listener, address, dir, engine.clone(), pki, groups, now);
+        let started = Box::pin(started).await;
         if started.is_err() {
             engine.store().close().await;
         }
