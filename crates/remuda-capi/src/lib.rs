@@ -9,10 +9,15 @@
 
 mod cluster;
 mod error;
+mod imprint;
+mod machine_set;
 mod managed;
+mod mark;
+mod pending;
 mod providers;
 mod save;
 mod view;
+mod wake;
 pub mod workload;
 
 use std::sync::Arc;
@@ -59,6 +64,7 @@ pub(crate) struct Capi {
 impl Capi {
     fn new(ctx: Arc<Ctx>, options: Options, workloads: Workloads) -> Arc<Self> {
         let informers = &ctx.informers;
+        imprint::keep(informers);
         let capi = Self {
             clusters: informers.of(Scope::all()),
             machines: informers.of(Scope::all()),
@@ -92,6 +98,7 @@ pub async fn run(
     tasks.spawn(workload::run(workloads, stop.clone()));
     // Controllers are started here, one line each.
     tasks.spawn(cluster::run(capi.clone(), stop.clone()));
+    tasks.spawn(machine_set::run(capi.clone(), stop.clone()));
     let _ = capi;
     while tasks.join_next().await.is_some() {}
 }

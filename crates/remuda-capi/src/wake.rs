@@ -1,0 +1,80 @@
+//! Waking objects when something they depend on changes in a way that matters to them.
+
+use jiff::Timestamp;
+use remuda_api::core::{Cluster, ContractReference};
+use remuda_control::{
+    Informer, ObjectKey, Waker,
+    informer::{Cached, Subscription},
+};
+use remuda_names::capi::condition;
+use serde_json::Value;
+
+use crate::managed::{BY_CLUSTER, Managed, cluster_value};
+
+/// Wakes the keys that `keys` names whenever `facts` of an object change, it comes, or it goes. What was there
+/// from the beginning wakes nobody.
+pub(crate) fn when_changed<S: Cached, F: PartialEq>(
+    informer: &Informer<S>,
+    waker: Waker,
+    facts: impl Fn(&S) -> F + Send + Sync + 'static,
+    keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+) -> Subscription {
+    informer.subscribe(move |change| {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        if !change.initial && old.map(&facts) != new.map(&facts) {
+            // Keys often come from an index, which knows the newest state only.
+            let mut woken: Vec<ObjectKey> = old.into_iter().chain(new).flat_map(&keys).collect();
+            woken.sort();
+            woken.dedup();
+            for key in woken {
+                waker.wake(key);
+            }
+        }
+    })
+}
+
+/// What those below a Cluster look at.
+#[derive(PartialEq)]
+pub(crate) struct Facts {
+    uid: Option<String>,
+    deleting: bool,
+    paused: bool,
+    control_plane: ContractReference,
+    topology: Option<Value>,
+    initialized: Option<Timestamp>,
+    infrastructure: Option<Timestamp>,
+}
+
+fn facts(cluster: &Cluster) -> Facts {
+    Facts {
+        uid: cluster.metadata.uid.clone(),
+        deleting: cluster.metadata.deletion_timestamp.is_some(),
+        paused: cluster.spec.paused == Some(true),
+        control_plane: cluster.spec.control_plane_ref.clone(),
+        topology: cluster.spec.topology.as_ref().and_then(|topology| topology.get("version")).cloned(),
+        initialized: true_since(cluster, condition::CONTROL_PLANE_INITIALIZED),
+        infrastructure: true_since(cluster, condition::INFRASTRUCTURE_READY),
+    }
+}
+
+/// Since when a condition is True.
+pub(crate) fn true_since<K: Managed>(object: &K, kind: &str) -> Option<Timestamp> {
+    let condition = object.conditions().iter().find(|condition| condition.type_ == kind)?;
+    (condition.status == "True").then_some(condition.last_transition_time.0)
+}
+
+/// Wakes objects of `root` when their Cluster changes in a way they care about.
+pub(crate) fn with_cluster<K: Managed>(
+    clusters: &Informer<Cluster>,
+    waker: Waker,
+    root: Informer<K>,
+) -> Subscription {
+    when_changed(clusters, waker, facts, move |cluster| {
+        let meta = &cluster.metadata;
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        root.keys_by_index(
+            BY_CLUSTER,
+            &cluster_value(namespace.unwrap_or_default(), name.unwrap_or_default()),
+        )
+    })
+}
