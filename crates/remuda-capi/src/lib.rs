@@ -10,6 +10,7 @@
 mod cluster;
 mod error;
 mod imprint;
+mod machine_deployment;
 mod machine_set;
 mod managed;
 mod mark;
@@ -99,6 +100,7 @@ pub async fn run(
     // Controllers are started here, one line each.
     tasks.spawn(cluster::run(capi.clone(), stop.clone()));
     tasks.spawn(machine_set::run(capi.clone(), stop.clone()));
+    tasks.spawn(machine_deployment::run(capi.clone(), stop.clone()));
     let _ = capi;
     while tasks.join_next().await.is_some() {}
 }

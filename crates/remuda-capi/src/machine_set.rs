@@ -30,6 +30,7 @@ use remuda_rollout::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::remediate::amount;
 use self::templates::Templates;
 use crate::{
     Capi, Error,
