@@ -31,13 +31,11 @@ use crate::{
     managed::{Begun, Managed},
     providers::{REFERENCES, reference_keys},
     save::save,
-    workload::Health,
+    workload::{Health, What},
 };
 
 /// How long the last successful probe may be ago before that is told.
 const PROBE_GRACE: SignedDuration = SignedDuration::from_secs(50);
-/// A cluster that could not be reached yet is looked at again this often, until that is told.
-const PROBE_RETRY: Duration = Duration::from_secs(30);
 /// Machines younger than this need no UpToDate condition.
 const YOUNG: SignedDuration = SignedDuration::from_secs(10);
 
@@ -69,9 +67,14 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
         follow(&capi.deployments, &waker, same_deployment),
         follow(&capi.pools, &waker, same_pool),
     ];
+    let told = waker.clone();
+    let connections = capi.workloads.subscribe(move |event| match event.what {
+        What::Connected | What::Disconnected | What::Silent(_) => told.wake(event.cluster.clone()),
+        What::Node { .. } => {}
+    });
     let this = Arc::new(Clusters { capi, waker, secrets });
     drive(controller, reconcile, this, stop).await;
-    drop(followed);
+    drop((followed, connections));
 }
 
 /// Only that the cache is filled matters: [`follow`] tells of changes.
@@ -212,7 +215,6 @@ fn next(health: &Health, machines: &[Arc<Machine>], now: Timestamp) -> Next {
         Some(success) if !health.connected || health.failures > 0 => {
             left(PROBE_GRACE - now.duration_since(success) + SignedDuration::from_secs(1))
         }
-        None if (1..5).contains(&health.failures) => Some(PROBE_RETRY),
         _ => None,
     };
     let young = machines.iter().filter(|machine| {

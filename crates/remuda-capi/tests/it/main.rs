@@ -3,4 +3,5 @@
 // Helpers of tests are tests.
 #![allow(clippy::unwrap_used)]
 
+mod cluster;
 mod world;
