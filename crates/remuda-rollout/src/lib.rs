@@ -10,6 +10,7 @@
 //! * [`health`]: which Machines a MachineHealthCheck calls unhealthy, and whether anything may be done.
 //! * [`machine`]: phases, conditions, the order of deletion, draining.
 //! * [`cluster`]: phases, conditions, counters and the order of deletion.
+//! * [`resource_set`]: what is applied to which cluster, and when again.
 //! * [`admission`]: what is filled in and refused when somebody writes one of these objects.
 //! * [`condition`]: setting, ordering, mirroring and merging conditions.
 //! * [`contract`]: where provider objects say what core wants to know.
@@ -27,6 +28,7 @@ mod members;
 pub mod name;
 pub mod paused;
 pub mod provider;
+pub mod resource_set;
 pub mod selector;
 pub mod set;
 pub mod template;
