@@ -10,6 +10,7 @@
 mod cluster;
 mod error;
 mod imprint;
+mod machine;
 mod machine_deployment;
 mod machine_set;
 mod managed;
@@ -41,11 +42,13 @@ pub struct Options {
     /// How many objects of one kind are reconciled at once.
     pub workers: usize,
     pub workload: workload::Options,
+    /// Kinds that somebody else reconciles, such as `Machine`.
+    pub leave: Vec<&'static str>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 16, workload: workload::Options::default() }
+        Self { workers: 16, workload: workload::Options::default(), leave: Vec::new() }
     }
 }
 
@@ -99,6 +102,7 @@ pub async fn run(
     tasks.spawn(workload::run(workloads, stop.clone()));
     // Controllers are started here, one line each.
     tasks.spawn(cluster::run(capi.clone(), stop.clone()));
+    tasks.spawn(machine::run(capi.clone(), stop.clone()));
     tasks.spawn(machine_set::run(capi.clone(), stop.clone()));
     tasks.spawn(machine_deployment::run(capi.clone(), stop.clone()));
     let _ = capi;
