@@ -1,0 +1,60 @@
+//! The child's side: a built-in driver as a plugin for docker-machine, rancher-machine or ourselves.
+
+use std::{io::Write, process::ExitCode, sync::Arc};
+
+use tokio::net::TcpListener;
+
+use crate::{
+    driver::Driver,
+    rpc::server::{Ended, HEARTBEAT, serve},
+};
+
+/// What the parent puts into the environment of a plugin.
+#[derive(Debug, Clone)]
+pub struct Handshake {
+    /// `MACHINE_PLUGIN_TOKEN` was `42`.
+    pub is_plugin: bool,
+    /// `MACHINE_PLUGIN_DRIVER_NAME`.
+    pub driver: String,
+}
+
+impl Handshake {
+    pub fn from_env() -> Self {
+        let read = |name: &str| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        Self { is_plugin: read("MACHINE_PLUGIN_TOKEN") == "42", driver: read("MACHINE_PLUGIN_DRIVER_NAME") }
+    }
+}
+
+/// Serves `driver` on a loopback port, which it prints first, until the parent is done with it.
+pub async fn run(driver: Arc<dyn Driver>) -> ExitCode {
+    let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "listen on a loopback port: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let printed = listener.local_addr().and_then(|address| {
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "{address}")?;
+        stdout.flush()
+    });
+    if printed.is_err() {
+        return ExitCode::FAILURE;
+    }
+    match serve(driver, listener, HEARTBEAT).await {
+        Ended::Closed => ExitCode::SUCCESS,
+        Ended::Abandoned => ExitCode::FAILURE,
+    }
+}
+
+/// Tells a person who started the plugin by hand what it is.
+pub fn explain(name: &str) -> ExitCode {
+    let _ = writeln!(
+        std::io::stderr(),
+        "{name} is a machine driver plugin, started by the program that uses it.\nAPI version: 1"
+    );
+    ExitCode::FAILURE
+}

@@ -1,0 +1,3 @@
+//! Drivers across process boundaries.
+
+mod plugin;
