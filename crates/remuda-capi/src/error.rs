@@ -27,6 +27,9 @@ pub enum Error {
     Down(#[from] Down),
     #[error("{0}")]
     Invalid(String),
+    /// Workload clusters did not take what they were given.
+    #[error("{0}")]
+    NotApplied(String),
     #[error("Cluster {namespace}/{name} does not exist")]
     NoCluster { namespace: String, name: String },
     #[error("{}", Joined(.0))]
@@ -70,7 +73,9 @@ impl Retryable for Error {
             Self::NoCrd { .. } | Self::NoContract(_) | Self::WrongType(_) | Self::Invalid(_) => {
                 Retry::UserMustAct
             }
-            Self::NotServed { .. } | Self::Down(_) | Self::NoCluster { .. } => Retry::Transient,
+            Self::NotServed { .. } | Self::Down(_) | Self::NoCluster { .. } | Self::NotApplied(_) => {
+                Retry::Transient
+            }
             Self::Several(errors) => {
                 let mut worst = Retry::UserMustAct;
                 for error in errors {

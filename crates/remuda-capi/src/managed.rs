@@ -7,8 +7,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference},
 };
 use kube::{Api, Resource, ResourceExt};
-use remuda_api::core::{
-    Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet, OldCondition,
+use remuda_api::{
+    addons::ClusterResourceSet,
+    core::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet, OldCondition},
 };
 use remuda_control::{
     Informer, ObjectKey,
@@ -105,6 +106,9 @@ managed! {
         kind::PAUSED, kind::AVAILABLE, kind::READY, kind::BOOTSTRAP_CONFIG_READY, kind::INFRASTRUCTURE_READY,
         kind::SCALING_UP, kind::SCALING_DOWN, kind::DELETING,
     ], |pool| &pool.spec.cluster_name;
+    ClusterResourceSet Some(finalizer::CLUSTER_RESOURCE_SET), [
+        kind::PAUSED, kind::RESOURCES_APPLIED,
+    ], |_| "";
 }
 
 /// Machines, sets, deployments and pools are filed by this name under [`cluster_value`] of their Cluster.
@@ -151,15 +155,25 @@ impl Capi {
     /// object is left alone after saying so.
     pub(crate) async fn begin<K: Managed>(&self, object: &K, cache: &Informer<K>) -> Result<Begun<K>, Error> {
         let cluster = self.cluster_of(object)?;
+        let begun = self.begin_alone(object, cache, cluster.spec.paused == Some(true)).await?;
+        Ok(begun.map_or(Begun::Stop, |object| Begun::Go(object, cluster)))
+    }
+
+    /// The same for an object of no particular Cluster; `None` if there is nothing to do.
+    pub(crate) async fn begin_alone<K: Managed>(
+        &self,
+        object: &K,
+        cache: &Informer<K>,
+        by_cluster: bool,
+    ) -> Result<Option<K>, Error> {
         let api = self.api::<K>(&object.namespace().unwrap_or_default());
         let mut object = object.clone();
         if let Some(finalizer) = K::FINALIZER {
             object = match guard(&api, object, &(), finalizer).await? {
                 Guarded::Live(object) | Guarded::Dying(object) => object,
-                Guarded::Released => return Ok(Begun::Stop),
+                Guarded::Released => return Ok(None),
             };
         }
-        let by_cluster = cluster.spec.paused == Some(true);
         let by_annotation = object.annotations().contains_key(annotation::PAUSED);
         let condition = paused::condition(K::KIND, by_cluster, by_annotation);
         let mut after = object.clone();
@@ -172,9 +186,9 @@ impl Capi {
             }
         }
         if by_cluster || by_annotation {
-            return Ok(Begun::Stop);
+            return Ok(None);
         }
-        Ok(Begun::Go(object, cluster))
+        Ok(Some(object))
     }
 }
 
