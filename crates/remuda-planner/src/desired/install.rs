@@ -1,0 +1,142 @@
+//! Instructions of an ordinary plan.
+
+use sha2::{Digest, Sha256};
+
+use super::{Renderer, config::Config, files};
+use crate::{
+    entry::Entry,
+    hash::hex,
+    idempotent::WINDOWS_DIR,
+    node_plan::{File, Instruction, PeriodicInstruction},
+};
+
+/// Runs the installer image; the distribution restarts if the stamp is new to the node.
+pub(super) fn install(
+    renderer: &Renderer<'_>,
+    entry: &Entry<'_>,
+    files: &[File],
+    config_at: Option<usize>,
+    config: &Config,
+) -> Instruction {
+    let spec = &renderer.input.control_plane.spec;
+    let distro = renderer.distro.env();
+    let (stamp, drain) = stamps(renderer, files, config_at, config);
+    let mut env = Vec::new();
+    let data_dir = &renderer.data_dir;
+    let own = spec.agent_env_vars.iter().filter(|var| !var.value.is_empty());
+    if entry.windows {
+        env.push(format!("WINS_RESTART_STAMP={stamp}"));
+        env.push(format!("WINS_DRAIN_HASH={drain}"));
+        env.extend(own.map(|var| windows_variable(&var.name, &var.value)));
+        env.push(format!("$env:{distro}_DATA_DIR=\"c:{data_dir}\""));
+        env.push(windows_variable("INSTALL_RKE2_VERSION", &spec.kubernetes_version));
+    } else {
+        env.push(format!("RESTART_STAMP={stamp}"));
+        env.push(format!("DRAIN_HASH={drain}"));
+        env.extend(own.map(|var| format!("{}={}", var.name, var.value)));
+        env.push(format!("{distro}_DATA_DIR={data_dir}"));
+    }
+    if entry.roles.only_worker() {
+        env.push(format!("INSTALL_{distro}_EXEC=agent"));
+    }
+    let (command, args) =
+        if entry.windows { ("powershell.exe", ["-File", "run.ps1"]) } else { ("sh", ["-c", "run.sh"]) };
+    Instruction {
+        name: "install".to_owned(),
+        image: renderer.image.clone(),
+        env,
+        args: args.map(str::to_owned).to_vec(),
+        command: command.to_owned(),
+        ..Instruction::default()
+    }
+}
+
+/// Restart stamp and drain hash. They differ in how they see the configuration file.
+fn stamps(
+    renderer: &Renderer<'_>,
+    files: &[File],
+    config_at: Option<usize>,
+    config: &Config,
+) -> (String, String) {
+    let control_plane = &renderer.input.control_plane;
+    let mut stamp = Sha256::new();
+    stamp.update(control_plane.spec.provision_generation.to_string());
+    stamp.update(&renderer.image);
+    let mut drain = stamp.clone();
+    for (at, file) in files.iter().enumerate().filter(|(_, file)| !file.dynamic) {
+        stamp.update(&file.path);
+        stamp.update(file.content.as_bytes());
+        drain.update(&file.path);
+        if config_at == Some(at) {
+            drain.update(files::drain_text(config));
+        } else {
+            drain.update(file.content.as_bytes());
+        }
+    }
+    let generation = control_plane.status.config_generation.to_string();
+    stamp.update(&generation);
+    drain.update(&generation);
+    (hex(&stamp.finalize()), hex(&drain.finalize()))
+}
+
+/// A variable as Windows agents take it in plans: no `$env:` prefix, no quotes, booleans without `$`.
+fn windows_variable(name: &str, value: &str) -> String {
+    let name = name.strip_prefix("$env:").unwrap_or(name);
+    let boolean = ["$true", "$false", "true", "false"].iter().any(|word| value.eq_ignore_ascii_case(word));
+    let value = value.trim_matches('"');
+    let value = if boolean { value.trim_matches('$') } else { value };
+    format!("{name}={value}")
+}
+
+/// An etcd-only init node has no API that would tell its address: the node is asked for it.
+pub(super) fn periodic(renderer: &Renderer<'_>) -> Vec<PeriodicInstruction> {
+    let data = &renderer.data_dir;
+    let port = renderer.distro.supervisor_port();
+    let shell = |name: &str, script: String| PeriodicInstruction {
+        name: name.to_owned(),
+        command: "sh".to_owned(),
+        args: vec!["-c".to_owned(), script],
+        period_seconds: 600,
+        ..PeriodicInstruction::default()
+    };
+    let info = format!(
+        "curl -f --retry 100 --retry-delay 5 --cacert {data}/server/tls/server-ca.crt \
+         https://localhost:{port}/db/info | grep 'clientURLs'"
+    );
+    vec![
+        shell(crate::join::CAPTURE_ADDRESS, info),
+        shell(crate::join::ETCD_NAME, format!("cat {data}/server/db/etcd/name")),
+    ]
+}
+
+/// Windows leaves what was installed readable to everybody.
+pub(super) fn windows_permissions() -> (File, Instruction) {
+    let path = format!("{WINDOWS_DIR}/windows/set-permissions.ps1");
+    let script = include_str!("../scripts/set-permissions.ps1");
+    let file = File::new(path.as_str(), script.as_bytes()).dynamic().minor();
+    let instruction = Instruction {
+        name: "Set permissions for RKE2 installation files on Windows".to_owned(),
+        command: "powershell.exe".to_owned(),
+        args: vec!["-File".to_owned(), path],
+        ..Instruction::default()
+    };
+    (file, instruction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::windows_variable;
+
+    #[test]
+    fn windows_variables_lose_their_decoration() {
+        for (name, value, expected) in [
+            ("A", "x", "A=x"),
+            ("$env:A", "\"x\"", "A=x"),
+            ("A", "$true", "A=true"),
+            ("A", "True", "A=True"),
+            ("A", "$x", "A=$x"),
+        ] {
+            assert_eq!(windows_variable(name, value), expected);
+        }
+    }
+}

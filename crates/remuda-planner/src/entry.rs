@@ -1,0 +1,264 @@
+//! A machine with what its plan secret says, read once.
+
+use std::{cell::OnceCell, collections::BTreeMap};
+
+use serde::Deserialize;
+
+use crate::{
+    hash::sha256_hex,
+    input::{Machine, PlanSecret},
+    keys::{annotation, data, label},
+    node_plan::NodePlan,
+};
+
+/// What a machine is for. The plan secret says so; a machine without one has no role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Roles {
+    pub(crate) etcd: bool,
+    pub(crate) control_plane: bool,
+    pub(crate) worker: bool,
+}
+
+impl Roles {
+    pub(crate) fn of(labels: &BTreeMap<String, String>) -> Roles {
+        let has = |key: &str| labels.get(key).is_some_and(|value| value == "true");
+        Roles {
+            etcd: has(label::ETCD_ROLE),
+            control_plane: has(label::CONTROL_PLANE_ROLE),
+            worker: has(label::WORKER_ROLE),
+        }
+    }
+
+    pub(crate) fn only_worker(self) -> bool {
+        self.worker && !self.etcd && !self.control_plane
+    }
+
+    pub(crate) fn only_etcd(self) -> bool {
+        self.etcd && !self.control_plane
+    }
+
+    pub(crate) fn server(self) -> bool {
+        self.etcd || self.control_plane
+    }
+}
+
+/// A machine as the planner sees it.
+pub(crate) struct Entry<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) secret: Option<&'a PlanSecret>,
+    pub(crate) roles: Roles,
+    pub(crate) windows: bool,
+    /// Carries the init mark.
+    pub(crate) init: bool,
+    /// `None` until a plan was delivered.
+    pub(crate) node: Option<NodeState<'a>>,
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) fn new(machine: &'a Machine) -> Entry<'a> {
+        let secret = machine.plan_secret.as_ref();
+        let label = |key: &str| secret.and_then(|secret| secret.labels.get(key)).map_or("", String::as_str);
+        Entry {
+            machine,
+            secret,
+            roles: secret.map_or_else(Roles::default, |secret| Roles::of(&secret.labels)),
+            windows: label(label::OS) == "windows",
+            init: label(label::INIT_NODE) == "true",
+            node: secret.and_then(NodeState::new),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'a str {
+        &self.machine.name
+    }
+
+    pub(crate) fn label(&self, key: &str) -> &'a str {
+        self.secret.and_then(|secret| secret.labels.get(key)).map_or("", String::as_str)
+    }
+
+    pub(crate) fn annotation(&self, key: &str) -> &'a str {
+        self.secret.and_then(|secret| secret.annotations.get(key)).map_or("", String::as_str)
+    }
+
+    pub(crate) fn has_annotation(&self, key: &str) -> bool {
+        self.secret.is_some_and(|secret| secret.annotations.contains_key(key))
+    }
+
+    pub(crate) fn join_url(&self) -> &'a str {
+        self.annotation(annotation::JOIN_URL)
+    }
+
+    pub(crate) fn joined_to(&self) -> &'a str {
+        self.annotation(annotation::JOINED_TO)
+    }
+
+    /// Fit to be the node all others start from.
+    pub(crate) fn can_be_init(&self) -> bool {
+        self.roles.etcd && !self.machine.deleting && !self.machine.failed && self.machine.infrastructure_ready
+    }
+
+    /// Some part of the exchange with the drain controller is under way.
+    pub(crate) fn in_drain(&self) -> bool {
+        [annotation::PRE_DRAIN, annotation::POST_DRAIN, annotation::DRAIN, annotation::UNCORDON]
+            .iter()
+            .any(|key| !self.annotation(key).is_empty())
+    }
+}
+
+/// A delivered plan and what the agent has reported about it.
+///
+/// Plans are compared as bytes wherever that suffices and decoded at most once.
+pub(crate) struct NodeState<'a> {
+    pub(crate) plan_bytes: &'a [u8],
+    applied_bytes: Option<&'a [u8]>,
+    plan: OnceCell<Option<NodePlan>>,
+    applied: OnceCell<Option<NodePlan>>,
+    pub(crate) failed: bool,
+    pub(crate) in_sync: bool,
+    /// Names of probes that fail, sorted; empty is healthy.
+    pub(crate) unhealthy: Vec<String>,
+    /// All probes have passed at least once since the plan was delivered.
+    pub(crate) probes_passed: bool,
+}
+
+#[derive(Deserialize)]
+struct ProbeStatus {
+    #[serde(default)]
+    healthy: bool,
+}
+
+impl<'a> NodeState<'a> {
+    fn new(secret: &'a PlanSecret) -> Option<NodeState<'a>> {
+        let value = |key: &str| secret.data.get(key).map(Vec::as_slice).filter(|value| !value.is_empty());
+        let plan_bytes = value(data::PLAN)?;
+        let applied_bytes = value(data::APPLIED_PLAN);
+        let number = |key: &str| {
+            value(key).and_then(|value| std::str::from_utf8(value).ok()?.trim().parse::<i64>().ok())
+        };
+        let count = number(data::FAILURE_COUNT).unwrap_or(0);
+        let threshold = number(data::FAILURE_THRESHOLD).unwrap_or(1);
+        let mut failed = count > 0
+            && threshold != -1
+            && count >= threshold
+            && value(data::FAILED_CHECKSUM).is_some_and(|sum| sum == sha256_hex(plan_bytes).as_bytes());
+        let in_sync = match value(data::PLAN_STATE) {
+            Some(b"succeeded") => true,
+            Some(b"in-progress") => false,
+            Some(b"failed") => {
+                failed = true;
+                false
+            }
+            _ => applied_bytes == Some(plan_bytes),
+        };
+        let passed = secret.annotations.get(annotation::PLAN_PROBES_PASSED);
+        Some(NodeState {
+            plan_bytes,
+            applied_bytes,
+            plan: OnceCell::new(),
+            applied: OnceCell::new(),
+            failed,
+            in_sync,
+            unhealthy: value(data::PROBE_STATUSES).map_or_else(Vec::new, unhealthy),
+            probes_passed: passed.is_some_and(|time| !time.is_empty()),
+        })
+    }
+
+    pub(crate) fn healthy(&self) -> bool {
+        self.unhealthy.is_empty()
+    }
+
+    /// An agent has applied some plan.
+    pub(crate) fn has_applied(&self) -> bool {
+        self.applied_bytes.is_some()
+    }
+
+    /// The stored plan, unless it is damaged.
+    pub(crate) fn plan(&self) -> Option<&NodePlan> {
+        self.plan.get_or_init(|| NodePlan::decode(self.plan_bytes).ok()).as_ref()
+    }
+
+    /// The plan the agent last applied.
+    pub(crate) fn applied(&self) -> Option<&NodePlan> {
+        if self.applied_bytes == Some(self.plan_bytes) {
+            return self.plan();
+        }
+        self.applied.get_or_init(|| NodePlan::decode(self.applied_bytes?).ok()).as_ref()
+    }
+
+    /// The stored plan has been applied, but its probes have never passed.
+    pub(crate) fn never_healthy(&self) -> bool {
+        self.applied_bytes == Some(self.plan_bytes) && !self.healthy() && !self.probes_passed
+    }
+}
+
+/// Damaged statuses count as one failing probe without a name.
+fn unhealthy(statuses: &[u8]) -> Vec<String> {
+    match serde_json::from_slice::<BTreeMap<String, Option<ProbeStatus>>>(statuses) {
+        Ok(statuses) => statuses
+            .into_iter()
+            .filter(|(_, status)| !status.as_ref().is_some_and(|status| status.healthy))
+            .map(|(name, _)| name)
+            .collect(),
+        Err(_) => vec!["unreadable probe statuses".to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `data` is `key=value` per line; answers `in-sync|out failed|ok unhealthy...`.
+    #[track_caller]
+    fn check(data: &str, expected: &str) {
+        let mut secret = PlanSecret::default();
+        for line in data.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (key, value) = line.split_once('=').unwrap();
+            let value = value.replace("HASH", &sha256_hex(b"{}"));
+            secret.data.insert(key.to_owned(), value.into_bytes());
+        }
+        let text = NodeState::new(&secret).map_or("none".to_owned(), |node| {
+            let sync = if node.in_sync { "in-sync" } else { "out" };
+            let failed = if node.failed { "failed" } else { "ok" };
+            format!("{sync} {failed} {}", node.unhealthy.join(","))
+        });
+        assert_eq!(text.trim_end(), expected, "{data}");
+    }
+
+    #[test]
+    fn a_secret_without_a_plan_is_no_node() {
+        check("", "none");
+        check("plan=", "none");
+    }
+
+    #[test]
+    fn a_plan_is_in_sync_once_its_bytes_were_applied() {
+        check("plan={}", "out ok");
+        check("plan={}\nappliedPlan={}", "in-sync ok");
+        check("plan={}\nappliedPlan={ }", "out ok");
+        check("plan={}\nplan-state=succeeded", "in-sync ok");
+        check("plan={}\nappliedPlan={}\nplan-state=in-progress", "out ok");
+        check("plan={}\nappliedPlan={}\nplan-state=pending", "in-sync ok");
+        check("plan={}\nappliedPlan={}\nplan-state=failed", "out failed");
+    }
+
+    #[test]
+    fn failures_count_from_the_threshold_on_and_only_for_this_plan() {
+        check("plan={}\nfailure-count=1\nfailed-checksum=HASH", "out failed");
+        check("plan={}\nfailure-count=1\nfailed-checksum=other", "out ok");
+        check("plan={}\nfailure-count=0\nfailed-checksum=HASH", "out ok");
+        check("plan={}\nfailure-count=2\nfailed-checksum=HASH\nfailure-threshold=3", "out ok");
+        check("plan={}\nfailure-count=3\nfailed-checksum=HASH\nfailure-threshold=3", "out failed");
+        check("plan={}\nfailure-count=9\nfailed-checksum=HASH\nfailure-threshold=-1", "out ok");
+        check("plan={}\nfailure-count=many\nfailed-checksum=HASH", "out ok");
+    }
+
+    #[test]
+    fn probes_are_healthy_unless_one_says_otherwise() {
+        check(
+            "plan={}\nprobe-statuses={\"kubelet\":{\"healthy\":true},\"etcd\":{\"failureCount\":3},\"new\":{}}",
+            "out ok etcd,new",
+        );
+        check("plan={}\nprobe-statuses=?", "out ok unreadable probe statuses");
+        check("plan={}\nprobe-statuses={\"a\":null}", "out ok a");
+    }
+}

@@ -1,0 +1,379 @@
+//! Everything a decision depends on, read once by the caller.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    driver::Driver,
+    node_plan::File,
+    release::Release,
+    spec::{ControlPlaneSpec, ControlPlaneStatus},
+};
+
+/// One cluster and all that belongs to it.
+#[derive(Debug, Clone)]
+pub struct Input {
+    pub now: Timestamp,
+    pub control_plane: ControlPlane,
+    /// The owning CAPI Cluster, if it exists.
+    pub cluster: Option<Cluster>,
+    /// See [`crate::release::Metadata::release`].
+    pub release: Release,
+    /// Machines of the cluster whose bootstrap is an RKEBootstrap, in any order.
+    pub machines: Vec<Machine>,
+    /// The secret with the join tokens.
+    pub state: StateSecret,
+    /// Two fresh random tokens, used if the state secret has to be created.
+    pub fresh_tokens: Tokens,
+    pub resources: Resources,
+    pub settings: Settings,
+    pub agent_manifest: AgentManifest,
+    /// Files that replace all manifests while the cluster is being pre-bootstrapped. Normally none.
+    pub pre_bootstrap: Vec<File>,
+}
+
+/// The RKEControlPlane.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ControlPlane {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub generation: i64,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Carries the annotation `cluster.x-k8s.io/paused`.
+    pub paused: bool,
+    pub deleting: bool,
+    pub spec: ControlPlaneSpec,
+    /// `spec` as it is stored; what has been carried out is remembered in this form.
+    pub stored_spec: Value,
+    pub status: ControlPlaneStatus,
+}
+
+impl ControlPlane {
+    /// Reads an RKEControlPlane.
+    pub fn read(object: &Value) -> Result<ControlPlane, serde_json::Error> {
+        let metadata: Metadata = match object.get("metadata") {
+            Some(metadata) => Metadata::deserialize(metadata)?,
+            None => Metadata::default(),
+        };
+        let stored_spec = object.get("spec").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        let status = match object.get("status") {
+            None | Some(Value::Null) => ControlPlaneStatus::default(),
+            Some(status) => ControlPlaneStatus::deserialize(status)?,
+        };
+        Ok(ControlPlane {
+            paused: metadata.annotations.contains_key(remuda_names::capi::annotation::PAUSED),
+            deleting: metadata.deletion_timestamp.is_some(),
+            namespace: metadata.namespace,
+            name: metadata.name,
+            uid: metadata.uid,
+            generation: metadata.generation,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            spec: ControlPlaneSpec::deserialize(&stored_spec)?,
+            stored_spec,
+            status,
+        })
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    namespace: String,
+    name: String,
+    uid: String,
+    generation: i64,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    deletion_timestamp: Option<String>,
+}
+
+/// The CAPI Cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cluster {
+    pub name: String,
+    pub deleting: bool,
+    /// `spec.paused` or the annotation.
+    pub paused: bool,
+    pub infrastructure_provisioned: bool,
+    /// Status of condition `ControlPlaneInitialized` is `False`.
+    pub control_plane_not_initialized: bool,
+}
+
+/// A CAPI Machine with its plan secret.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Machine {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub labels: BTreeMap<String, String>,
+    pub deleting: bool,
+    /// `status.phase` is `Failed`.
+    pub failed: bool,
+    /// Condition `InfrastructureReady` is `True`.
+    pub infrastructure_ready: bool,
+    /// `status.nodeRef.name`.
+    pub node: Option<String>,
+    /// `status.nodeInfo.kubeletVersion`; `None` without nodeInfo.
+    pub kubelet_version: Option<String>,
+    pub addresses: Vec<Address>,
+    /// Condition `NodeHealthy` or, lacking that, `NodeReady`: `Some(false)` when it is not `True`.
+    pub node_healthy: Option<bool>,
+    /// The Machine's condition `Reconciled`, if it has one.
+    pub reconciled: Option<Reconciled>,
+    /// All other conditions in brief.
+    pub summary: Summary,
+    /// What the node driver knows of the server.
+    pub driver: Driver,
+    /// `None` until the bootstrap controller has made it.
+    pub plan_secret: Option<PlanSecret>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reconciled {
+    pub is_true: bool,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    pub kind: AddressKind,
+    pub address: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressKind {
+    InternalIp,
+    ExternalIp,
+    Other,
+}
+
+/// What a Machine's conditions, `Reconciled` excepted, amount to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub error: bool,
+    pub transitioning: bool,
+    pub messages: Vec<String>,
+}
+
+impl Summary {
+    /// Sums up conditions given as (type, status, reason, message).
+    ///
+    /// `False` with an error's reason is an error, any other `False` or `Unknown` a transition; conditions
+    /// that are bad news when `True` are left to others, and `Reconciled` is the planner's own.
+    pub fn of<'a>(conditions: impl IntoIterator<Item = (&'a str, &'a str, &'a str, &'a str)>) -> Summary {
+        const NEGATIVE: &[&str] =
+            &["Reconciled", "Deleting", "Paused", "Remediating", "RollingOut", "ScalingDown", "ScalingUp"];
+        const OPTIONAL: &[&str] = &["UpToDate", "Available", "HealthCheckSucceeded", "OwnerRemediated"];
+        let mut summary = Summary::default();
+        for (kind, status, reason, message) in conditions {
+            if status == "True" || NEGATIVE.contains(&kind) || OPTIONAL.contains(&kind) {
+                continue;
+            }
+            if status == "False"
+                && (reason == "Error" || reason.ends_with("Error") || reason.ends_with("Failed"))
+            {
+                summary.error = true;
+            } else {
+                summary.transitioning = true;
+            }
+            if !message.is_empty() && !summary.messages.iter().any(|known| known == message) {
+                summary.messages.push(message.to_owned());
+            }
+        }
+        summary
+    }
+}
+
+/// A secret of type `rke.cattle.io/machine-plan`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlanSecret {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub data: BTreeMap<String, Vec<u8>>,
+}
+
+/// The secret with the join tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateSecret {
+    Missing,
+    Present(Tokens),
+    /// Something else has its name.
+    WrongType(String),
+}
+
+/// Tokens by which nodes join.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Tokens {
+    pub server: String,
+    pub agent: String,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tokens(…)")
+    }
+}
+
+/// Objects the cluster refers to. See [`references`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// By namespace and name.
+    pub secrets: BTreeMap<(String, String), Secret>,
+    pub config_maps: BTreeMap<(String, String), ConfigMap>,
+}
+
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret {
+    pub kind: String,
+    pub annotations: BTreeMap<String, String>,
+    pub data: BTreeMap<String, Vec<u8>>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("kind", &self.kind).field("keys", &self.data.keys()).finish()
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConfigMap {
+    pub annotations: BTreeMap<String, String>,
+    pub data: BTreeMap<String, String>,
+}
+
+/// Server settings that reach plans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `system-agent-installer-image`.
+    pub installer_image: String,
+    /// `system-default-registry`.
+    pub system_default_registry: String,
+    /// `system-default-registry-pull-secrets`, in order.
+    pub pull_secrets: Vec<String>,
+    /// `rke2-provisioning-prime-default`.
+    pub prime: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            installer_image: "rancher/system-agent-installer-".to_owned(),
+            system_default_registry: String::new(),
+            pull_secrets: Vec::new(),
+            prime: false,
+        }
+    }
+}
+
+/// Renders the manifest of the cluster agent with tolerations for the given taints.
+pub type RenderManifest = dyn Fn(&[Taint]) -> String + Send + Sync;
+
+/// The cluster agent's manifest.
+#[derive(Clone)]
+pub enum AgentManifest {
+    /// The cluster this server runs in needs none.
+    Local,
+    /// There is no registration token to put into it.
+    NoToken,
+    Render(Arc<RenderManifest>),
+}
+
+impl fmt::Debug for AgentManifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AgentManifest::Local => "Local",
+            AgentManifest::NoToken => "NoToken",
+            AgentManifest::Render(_) => "Render(…)",
+        })
+    }
+}
+
+/// A node taint.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Taint {
+    pub key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    pub effect: String,
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.effect.is_empty(), self.value.is_empty()) {
+            (true, true) => write!(f, "{}", self.key),
+            (true, false) => write!(f, "{}={}:", self.key, self.value),
+            (false, true) => write!(f, "{}:{}", self.key, self.effect),
+            (false, false) => write!(f, "{}={}:{}", self.key, self.value, self.effect),
+        }
+    }
+}
+
+/// What the caller has to read into [`Resources`] for this control plane.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct References {
+    pub secrets: BTreeSet<(String, String)>,
+    pub config_maps: BTreeSet<(String, String)>,
+}
+
+/// Names of the objects the desired plans may need.
+pub fn references(control_plane: &ControlPlane, settings: &Settings) -> References {
+    use crate::keys::secret;
+
+    let spec = &control_plane.spec;
+    let namespace = &control_plane.namespace;
+    let mut found = References::default();
+    let mut secret = |namespace: &str, name: &str| {
+        if !name.is_empty() {
+            found.secrets.insert((namespace.to_owned(), name.to_owned()));
+        }
+    };
+    for config in spec.registries.iter().flat_map(|registries| registries.configs.values()) {
+        secret(namespace, &config.auth_config_secret_name);
+        secret(namespace, &config.tls_secret_name);
+    }
+    if let Some(s3) = spec.etcd.as_ref().and_then(|etcd| etcd.s3.as_ref()) {
+        let (namespace, name) = credential_location(&s3.cloud_credential_name, namespace);
+        secret(namespace, name);
+    }
+    let configs = spec.machine_selector_config.iter().map(|entry| &entry.config);
+    for config in configs.chain([&spec.machine_global_config]) {
+        if let Some(value) = config.get("cloud-provider-config").and_then(|value| value.as_str())
+            && let Some((namespace, name)) =
+                value.strip_prefix("secret://").and_then(|rest| rest.split_once(':'))
+        {
+            secret(namespace, name);
+        }
+    }
+    if !settings.system_default_registry.is_empty() {
+        settings.pull_secrets.iter().for_each(|name| secret(secret::SYSTEM_NAMESPACE, name));
+    }
+    for source in spec.machine_selector_files.iter().flat_map(|files| &files.file_sources) {
+        secret(namespace, &source.secret.name);
+        if !source.config_map.name.is_empty() {
+            found.config_maps.insert((namespace.clone(), source.config_map.name.clone()));
+        }
+    }
+    found
+}
+
+/// Where a cloud credential lives: only one prefix names a namespace.
+pub(crate) fn credential_location<'a>(name: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
+    use crate::keys::secret::CREDENTIAL_NAMESPACE;
+
+    match name.split_once(':') {
+        Some((CREDENTIAL_NAMESPACE, name)) => (CREDENTIAL_NAMESPACE, name),
+        _ => (namespace, name),
+    }
+}

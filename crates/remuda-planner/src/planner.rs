@@ -1,0 +1,435 @@
+//! One pass over a cluster: gates in order, then tiers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    desired::Renderer,
+    distro::Distro,
+    election::{self, Election},
+    entry::Entry,
+    hash::safe_concat_name,
+    input::{Input, StateSecret, Tokens},
+    join::{self, Servers},
+    keys::{condition, label, secret},
+    output::{Again, Failure, Operation, Outcome, Output, Report, TierName, Waiting, Write},
+    quorum::Members,
+    spec::{ConditionStatus, ControlPlaneStatus},
+    tier::{self, Join, Shared, Tier, Unclean},
+};
+
+/// Why a pass ends before its last phase.
+enum Stop {
+    Stopped,
+    Waiting(Waiting),
+    Again(Again),
+    Failed(Failure),
+}
+
+impl From<Waiting> for Stop {
+    fn from(waiting: Waiting) -> Stop {
+        Stop::Waiting(waiting)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+struct Pass<'a> {
+    input: &'a Input,
+    /// By name.
+    entries: Vec<Entry<'a>>,
+    tokens: &'a Tokens,
+    status: ControlPlaneStatus,
+    writes: Vec<Write>,
+    reports: BTreeMap<String, Report>,
+}
+
+type Phase = fn(&mut Pass<'_>) -> Result<(), Stop>;
+
+/// Earlier phases outrank later ones. The four operations come before the pause: once begun they are
+/// finished.
+const PHASES: &[Phase] = &[
+    deleting,
+    conditions,
+    version,
+    release_data,
+    cluster,
+    join_urls,
+    roles,
+    state,
+    snapshot_create,
+    snapshot_restore,
+    certificates,
+    encryption_keys,
+    paused,
+    etcd_replaced,
+    reconcile,
+];
+
+/// Decides what to do about one cluster now.
+///
+/// Total: any input gets an answer. Carrying out the answer and asking again with the changed input
+/// converges; asking again with the same input gives the same answer.
+pub fn plan(input: &Input) -> Output {
+    let mut entries: Vec<Entry<'_>> = input.machines.iter().map(Entry::new).collect();
+    entries.sort_unstable_by(|one, other| one.machine.name.cmp(&other.machine.name));
+    let tokens = match &input.state {
+        StateSecret::Present(tokens) => tokens,
+        _ => &input.fresh_tokens,
+    };
+    let mut pass = Pass {
+        input,
+        entries,
+        tokens,
+        status: input.control_plane.status.clone(),
+        writes: Vec::new(),
+        reports: BTreeMap::new(),
+    };
+    let stop = PHASES.iter().find_map(|phase| phase(&mut pass).err());
+    finish(pass, stop)
+}
+
+fn finish(pass: Pass<'_>, stop: Option<Stop>) -> Output {
+    let control_plane = &pass.input.control_plane;
+    let now = pass.input.now;
+    let mut status = pass.status;
+    let mut set = |kind: &str, value: ConditionStatus, reason: &str, message: &str| {
+        status.set(kind, value, reason, message, now);
+    };
+    let outcome = match stop {
+        None => {
+            for kind in [condition::READY, condition::STABLE, condition::RECONCILED] {
+                set(kind, ConditionStatus::True, "", "");
+            }
+            status.applied_spec = Some(control_plane.stored_spec.clone());
+            Outcome::Settled
+        }
+        Some(Stop::Stopped) => Outcome::Stopped,
+        Some(Stop::Waiting(waiting)) => {
+            set(condition::READY, ConditionStatus::Unknown, "Waiting", &waiting.to_string());
+            let carried_out = control_plane.status.applied_spec.as_ref() == Some(&control_plane.stored_spec);
+            if !carried_out {
+                let message = "RKEControlPlane has not been fully reconciled yet";
+                set(condition::RECONCILED, ConditionStatus::Unknown, "Waiting", message);
+            }
+            Outcome::Waiting(waiting)
+        }
+        Some(Stop::Again(again)) => {
+            // The pass was about something else; what it set on the way is set again by the next.
+            if again != Again::Conditions {
+                status = control_plane.status.clone();
+            }
+            Outcome::Again(again)
+        }
+        Some(Stop::Failed(failure)) => {
+            for kind in [condition::READY, condition::RECONCILED] {
+                set(kind, ConditionStatus::False, "Error", &failure.to_string());
+            }
+            Outcome::Failed(failure)
+        }
+    };
+    Output { writes: pass.writes, status, machines: pass.reports, outcome }
+}
+
+fn deleting(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    if pass.input.control_plane.deleting { Err(Stop::Stopped) } else { Ok(()) }
+}
+
+/// CAPI reads these three and cannot do without.
+fn conditions(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let kinds = [condition::SCALING_UP, condition::SCALING_DOWN, condition::ROLLING_OUT];
+    if kinds.iter().all(|kind| pass.status.condition(kind).is_some()) {
+        pass.status.observed_generation = pass.input.control_plane.generation;
+        return Ok(());
+    }
+    for kind in kinds {
+        pass.status.set(kind, ConditionStatus::False, "", "", pass.input.now);
+    }
+    Err(Stop::Again(Again::Conditions))
+}
+
+fn version(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let control_plane = &pass.input.control_plane;
+    let version = &control_plane.spec.kubernetes_version;
+    match semver::Version::parse(version.strip_prefix('v').unwrap_or(version)) {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(Stop::Failed(Failure::Version {
+            namespace: control_plane.namespace.clone(),
+            name: control_plane.name.clone(),
+            version: version.clone(),
+            reason: reason.to_string(),
+        })),
+    }
+}
+
+fn release_data(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let control_plane = &pass.input.control_plane;
+    if pass.input.release.is_usable() {
+        return Ok(());
+    }
+    Err(Stop::Waiting(Waiting::ReleaseData {
+        namespace: control_plane.namespace.clone(),
+        name: control_plane.name.clone(),
+        version: control_plane.spec.kubernetes_version.clone(),
+    }))
+}
+
+fn cluster(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let Some(cluster) = &pass.input.cluster else { return Err(Waiting::Cluster.into()) };
+    if cluster.deleting {
+        if cluster.paused {
+            pass.writes.push(Write::Unpause);
+        }
+        return Err(Stop::Stopped);
+    }
+    if !cluster.infrastructure_provisioned {
+        return Err(Waiting::Infrastructure.into());
+    }
+    Ok(())
+}
+
+fn join_urls(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let distro = Distro::of(&pass.input.control_plane.spec.kubernetes_version);
+    let writes = join::maintain(&pass.entries, distro);
+    if writes.is_empty() {
+        return Ok(());
+    }
+    pass.writes.extend(writes);
+    Err(Stop::Again(Again::JoinUrls))
+}
+
+/// A cluster needs every role, held by a machine that stays.
+fn roles(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let control_plane = &pass.input.control_plane;
+    let now = pass.input.now;
+    let staying = || pass.entries.iter().filter(|entry| !entry.machine.deleting);
+    let etcd_stays = staying().any(|entry| entry.roles.etcd);
+    if etcd_stays
+        && staying().any(|entry| entry.roles.control_plane)
+        && staying().any(|entry| entry.roles.worker)
+    {
+        pass.status.set(condition::PROVISIONED, ConditionStatus::True, "", "", now);
+        return Ok(());
+    }
+    pass.status.set(condition::STABLE, ConditionStatus::False, "", "", now);
+    if pass.status.control_plane_initialized() {
+        pass.status.initialization.control_plane_initialized = Some(false);
+        let (namespace, name) = (control_plane.namespace.clone(), control_plane.name.clone());
+        return Err(Waiting::Uninitializing { namespace, name }.into());
+    }
+    if pass.input.cluster.as_ref().is_some_and(|cluster| !cluster.control_plane_not_initialized) {
+        pass.writes.push(Write::ClusterNotInitialized);
+    }
+    let leaving: Vec<&str> = pass.entries.iter().filter(|entry| entry.roles.etcd).map(Entry::name).collect();
+    // While an etcd machine stays, those that leave do so one by one, and etcd is asked. When none stays,
+    // they are let go at once only if there is nothing on them: what deletes all of them at a time is
+    // rather a health check that cannot reach them than a person who wants to lose the cluster.
+    if etcd_stays || leaving.is_empty() {
+        return Err(Waiting::Roles.into());
+    }
+    let members = Members::of_entries(&pass.entries);
+    if !members.is_empty() {
+        let machines = members.names().map(str::to_owned).collect();
+        return Err(Waiting::LastMembers { machines }.into());
+    }
+    let forced = leaving.into_iter().map(|machine| Write::ForceRemove { machine: machine.to_owned() });
+    pass.writes.extend(forced);
+    Err(Waiting::EtcdDeleted.into())
+}
+
+/// Tokens are made once. Making them again would lock every node out.
+fn state(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let control_plane = &pass.input.control_plane;
+    if control_plane.spec.unmanaged_config {
+        static NONE: Tokens = Tokens { server: String::new(), agent: String::new() };
+        pass.tokens = &NONE;
+        return Ok(());
+    }
+    let name = safe_concat_name(&[&control_plane.name, "rke", "state"]);
+    let namespace = control_plane.namespace.clone();
+    match &pass.input.state {
+        StateSecret::Present(_) => Ok(()),
+        StateSecret::WrongType(found) => {
+            let (found, expected) = (found.clone(), secret::CLUSTER_STATE);
+            Err(Failure::StateType { namespace, name, found, expected }.into())
+        }
+        StateSecret::Missing if pass.entries.iter().any(|entry| entry.node.is_some()) => {
+            Err(Failure::StateMissing { namespace, name }.into())
+        }
+        StateSecret::Missing => {
+            pass.writes.push(Write::CreateState { name, tokens: pass.input.fresh_tokens.clone() });
+            Ok(())
+        }
+    }
+}
+
+fn snapshot_create(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let (spec, status) = (&pass.input.control_plane.spec, &pass.status);
+    let done = matches!(status.etcd_snapshot_create_phase.as_str(), "Finished" | "Failed");
+    let usable = status.control_plane_initialized() && status.is_true(condition::BOOTSTRAPPED);
+    match &spec.etcd_snapshot_create {
+        Some(asked) if usable && !(done && status.etcd_snapshot_create.as_ref() == Some(asked)) => {
+            Err(Waiting::NotSupported(Operation::SnapshotCreate).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn snapshot_restore(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let (spec, status) = (&pass.input.control_plane.spec, &pass.status);
+    let done = matches!(status.etcd_snapshot_restore_phase.as_str(), "Finished" | "Failed");
+    match &spec.etcd_snapshot_restore {
+        Some(asked)
+            if !asked.name.is_empty() && !(done && status.etcd_snapshot_restore.as_ref() == Some(asked)) =>
+        {
+            Err(Waiting::NotSupported(Operation::SnapshotRestore).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn certificates(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let (spec, status) = (&pass.input.control_plane.spec, &pass.status);
+    match &spec.rotate_certificates {
+        Some(asked)
+            if status.control_plane_initialized()
+                && asked.generation != status.certificate_rotation_generation =>
+        {
+            Err(Waiting::NotSupported(Operation::RotateCertificates).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn encryption_keys(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let (spec, status) = (&pass.input.control_plane.spec, &pass.status);
+    let done = matches!(status.rotate_encryption_keys_phase.as_str(), "Done" | "Failed");
+    match &spec.rotate_encryption_keys {
+        Some(asked)
+            if status.control_plane_initialized()
+                && !(done && status.rotate_encryption_keys.as_ref() == Some(asked)) =>
+        {
+            Err(Waiting::NotSupported(Operation::RotateEncryptionKeys).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn paused(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let paused =
+        pass.input.control_plane.paused || pass.input.cluster.as_ref().is_some_and(|cluster| cluster.paused);
+    if paused { Err(Waiting::Paused.into()) } else { Ok(()) }
+}
+
+fn etcd_replaced(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let known = |entry: &Entry<'_>| !entry.join_url().is_empty() || !entry.joined_to().is_empty();
+    let started = pass.status.is_true(condition::BOOTSTRAPPED) || pass.entries.iter().any(known);
+    if !started || pass.entries.iter().any(|entry| entry.roles.etcd && entry.node.is_some()) {
+        return Ok(());
+    }
+    pass.status.set(condition::STABLE, ConditionStatus::False, "", "", pass.input.now);
+    Err(Waiting::EtcdReplaced.into())
+}
+
+fn init_or_deleting(entry: &Entry<'_>) -> bool {
+    entry.init || entry.machine.deleting
+}
+
+fn not_init_or_deleting(entry: &Entry<'_>) -> bool {
+    !entry.init || entry.machine.deleting
+}
+
+fn reconcile(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let input = pass.input;
+    let spec = &input.control_plane.spec;
+    let fixed = input.control_plane.labels.get(label::INIT_NODE_MACHINE_ID).map_or("", String::as_str);
+    let established = election::established(&pass.entries, &pass.status);
+    let server = match election::elect(&pass.entries, fixed, established) {
+        Election::Elected(url) => url,
+        Election::Waiting(waiting) => return Err(waiting.into()),
+        Election::Move(writes, again) => {
+            pass.writes.extend(writes);
+            return Err(Stop::Again(again));
+        }
+    };
+    let strategy = &spec.upgrade_strategy;
+    let renderer = Renderer::new(input, pass.tokens, pass.status.control_plane_initialized());
+    let servers = Servers::new(&pass.entries);
+    let mut members = Members::of_entries(&pass.entries);
+    let mut conditioned = BTreeSet::new();
+    let mut ignored: Option<Waiting> = None;
+    let mut run = |pass: &mut Pass<'_>, tier: &Tier<'_>| -> Result<(), Stop> {
+        let mut shared = Shared {
+            control_plane: &input.control_plane,
+            entries: &pass.entries,
+            renderer: &renderer,
+            servers: &servers,
+            members: &mut members,
+            writes: &mut pass.writes,
+            reports: &mut pass.reports,
+            conditioned: &mut conditioned,
+            pre_bootstrap: !input.pre_bootstrap.is_empty(),
+        };
+        match tier::reconcile(&mut shared, tier) {
+            Ok(()) => Ok(()),
+            Err(Unclean::Ignorable(waiting)) => {
+                ignored.get_or_insert(waiting);
+                Ok(())
+            }
+            Err(Unclean::Waiting(waiting)) => Err(waiting.into()),
+            Err(Unclean::Failed(failure)) => Err(failure.into()),
+        }
+    };
+    let servers_tier = |name, include, exclude, concurrency, server| Tier {
+        name,
+        include,
+        exclude,
+        concurrency,
+        join: Join::Server(server),
+        drain: &strategy.control_plane_drain_options,
+        failure_threshold: 1,
+        required: true,
+    };
+    let etcd: fn(&Entry<'_>) -> bool = |entry| entry.roles.etcd;
+    let control_plane: fn(&Entry<'_>) -> bool = |entry| entry.roles.control_plane;
+
+    let bootstrap = servers_tier(TierName::Bootstrap, etcd, not_init_or_deleting, "1", "");
+    let bootstrapped = run(pass, &bootstrap);
+    pass.status.set(condition::BOOTSTRAPPED, ConditionStatus::True, "", "", input.now);
+    bootstrapped?;
+    if server.is_empty() {
+        return Err(Waiting::JoinUrl { after: ignored.map(Box::new) }.into());
+    }
+    run(pass, &servers_tier(TierName::Etcd, etcd, init_or_deleting, "1", &server))?;
+    let concurrency = &strategy.control_plane_concurrency;
+    run(pass, &servers_tier(TierName::ControlPlane, control_plane, init_or_deleting, concurrency, &server))?;
+    let joinable = |entry: &Entry<'_>| {
+        entry.roles.control_plane && !entry.machine.deleting && !entry.join_url().is_empty()
+    };
+    if !pass.entries.iter().any(joinable) {
+        return Err(Waiting::ControlPlane.into());
+    }
+    if !pass.status.control_plane_initialized() {
+        pass.status.initialization.control_plane_initialized = Some(true);
+        return Err(Waiting::MarkingInitialized.into());
+    }
+    let workers = |include, failure_threshold| Tier {
+        name: TierName::Worker,
+        include,
+        exclude: init_or_deleting,
+        concurrency: &strategy.worker_concurrency,
+        join: Join::Any,
+        drain: &strategy.worker_drain_options,
+        failure_threshold,
+        required: false,
+    };
+    run(pass, &workers(|entry| entry.roles.only_worker() && !entry.windows, 1))?;
+    run(pass, &workers(|entry| entry.roles.only_worker() && entry.windows, 5))?;
+    match ignored {
+        Some(waiting) => Err(waiting.into()),
+        None => Ok(()),
+    }
+}
