@@ -15,13 +15,18 @@ mod queue;
 mod signing;
 mod triage;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
+use remuda_store::Record;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use self::{queue::Queue, triage::Triage};
 use crate::{
+    follow::News,
     server::{Inner, StartError},
     status::ApiResult,
 };
@@ -59,6 +64,26 @@ pub(crate) enum Work {
 pub(crate) struct Controllers {
     pub(crate) queue: Queue<Work>,
     pub(crate) triage: parking_lot::Mutex<Triage>,
+    /// The last change of a CRD that has been told. What is served follows CRDs by a watch of its
+    /// own, which may be behind: work waits for it, or it would judge by what was served before.
+    definitions: AtomicU64,
+}
+
+impl Controllers {
+    fn tell(&self, news: News<'_>) {
+        let definitions = match &news {
+            News::Reset(records) => records.iter().filter(|it| is_definition(it)).map(|it| it.revision).max(),
+            News::Changed(event) => Some(event.record.revision).filter(|_| is_definition(&event.record)),
+        };
+        if let Some(revision) = definitions {
+            self.definitions.fetch_max(revision, Ordering::AcqRel);
+        }
+        self.triage.lock().tell(news, &self.queue);
+    }
+}
+
+fn is_definition(record: &Record) -> bool {
+    record.key.starts_with(crate::crd::PREFIX)
 }
 
 /// A time in which the controllers run in this process.
@@ -68,9 +93,13 @@ pub(crate) struct Term {
 }
 
 pub(crate) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartError> {
-    let controllers = Arc::new(Controllers { queue: Queue::default(), triage: Default::default() });
+    let controllers = Arc::new(Controllers {
+        queue: Queue::default(),
+        triage: Default::default(),
+        definitions: AtomicU64::default(),
+    });
     let told = controllers.clone();
-    inner.follow_quietly(term, "/", move |news| told.triage.lock().tell(news, &told.queue)).await?;
+    inner.follow_quietly(term, "/", move |news| told.tell(news)).await?;
     controllers.queue.add(Work::Aggregation);
     controllers.queue.add(Work::ApiServices);
     for _ in 0..WORKERS {
@@ -86,6 +115,7 @@ pub(crate) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartEr
 async fn work(server: &Arc<Inner>, controllers: &Controllers) {
     loop {
         let item = controllers.queue.take().await;
+        server.knows(crate::crd::PREFIX, controllers.definitions.load(Ordering::Acquire)).await;
         match server.look_at(controllers, &item).await {
             Ok(()) => controllers.queue.done(&item),
             // Somebody was faster; what they did has been told and will be looked at.

@@ -11,7 +11,7 @@ use remuda_auth::{
     rbac::policy::Policy,
     tokens::StaticTokens,
 };
-use remuda_store::{Record, Store};
+use remuda_store::{Record, Revision, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -211,16 +211,21 @@ impl Inner {
 
     /// Waits until a write has reached those who must act on it before the client hears of it.
     pub(crate) async fn after_write(&self, resource: &Resource, record: &Record) {
+        self.knows(&resource.prefix, record.revision).await;
+    }
+
+    /// Waits until those who follow a prefix have been told everything up to `revision`.
+    pub(crate) async fn knows(&self, prefix: &str, revision: Revision) {
         let waiting: Vec<Progress> = {
             let followers = self.followers.read();
             followers
                 .iter()
-                .filter(|(prefix, _)| *prefix == resource.prefix)
+                .filter(|(followed, _)| followed == prefix)
                 .map(|(_, progress)| progress.clone())
                 .collect()
         };
         for progress in waiting {
-            progress.reached(record.revision).await;
+            progress.reached(revision).await;
         }
     }
 }
