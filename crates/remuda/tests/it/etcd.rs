@@ -27,13 +27,13 @@ use crate::{
     harness::{Place, Server, contains, failure, remuda, skipped, success},
 };
 
-struct Etcd {
+pub(crate) struct Etcd {
     child: Child,
     port: u16,
 }
 
 impl Etcd {
-    fn start(dir: &Path) -> Option<Etcd> {
+    pub(crate) fn start(dir: &Path) -> Option<Etcd> {
         if Command::new("etcd").arg("--version").output().is_err() {
             skipped("there is no etcd in PATH (Debian: etcd-server)");
             return None;
@@ -68,18 +68,18 @@ impl Drop for Etcd {
 }
 
 /// A secret file and the arguments for servers that share it.
-struct Sharing {
+pub(crate) struct Sharing {
     datastore: String,
     secret: String,
 }
 
 impl Sharing {
-    fn new(place: &Place, etcd: &Etcd) -> Sharing {
+    pub(crate) fn new(place: &Place, etcd: &Etcd) -> Sharing {
         let secret = secret_file(place, "secret", "correct horse battery staple");
         Sharing { datastore: etcd.datastore(), secret }
     }
 
-    fn arguments(&self) -> [&str; 4] {
+    pub(crate) fn arguments(&self) -> [&str; 4] {
         ["--datastore", &self.datastore, "--shared-secret-file", &self.secret]
     }
 }

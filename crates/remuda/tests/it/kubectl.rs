@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::harness::{Place, Server, assert_success, skipped};
 
-struct Shell {
-    server: Server,
-    place: Place,
+pub(crate) struct Shell {
+    pub(crate) server: Server,
+    pub(crate) place: Place,
     /// The minor version of kubectl: Debian's is 1.20, others may be new.
     minor: u32,
 }
 
 impl Shell {
     /// A server and a kubectl that talks to it; `None` if there is no kubectl.
-    fn open() -> Option<Shell> {
+    pub(crate) fn open() -> Option<Shell> {
         let found = Command::new("kubectl").args(["version", "--client", "-o", "json"]).output();
         let Some(found) = found.ok().filter(|output| output.status.success()) else {
             skipped("there is no kubectl in PATH (Debian: kubernetes-client)");
@@ -35,14 +35,14 @@ impl Shell {
     }
 
     /// Whether this kubectl has what version 1.`minor` brought; says so if it has not.
-    fn has(&self, minor: u32, what: &str) -> bool {
+    pub(crate) fn has(&self, minor: u32, what: &str) -> bool {
         if self.minor < minor {
             skipped(&format!("kubectl 1.{} has no {what}", self.minor));
         }
         self.minor >= minor
     }
 
-    fn command(&self, line: &str) -> Command {
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new("kubectl");
         command.args(line.split_whitespace()).env("KUBECONFIG", self.server.kubeconfig());
         // Discovery is cached below the home directory.
@@ -50,12 +50,12 @@ impl Shell {
         command
     }
 
-    fn output(&self, line: &str) -> Output {
+    pub(crate) fn output(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
     }
 
     #[track_caller]
-    fn run(&self, line: &str) -> String {
+    pub(crate) fn run(&self, line: &str) -> String {
         let output = self.output(line);
         assert_success(&output);
         String::from_utf8(output.stdout).unwrap()
@@ -63,7 +63,7 @@ impl Shell {
 
     /// Runs what must fail and returns what it says about it.
     #[track_caller]
-    fn fails(&self, line: &str) -> String {
+    pub(crate) fn fails(&self, line: &str) -> String {
         let output = self.output(line);
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "{line} succeeded");
@@ -97,7 +97,7 @@ impl Shell {
     }
 
     #[track_caller]
-    fn apply(&self, manifest: &str, more: &str) -> String {
+    pub(crate) fn apply(&self, manifest: &str, more: &str) -> String {
         let file = self.file("manifest.yaml", manifest);
         self.run(&format!("apply -f {} {more}", file.display()))
     }

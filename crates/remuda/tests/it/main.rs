@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests throughout")]
 
+mod capi;
 mod client;
 mod commands;
 mod controllers;

@@ -1,0 +1,366 @@
+//! Cluster API on the built program: what kubectl and clusterctl see, and what a restart leaves alone.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use kube::{Client, api::DynamicObject, core::ObjectList};
+
+use crate::{
+    client::client,
+    etcd::{Etcd, Sharing},
+    harness::{Place, Server, assert_success, skipped},
+    kubectl::Shell,
+};
+
+/// A quick start as the providers' own templates had it before v1beta2.
+const QUICK_START: &str = "
+apiVersion: cluster.x-k8s.io/v1beta1
+kind: Cluster
+metadata: {name: quick, labels: {cni: calico}}
+spec:
+  clusterNetwork:
+    pods: {cidrBlocks: [192.168.0.0/16]}
+    services: {cidrBlocks: [10.128.0.0/12]}
+    serviceDomain: cluster.local
+  controlPlaneRef: {apiVersion: controlplane.cluster.x-k8s.io/v1beta1, kind: KubeadmControlPlane, name: quick}
+  infrastructureRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: DockerCluster, name: quick}
+---
+apiVersion: cluster.x-k8s.io/v1beta1
+kind: MachineDeployment
+metadata: {name: quick-md-0}
+spec:
+  clusterName: quick
+  replicas: 3
+  selector: {matchLabels: null}
+  template:
+    spec:
+      clusterName: quick
+      version: v1.34.0
+      nodeDrainTimeout: 1m30s
+      bootstrap:
+        configRef: {apiVersion: bootstrap.cluster.x-k8s.io/v1beta1, kind: KubeadmConfigTemplate, name: quick-md-0}
+      infrastructureRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: DockerMachineTemplate, name: quick}
+---
+apiVersion: cluster.x-k8s.io/v1beta1
+kind: MachineHealthCheck
+metadata: {name: quick}
+spec:
+  clusterName: quick
+  maxUnhealthy: 40%
+  nodeStartupTimeout: 10m0s
+  selector: {matchLabels: {pool: a}}
+  unhealthyConditions: [{type: Ready, status: Unknown, timeout: 5m0s}]
+";
+
+/// The headings of a table, without the spaces between them.
+fn headings(table: &str) -> String {
+    table
+        .lines()
+        .next()
+        .unwrap()
+        .split("  ")
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join("|")
+}
+
+#[test]
+fn a_quick_start_in_the_old_version_is_seen_in_both() {
+    let Some(shell) = Shell::open() else { return };
+    let applied = shell.apply(QUICK_START, "");
+    assert_eq!(applied.matches(" created").count(), 3, "{applied}");
+    let again = shell.apply(QUICK_START, "");
+    assert_eq!(again.matches(" unchanged").count(), 3, "{again}");
+
+    assert_eq!(
+        headings(&shell.run("get cl")),
+        "NAME|CLUSTERCLASS|AVAILABLE|CP DESIRED|CP AVAILABLE|CP UP-TO-DATE|W DESIRED|W AVAILABLE|W UP-TO-DATE|PHASE|AGE|VERSION"
+    );
+    assert_eq!(
+        headings(&shell.run("get md")),
+        "NAME|CLUSTER|AVAILABLE|DESIRED|CURRENT|READY|AVAILABLE|UP-TO-DATE|PHASE|AGE|VERSION"
+    );
+    assert_eq!(headings(&shell.run("get mhc")), "NAME|CLUSTER|REPLICAS|HEALTHY|AGE");
+    assert_eq!(
+        headings(&shell.run("get machinedeployments.v1beta1.cluster.x-k8s.io")),
+        "NAME|CLUSTER|REPLICAS|READY|UPDATED|UNAVAILABLE|PHASE|AGE|VERSION"
+    );
+    let all = shell.run("get cluster-api -o name");
+    assert_eq!(all.lines().count(), 3, "{all}");
+    shell.run("get cl,md,ms,ma,mhc");
+
+    let path = "-o jsonpath={.spec.template.spec.deletion.nodeDrainTimeoutSeconds}";
+    assert_eq!(
+        shell.run(&format!("get machinedeployments.v1beta2.cluster.x-k8s.io quick-md-0 {path}")),
+        "90"
+    );
+    let path = "-o jsonpath={.spec.template.spec.nodeDrainTimeout}";
+    let old = shell.run(&format!("get machinedeployments.v1beta1.cluster.x-k8s.io quick-md-0 {path}"));
+    assert_eq!(old, "1m30s");
+
+    let explained = shell.run("explain machinedeployment.spec.rollout.strategy");
+    assert!(explained.contains("rollingUpdate"), "{explained}");
+    let explained = shell.run("explain machines.spec --api-version=cluster.x-k8s.io/v1beta1");
+    assert!(explained.contains("nodeDrainTimeout"), "{explained}");
+
+    let refused = shell.fails(
+        "patch md quick-md-0 --type=merge -p {\"spec\":{\"template\":{\"spec\":{\"version\":\"v1\"}}}}",
+    );
+    assert!(refused.contains("The MachineDeployment \"quick-md-0\" is invalid"), "{refused}");
+    assert!(
+        refused
+            .contains("spec.template.spec.version: Invalid value: \"v1\": must be a valid semantic version")
+    );
+    shell.run("scale md quick-md-0 --replicas=5");
+    assert_eq!(shell.run("get md quick-md-0 -o jsonpath={.spec.replicas}"), "5");
+}
+
+async fn get(client: &Client, path: &str) -> ObjectList<DynamicObject> {
+    client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+}
+
+/// The store's revision; grows with every write.
+async fn revision(client: &Client) -> String {
+    get(client, "/api/v1/namespaces").await.metadata.resource_version.unwrap()
+}
+
+/// The revision at which nobody writes any more: the API's own controllers follow new namespaces.
+async fn settled(client: &Client) -> String {
+    let mut last = revision(client).await;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        match revision(client).await {
+            now if now == last => return now,
+            now => last = now,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restart_writes_nothing() {
+    let Some(shell) = Shell::open() else { return };
+    shell.apply(QUICK_START, "");
+    let (server, place) = (shell.server, shell.place);
+    let before = settled(&client(&server).await).await;
+    assert!(server.stop().1.success());
+    let server = Server::start(&place.data(), &[]);
+    assert_eq!(revision(&client(&server).await).await, before);
+    // Nor does anything that starts afterwards.
+    assert_eq!(settled(&client(&server).await).await, before);
+}
+
+#[tokio::test]
+async fn without_controllers_the_kinds_are_served_and_no_core_provider_is_claimed() {
+    let place = Place::new();
+    let server = Server::start(&place.data(), &["--controllers=false"]);
+    let client = client(&server).await;
+    assert!(get(&client, "/apis/cluster.x-k8s.io/v1beta2/machines").await.items.is_empty());
+    assert!(get(&client, "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await.items.is_empty());
+    server.stop();
+    let server = Server::start(&place.data(), &[]);
+    let client = crate::client::client(&server).await;
+    let providers = get(&client, "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await;
+    assert_eq!(providers.items.len(), 1);
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let metrics = client.request_text(request).await.unwrap();
+    // What controllers count is there, and at its end the text ends.
+    assert!(metrics.contains("\n# TYPE events_dropped counter\n"), "{metrics}");
+    assert_eq!(metrics.matches("# EOF").count(), 1);
+    let ready = http::Request::get("/readyz").body(Vec::new()).unwrap();
+    assert_eq!(client.request_text(ready).await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn servers_that_start_together_on_one_etcd_install_each_definition_once() {
+    let place = Place::new();
+    let Some(etcd) = Etcd::start(&place.join("etcd")) else { return };
+    let sharing = Sharing::new(&place, &etcd);
+    let servers: Vec<Server> = thread::scope(|scope| {
+        let starts: Vec<_> = ["a", "b", "c"]
+            .into_iter()
+            .map(|name| {
+                let (data, arguments) = (place.join(name), sharing.arguments());
+                scope.spawn(move || Server::start(&data, &arguments))
+            })
+            .collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    for server in &servers {
+        let client = client(server).await;
+        assert!(get(&client, "/apis/cluster.x-k8s.io/v1beta1/clusters").await.items.is_empty());
+        let definitions = get(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await;
+        assert_eq!(definitions.items.len(), 10);
+        for definition in definitions.items {
+            assert_eq!(definition.metadata.generation, Some(1), "{:?}", definition.metadata.name);
+        }
+        let providers = get(&client, "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await;
+        assert_eq!(providers.items.len(), 1);
+    }
+}
+
+/// A provider as others publish it, cut down to one object of each sort.
+const PROVIDER: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: sim-system}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: simclusters.infrastructure.cluster.x-k8s.io
+  labels: {cluster.x-k8s.io/v1beta2: v1}
+spec:
+  group: infrastructure.cluster.x-k8s.io
+  names: {kind: SimCluster, listKind: SimClusterList, plural: simclusters, singular: simcluster}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: sim-manager, namespace: sim-system}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: sim-manager}
+rules:
+- {apiGroups: [infrastructure.cluster.x-k8s.io], resources: ['*'], verbs: ['*']}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: sim-manager}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sim-manager}
+subjects:
+- {kind: ServiceAccount, name: sim-manager, namespace: sim-system}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: sim-manager, namespace: sim-system}
+spec:
+  selector: {matchLabels: {app: sim}}
+  template:
+    metadata: {labels: {app: sim}}
+    spec:
+      serviceAccountName: sim-manager
+      containers:
+      - {name: manager, image: 'example.org/sim:v0.1.0'}
+";
+
+const CERTIFICATES: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: PLURAL.cert-manager.io}
+spec:
+  group: cert-manager.io
+  names: {kind: KIND, plural: PLURAL}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+";
+
+fn metadata(series: &str) -> String {
+    format!(
+        "apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries:\n- {{{series}, contract: v1beta2}}\n"
+    )
+}
+
+/// Writes a release of a provider below a directory, and returns where its components are.
+fn release(dir: &Path, label: &str, version: &str, series: &str, components: &str) -> PathBuf {
+    let dir = dir.join(label).join(version);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("metadata.yaml"), metadata(series)).unwrap();
+    let file = dir.join("components.yaml");
+    fs::write(&file, components).unwrap();
+    file
+}
+
+#[test]
+fn clusterctl_adds_a_provider_to_the_core_that_is_here_and_shows_clusters() {
+    if Command::new("clusterctl").arg("version").stdout(Stdio::null()).status().is_err() {
+        return skipped("there is no clusterctl in PATH");
+    }
+    let Some(shell) = Shell::open() else { return };
+    let dir = shell.place.join("releases");
+    let sim = release(&dir, "infrastructure-sim", "v0.1.0", "major: 0, minor: 1", PROVIDER);
+    let core = release(&dir, "cluster-api", "v1.14.0", "major: 1, minor: 14", "");
+    let config = format!(
+        "providers:\n- {{name: sim, type: InfrastructureProvider, url: {}}}\n- {{name: cluster-api, type: CoreProvider, url: {}}}\n",
+        sim.display(),
+        core.display()
+    );
+    let config = shell.place.write("clusterctl.yaml", &config);
+    // As if cert-manager were there: clusterctl insists on it.
+    let certificates = ["Issuer", "Certificate"].map(|kind| {
+        CERTIFICATES.replace("PLURAL", &format!("{}s", kind.to_lowercase())).replace("KIND", kind)
+    });
+    let certificates = shell.place.write("certificates.yaml", &certificates.join("---"));
+    let clusterctl = |line: &str| {
+        let mut command = Command::new("clusterctl");
+        command
+            .arg("--config")
+            .arg(&config)
+            .args(line.split_whitespace())
+            .env("KUBECONFIG", shell.server.kubeconfig());
+        command.env("HOME", shell.place.join("home")).env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true");
+        let output = command.output().unwrap();
+        assert_success(&output);
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    };
+    shell.run(&format!("apply -f {}", certificates.display()));
+    let told = clusterctl("init --infrastructure sim");
+    assert!(
+        told.contains("provider=\"infrastructure-sim\"") && !told.contains("provider=\"cluster-api\""),
+        "{told}"
+    );
+    let listed = shell.run("get providers -A --no-headers");
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    shell.run("get deployment -n sim-system sim-manager");
+    assert!(clusterctl("upgrade plan").contains("You are already up to date!"));
+
+    shell.apply(
+        "
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: demo}
+spec:
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: SimCluster, name: demo}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1
+kind: SimCluster
+metadata: {name: demo}
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: MachineDeployment
+metadata: {name: demo}
+spec:
+  clusterName: demo
+  replicas: 0
+  template:
+    spec:
+      clusterName: demo
+      bootstrap: {dataSecretName: none}
+      infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: SimMachineTemplate, name: demo}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: demo-kubeconfig, labels: {cluster.x-k8s.io/cluster-name: demo}}
+type: cluster.x-k8s.io/secret
+stringData: {value: the way in}
+",
+        "",
+    );
+    let described = clusterctl("describe cluster demo");
+    assert!(
+        described.contains("Cluster default/demo") && described.contains("SimCluster default/demo"),
+        "{described}"
+    );
+    assert_eq!(clusterctl("get kubeconfig demo").trim(), "the way in");
+    clusterctl("alpha rollout restart machinedeployment/demo");
+    assert!(!shell.run("get md demo -o jsonpath={.spec.rollout.after}").is_empty());
+}
