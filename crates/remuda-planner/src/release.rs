@@ -202,7 +202,10 @@ mod tests {
     fn an_exact_release_has_its_own_arguments() {
         let empty = Metadata::parse(br#"{"rke2":{"releases":null}}"#).unwrap();
         assert!(!empty.release("v1.35.1+rke2r1", None).is_usable());
-        assert!(Metadata::parse(&DOCUMENT[..DOCUMENT.len() - 12]).is_err(), "a truncated document is refused");
+        assert!(
+            Metadata::parse(&DOCUMENT[..DOCUMENT.len() - 12]).is_err(),
+            "a truncated document is refused"
+        );
         let metadata = Metadata::parse(DOCUMENT).unwrap();
         let release = metadata.release("v1.35.1+rke2r1", Some(&Version::new(2, 15, 1)));
         assert_eq!(release.argument("prime", true), Some(true));
