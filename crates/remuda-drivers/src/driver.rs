@@ -8,7 +8,6 @@ use serde_json::{Map, Value as Json};
 use crate::{
     error::{Error, Result},
     flags::{Flag, Flags},
-    secret::Secret,
 };
 
 /// A driver call under way. Dropping it abandons the call, not what it already did.
@@ -277,12 +276,6 @@ where
             Err(Error::other(format!("driver record field {field} has the wrong type")))
         }
     }
-}
-
-/// The value of a record field that must not be shown.
-pub(crate) fn secret_field(config: &Config, field: &str) -> Option<Secret> {
-    let value = config.str(field);
-    (!value.is_empty()).then(|| Secret::new(value))
 }
 
 #[cfg(test)]

@@ -1,9 +1,15 @@
 //! Node drivers: the plugin protocol and the built-in drivers.
 
+pub mod builtin;
+pub mod digitalocean;
 pub mod driver;
 pub mod error;
+#[cfg(any(test, feature = "fakes"))]
+pub mod fake;
 pub mod flags;
 pub mod gob;
+pub mod http;
+pub mod keys;
 pub mod log;
 pub mod plugin;
 pub mod rpc;

@@ -1,0 +1,456 @@
+//! Machines on DigitalOcean, through its public API.
+//!
+//! Flags, their variables and the record are those of rancher-machine, so machines can be taken over. Beyond
+//! them the record has `RemudaID`: every droplet carries it as a tag and every key in its name, which is how
+//! a creation whose answer was lost is found again, by the next attempt or by `remove`.
+
+mod api;
+
+#[cfg(test)]
+mod tests;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    builtin::{Context, identity, unique_name},
+    driver::{Addresses, Base, Config, Driver, Pending, Ssh, State, from_config, to_config},
+    error::{Class, Error, Result},
+    flags::{Flag, Flags},
+    keys,
+    secret::Secret,
+};
+
+use api::{Api, Droplet, Key};
+
+pub const NAME: &str = "digitalocean";
+
+/// The record of a droplet.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Record {
+    #[serde(flatten)]
+    base: Base,
+    access_token: Secret,
+    #[serde(rename = "DropletID")]
+    droplet_id: u64,
+    droplet_name: String,
+    image: String,
+    region: String,
+    #[serde(rename = "SSHKeyID")]
+    ssh_key_id: u64,
+    #[serde(rename = "SSHKeyFingerprint")]
+    ssh_key_fingerprint: String,
+    #[serde(rename = "SSHKey")]
+    ssh_key: String,
+    size: String,
+    #[serde(rename = "IPv6")]
+    ipv6: bool,
+    backups: bool,
+    private_networking: bool,
+    user_data_file: String,
+    monitoring: bool,
+    tags: String,
+    #[serde(rename = "PrivateIPAddress")]
+    private_ip_address: String,
+    #[serde(rename = "RemudaID")]
+    remuda_id: String,
+}
+
+impl Record {
+    fn tag(&self) -> String {
+        format!("remuda:{}", self.remuda_id)
+    }
+
+    fn key_name(&self) -> String {
+        unique_name(&self.base.machine_name, &self.remuda_id)
+    }
+
+    fn all_tags(&self) -> Vec<String> {
+        let given = self.tags.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned);
+        given.chain([self.tag()]).collect()
+    }
+
+    /// Takes over a droplet's addresses; whether all that were asked for are there.
+    fn learn(&mut self, droplet: &Droplet) -> bool {
+        self.droplet_id = droplet.id;
+        self.base.ip_address = droplet.v4("public").into();
+        if self.private_networking {
+            self.private_ip_address = droplet.v4("private").into();
+        }
+        if self.ipv6 {
+            self.base.ipv6_address = droplet.v6().into();
+        }
+        !self.base.ip_address.is_empty()
+            && (!self.private_networking || !self.private_ip_address.is_empty())
+            && (!self.ipv6 || !self.base.ipv6_address.is_empty())
+    }
+}
+
+/// The driver; see the module.
+#[derive(Debug)]
+pub struct DigitalOcean {
+    context: Context,
+    record: Mutex<Record>,
+}
+
+impl DigitalOcean {
+    pub fn new(context: Context) -> Self {
+        Self { context, record: Mutex::default() }
+    }
+
+    fn record(&self) -> Record {
+        self.record.lock().clone()
+    }
+
+    fn api(&self, record: &Record) -> Result<Api> {
+        if record.access_token.is_empty() {
+            return Err(Error::new(
+                Class::Credentials,
+                "digitalocean driver requires the --digitalocean-access-token option",
+            ));
+        }
+        Api::new(&self.context, record.access_token.clone())
+    }
+
+    async fn check(&self) -> Result<()> {
+        let record = self.record();
+        record.base.check_name()?;
+        let api = self.api(&record)?;
+        let regions = api.regions().await?;
+        let region = regions.iter().find(|region| region.slug == record.region);
+        let Some(region) = region else {
+            return Err(Error::other(format!("digitalocean has no region {}", record.region)));
+        };
+        if !region.sizes.contains(&record.size) {
+            let (size, region) = (&record.size, &record.region);
+            return Err(Error::other(format!("digitalocean has no size {size} in region {region}")));
+        }
+        api.check_image(&record.image).await
+    }
+
+    async fn make(&self) -> Result<()> {
+        let record = self.record();
+        record.base.check_name()?;
+        if record.remuda_id.is_empty() {
+            return Err(Error::other("the machine has not been configured"));
+        }
+        let api = self.api(&record)?;
+        let user_data = match record.user_data_file.as_str() {
+            "" => None,
+            path => Some(tokio::fs::read_to_string(path).await.map_err(|error| {
+                Error::other(format!("read --digitalocean-userdata file {path}: {error}"))
+            })?),
+        };
+        let key = self.ensure_key(&api, &record).await?;
+        let key_path = record.base.key_path();
+        {
+            let mut record = self.record.lock();
+            record.ssh_key_id = key.id;
+            record.base.ssh_key_path = key_path;
+        }
+        let droplet = self.ensure_droplet(&api, &record, key.id, user_data.as_deref()).await?;
+        self.record.lock().droplet_id = droplet.id;
+        self.wait_for_addresses(&api, droplet.id).await
+    }
+
+    async fn ensure_key(&self, api: &Api, record: &Record) -> Result<Key> {
+        let path = record.base.key_path();
+        if !record.ssh_key_fingerprint.is_empty() {
+            let key = api.key(&record.ssh_key_fingerprint).await?.ok_or_else(|| {
+                let wanted = &record.ssh_key_fingerprint;
+                Error::other(format!("digitalocean has no SSH key with fingerprint {wanted}"))
+            })?;
+            if !record.ssh_key.is_empty() {
+                keys::copy(&record.ssh_key, &path)?;
+            }
+            return Ok(key);
+        }
+        let public = keys::ensure(&path, &record.base.machine_name)?;
+        let name = record.key_name();
+        let mut tries = 0;
+        loop {
+            if let Some(key) = api.keys().await?.into_iter().find(|key| key.name == name) {
+                return Ok(key);
+            }
+            self.context.log.info("Creating SSH key...");
+            match api.create_key(&name, &public).await {
+                Ok(key) => return Ok(key),
+                Err(error) => self.look_again(&mut tries, error).await?,
+            }
+        }
+    }
+
+    async fn ensure_droplet(
+        &self,
+        api: &Api,
+        record: &Record,
+        key: u64,
+        user_data: Option<&str>,
+    ) -> Result<Droplet> {
+        let request = json!({
+            "name": record.base.machine_name,
+            "region": record.region,
+            "size": record.size,
+            "image": record.image,
+            "ssh_keys": [key],
+            "ipv6": record.ipv6,
+            "backups": record.backups,
+            "private_networking": record.private_networking,
+            "monitoring": record.monitoring,
+            "tags": record.all_tags(),
+            "user_data": user_data,
+        });
+        let mut tries = 0;
+        loop {
+            if let Some(droplet) = api.droplets(&record.tag()).await?.into_iter().next() {
+                return Ok(droplet);
+            }
+            self.context.log.info("Creating DigitalOcean droplet...");
+            match api.create_droplet(&request).await {
+                Ok(droplet) => return Ok(droplet),
+                Err(error) => self.look_again(&mut tries, error).await?,
+            }
+        }
+    }
+
+    /// After a creation that may have happened: wait until the provider would show it, then look. Other
+    /// errors are final.
+    async fn look_again(&self, tries: &mut u32, error: Error) -> Result<()> {
+        *tries += 1;
+        if !matches!(error.class(), Class::Network | Class::Timeout) || *tries >= self.context.pace.attempts {
+            return Err(error);
+        }
+        self.context.log.debug(format!("looking whether it happened after all: {error}"));
+        tokio::time::sleep(self.context.pace.settle).await;
+        Ok(())
+    }
+
+    async fn wait_for_addresses(&self, api: &Api, id: u64) -> Result<()> {
+        self.context.log.info("Waiting for IP address to be assigned to the droplet...");
+        let deadline = Instant::now() + self.context.pace.patience;
+        loop {
+            let droplet = api.droplet(id).await?.ok_or_else(|| self.lost())?;
+            if self.record.lock().learn(&droplet) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::timeout(format!("droplet {id} got no address")));
+            }
+            tokio::time::sleep(self.context.pace.poll).await;
+        }
+    }
+
+    fn lost(&self) -> Error {
+        Error::not_found(format!("machine {} not found", self.record.lock().base.machine_name))
+    }
+
+    /// The droplet of the record, or what its tag finds if creation never told.
+    async fn droplet(&self) -> Result<Droplet> {
+        let record = self.record();
+        let api = self.api(&record)?;
+        let found = match record.droplet_id {
+            0 if record.remuda_id.is_empty() => None,
+            0 => api.droplets(&record.tag()).await?.into_iter().next(),
+            id => api.droplet(id).await?,
+        };
+        let droplet = found.ok_or_else(|| self.lost())?;
+        self.record.lock().learn(&droplet);
+        Ok(droplet)
+    }
+
+    async fn action(&self, kind: &str) -> Result<()> {
+        let droplet = self.droplet().await?;
+        self.api(&self.record())?.action(droplet.id, kind).await
+    }
+
+    async fn clean(&self) -> Result<()> {
+        let record = self.record();
+        let api = self.api(&record)?;
+        let ours = !record.remuda_id.is_empty();
+        let mut droplets = if ours { api.droplets(&record.tag()).await? } else { Vec::new() };
+        if ours && droplets.is_empty() && record.droplet_id == 0 {
+            // Nobody knows whether a creation is still on its way into the listing.
+            tokio::time::sleep(self.context.pace.settle).await;
+            droplets = api.droplets(&record.tag()).await?;
+        }
+        let mut ids: Vec<u64> = droplets.iter().map(|droplet| droplet.id).collect();
+        if record.droplet_id != 0 && !ids.contains(&record.droplet_id) {
+            ids.push(record.droplet_id);
+        }
+        for id in ids {
+            self.context.log.info(format!("Removing droplet {id}..."));
+            api.delete_droplet(id).await?;
+        }
+        if record.ssh_key_fingerprint.is_empty() {
+            let name = record.key_name();
+            let mut keys: Vec<u64> = Vec::new();
+            if ours {
+                keys.extend(api.keys().await?.into_iter().filter(|key| key.name == name).map(|key| key.id));
+            }
+            if record.ssh_key_id != 0 && !keys.contains(&record.ssh_key_id) {
+                keys.push(record.ssh_key_id);
+            }
+            for id in keys {
+                api.delete_key(id).await?;
+            }
+        }
+        if ours {
+            api.delete_tag(&record.tag()).await?;
+        }
+        Ok(())
+    }
+}
+
+fn flags() -> Vec<Flag> {
+    let text = |name: &str, default: &str, usage: &str| {
+        let env = format!("DIGITALOCEAN_{}", name.replace('-', "_").to_uppercase());
+        Flag::string(&format!("{NAME}-{name}"), &env, default, usage)
+    };
+    let yes = |name: &str, usage: &str| {
+        let env = format!("DIGITALOCEAN_{}", name.replace('-', "_").to_uppercase());
+        Flag::bool(&format!("{NAME}-{name}"), &env, usage)
+    };
+    vec![
+        text("access-token", "", "Token for the DigitalOcean API"),
+        text("ssh-user", "root", "User to log in as"),
+        text("ssh-key-fingerprint", "", "Fingerprint of a key already in the account"),
+        text("ssh-key-path", "", "Private key file that belongs to the fingerprint"),
+        Flag::int("digitalocean-ssh-port", "DIGITALOCEAN_SSH_PORT", 22, "Port of the SSH server"),
+        text("image", "ubuntu-20-04-x64", "Image slug"),
+        text("region", "nyc3", "Region slug"),
+        text("size", "s-1vcpu-1gb", "Size slug"),
+        yes("ipv6", "Give the droplet an IPv6 address"),
+        yes("private-networking", "Give the droplet a private address"),
+        yes("backups", "Let DigitalOcean back the droplet up"),
+        text("userdata", "", "File with cloud-init user data"),
+        yes("monitoring", "Install DigitalOcean's monitoring agent"),
+        text("tags", "", "Tags for the droplet, separated by commas"),
+    ]
+}
+
+impl Driver for DigitalOcean {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn flags(&self) -> Pending<'_, Vec<Flag>> {
+        Box::pin(async { Ok(flags()) })
+    }
+
+    fn load(&self, config: Config) -> Pending<'_, ()> {
+        Box::pin(async {
+            let mut record = self.record.lock();
+            *record = from_config(&*record, config)?;
+            self.context.log.redactor().learn(record.access_token.expose());
+            Ok(())
+        })
+    }
+
+    fn config(&self) -> Pending<'_, Config> {
+        Box::pin(async { Ok(to_config(&*self.record.lock())) })
+    }
+
+    fn configure(&self, values: Flags) -> Pending<'_, ()> {
+        Box::pin(async move {
+            values.teach(self.context.log.redactor());
+            let mut record = self.record.lock();
+            record.access_token = values.secret("digitalocean-access-token");
+            record.base.ssh_user = values.str("digitalocean-ssh-user").into();
+            record.base.ssh_port = values.port("digitalocean-ssh-port")?;
+            record.ssh_key_fingerprint = values.str("digitalocean-ssh-key-fingerprint").into();
+            record.ssh_key = values.str("digitalocean-ssh-key-path").into();
+            record.image = values.str("digitalocean-image").into();
+            record.region = values.str("digitalocean-region").into();
+            record.size = values.str("digitalocean-size").into();
+            record.ipv6 = values.bool("digitalocean-ipv6");
+            record.private_networking = values.bool("digitalocean-private-networking");
+            record.backups = values.bool("digitalocean-backups");
+            record.user_data_file = values.str("digitalocean-userdata").into();
+            record.monitoring = values.bool("digitalocean-monitoring");
+            record.tags = values.str("digitalocean-tags").into();
+            if record.remuda_id.is_empty() {
+                record.remuda_id = identity();
+            }
+            if record.access_token.is_empty() {
+                return Err(Error::new(
+                    Class::Credentials,
+                    "digitalocean driver requires the --digitalocean-access-token option",
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    fn machine_name(&self) -> Pending<'_, String> {
+        Box::pin(async { Ok(self.record.lock().base.machine_name.clone()) })
+    }
+
+    fn pre_create_check(&self) -> Pending<'_, ()> {
+        Box::pin(self.check())
+    }
+
+    fn create(&self) -> Pending<'_, ()> {
+        Box::pin(self.make())
+    }
+
+    fn remove(&self) -> Pending<'_, ()> {
+        Box::pin(self.clean())
+    }
+
+    fn state(&self) -> Pending<'_, State> {
+        Box::pin(async {
+            Ok(match self.droplet().await?.status.as_str() {
+                "new" => State::Starting,
+                "active" => State::Running,
+                "off" => State::Stopped,
+                _ => State::None,
+            })
+        })
+    }
+
+    fn addresses(&self) -> Pending<'_, Addresses> {
+        Box::pin(async {
+            let record = self.record.lock();
+            Ok(Addresses {
+                ip: record.base.ip_address.clone(),
+                private: record.private_ip_address.clone(),
+                ipv6: record.base.ipv6_address.clone(),
+            })
+        })
+    }
+
+    fn url(&self) -> Pending<'_, String> {
+        Box::pin(async { Ok(format!("tcp://{}:2376", self.record.lock().base.ip_address)) })
+    }
+
+    fn ssh(&self) -> Pending<'_, Ssh> {
+        Box::pin(async {
+            let record = self.record.lock();
+            Ok(Ssh {
+                host: record.base.ip_address.clone(),
+                port: record.base.ssh_port,
+                user: record.base.ssh_user.clone(),
+                key_path: record.base.key_path(),
+            })
+        })
+    }
+
+    fn start(&self) -> Pending<'_, ()> {
+        Box::pin(self.action("power_on"))
+    }
+
+    fn stop(&self) -> Pending<'_, ()> {
+        Box::pin(self.action("shutdown"))
+    }
+
+    fn restart(&self) -> Pending<'_, ()> {
+        Box::pin(self.action("reboot"))
+    }
+
+    fn kill(&self) -> Pending<'_, ()> {
+        Box::pin(self.action("power_off"))
+    }
+}

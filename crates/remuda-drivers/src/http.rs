@@ -1,0 +1,229 @@
+//! The HTTP client under the cloud drivers: bounded, patient with rate limits, and never following a redirect
+//! with credentials in hand.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use rand::RngExt;
+use reqwest::{Client, RequestBuilder, header::HeaderMap};
+
+use crate::{
+    error::{Class, Error, Result},
+    log::Log,
+};
+
+/// How fast and how long the cloud drivers try.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// The first pause before a call is repeated; it doubles, with jitter.
+    pub retry: Duration,
+    /// No single pause is longer, whatever the provider asks for.
+    pub longest: Duration,
+    /// How often one call is tried.
+    pub attempts: u32,
+    /// Between looks at a machine that is coming up.
+    pub poll: Duration,
+    /// For a machine to get its address, or to be gone.
+    pub patience: Duration,
+    /// Before looking for something whose creation may have happened: providers show new things late.
+    pub settle: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            retry: Duration::from_millis(500),
+            longest: Duration::from_secs(60),
+            attempts: 6,
+            poll: Duration::from_secs(5),
+            patience: Duration::from_secs(15 * 60),
+            settle: Duration::from_secs(3),
+        }
+    }
+}
+
+impl Pace {
+    /// The pause before attempt `number` (from 1), or what the provider asked for.
+    fn pause(&self, number: u32, asked: Option<Duration>) -> Duration {
+        let grown = self.retry.saturating_mul(1 << number.saturating_sub(1).min(10));
+        let jitter = rand::rng().random_range(0.5..1.0);
+        asked.unwrap_or_else(|| grown.mul_f64(jitter)).min(self.longest)
+    }
+}
+
+/// A complete answer.
+pub(crate) struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// What an API's answer means for the call.
+pub(crate) enum Verdict {
+    /// Final, good or bad.
+    Final,
+    /// Not executed; may be repeated whatever it was.
+    Throttled,
+    /// The server failed and perhaps did it.
+    Broken,
+}
+
+/// Whether repeating a call can do harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    Safe,
+    /// After a failure the caller must look whether it happened.
+    Unsafe,
+}
+
+#[derive(Debug)]
+pub(crate) struct Http {
+    client: Client,
+    pub pace: Pace,
+    log: Log,
+}
+
+/// No answer of these APIs is larger.
+const LARGEST: usize = 16 << 20;
+
+/// Connections shared by all machines of a context, opened on first use.
+#[derive(Debug, Clone, Default)]
+pub struct Connections(Arc<[OnceLock<Client>; 2]>);
+
+impl Connections {
+    /// The client for an endpoint. This machine's own addresses are not reached through a proxy, and need no
+    /// certificates of the public web.
+    fn to(&self, endpoint: &str) -> Result<Client> {
+        let url =
+            reqwest::Url::parse(endpoint).map_err(|_| Error::other(format!("{endpoint:?} is no address")))?;
+        let local = url.scheme() == "http"
+            && url.host_str().is_some_and(|host| {
+                host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+            });
+        let slot = &self.0[usize::from(local)];
+        if let Some(client) = slot.get() {
+            return Ok(client.clone());
+        }
+        let mut builder = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(10))
+            .timeout(Duration::from_secs(60))
+            .user_agent("remuda");
+        if local {
+            builder = builder.no_proxy().tls_certs_only([]);
+        }
+        let client =
+            builder.build().map_err(|error| Error::other(format!("set up HTTP: {}", chain(&error))))?;
+        Ok(slot.get_or_init(|| client).clone())
+    }
+}
+
+impl Http {
+    pub(crate) fn new(endpoint: &str, connections: &Connections, pace: Pace, log: Log) -> Result<Self> {
+        Ok(Self { client: connections.to(endpoint)?, pace, log })
+    }
+
+    /// Makes a call, again and again where that is allowed. `build` runs for every attempt, because
+    /// signatures carry the time.
+    pub(crate) async fn call(
+        &self,
+        what: &str,
+        repeat: Repeat,
+        build: impl Fn(&Client) -> Result<RequestBuilder>,
+        judge: impl Fn(&Answer) -> Verdict,
+    ) -> Result<Answer> {
+        let mut number = 1;
+        loop {
+            let outcome = self.once(build(&self.client)?).await;
+            let last = number >= self.pace.attempts;
+            let asked = match outcome {
+                Ok(answer) => match judge(&answer) {
+                    Verdict::Final => return Ok(answer),
+                    Verdict::Throttled if last => {
+                        return Err(Error::new(
+                            Class::Quota,
+                            format!("{what}: still throttled after {number} tries"),
+                        ));
+                    }
+                    Verdict::Throttled => asked_pause(&answer.headers),
+                    Verdict::Broken if last || repeat == Repeat::Unsafe => {
+                        return Err(Error::network(format!("{what}: server error {}", answer.status)));
+                    }
+                    Verdict::Broken => asked_pause(&answer.headers),
+                },
+                Err(error) if last || repeat == Repeat::Unsafe => return Err(error.context(what)),
+                Err(_) => None,
+            };
+            let pause = self.pace.pause(number, asked);
+            self.log.debug(format!("{what}: trying again in {:.1} s", pause.as_secs_f32()));
+            tokio::time::sleep(pause).await;
+            number += 1;
+        }
+    }
+
+    async fn once(&self, request: RequestBuilder) -> Result<Answer> {
+        let mut response = request.send().await.map_err(transport)?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(transport)? {
+            if body.len() + chunk.len() > LARGEST {
+                return Err(Error::network("the answer is too large"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, headers, body: body.freeze() })
+    }
+}
+
+/// Failures of the transport. The address is left out, because it may carry a signature.
+fn transport(error: reqwest::Error) -> Error {
+    let error = error.without_url();
+    let class = if error.is_timeout() { Class::Timeout } else { Class::Network };
+    Error::new(class, chain(&error))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: f64 = headers.get("retry-after")?.to_str().ok()?.trim().parse().ok()?;
+    (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(3600.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_jitter_and_stay_bounded() {
+        let pace = Pace::default();
+        assert!(pace.pause(1, None) <= pace.retry);
+        assert!(pace.pause(4, None) >= pace.retry * 4 && pace.pause(4, None) <= pace.retry * 8);
+        assert!(pace.pause(40, None) <= pace.longest);
+        assert_eq!(pace.pause(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        assert_eq!(pace.pause(1, Some(Duration::from_secs(700))), pace.longest);
+    }
+
+    #[test]
+    fn nonsense_in_retry_after_is_ignored() {
+        let asked = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after", text.parse().unwrap());
+            asked_pause(&headers)
+        };
+        assert_eq!(asked("2"), Some(Duration::from_secs(2)));
+        assert_eq!(asked("NaN"), None);
+        assert_eq!(asked("-1"), None);
+        assert_eq!(asked("Wed, 21 Oct 2026 07:28:00 GMT"), None);
+    }
+}
