@@ -3,7 +3,10 @@
 mod dice;
 pub mod kinds;
 pub mod names;
+pub mod objects;
 mod options;
+pub mod providers;
+pub mod scenario;
 pub mod workload;
 
 pub use self::{

@@ -210,6 +210,13 @@ impl WorkloadCluster {
         self.lock().store.remove(PODS, namespace, name);
     }
 
+    /// Takes a Node away, for simulations. Whether there was one.
+    pub fn remove_node(&self, name: &str) -> bool {
+        let mut state = self.lock();
+        collect_pods(&mut state, name);
+        state.store.remove(NODES, "", name).is_some()
+    }
+
     /// The Nodes as they are.
     pub fn nodes(&self) -> Vec<Value> {
         self.lock().store.list(NODES, None).map(|node| node.value()).collect()

@@ -1,0 +1,7 @@
+//! Real controllers and simulated providers on the real API server over the memory store, while time stands still.
+
+// Helpers of tests are tests.
+#![allow(clippy::unwrap_used)]
+
+mod scenarios;
+mod world;

@@ -1,0 +1,79 @@
+//! A management API with the kinds of Cluster API and of the simulation, and the controllers of Cluster API.
+
+use std::{cell::Cell, sync::Arc};
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::Client;
+use remuda_capi::workload::{Connect, Down};
+use remuda_control::{
+    Ctx, ObjectKey,
+    clock::{Clock, TimerClock},
+};
+use remuda_sim::{Contract, kinds, scenario::Controllers, workload::Workloads};
+use tokio_util::sync::CancellationToken;
+
+thread_local! {
+    /// The API server asks a function for the time. Each test has a thread, and with it a time of its own.
+    static CLOCK: Cell<Option<TimerClock>> = const { Cell::new(None) };
+}
+
+fn now() -> Timestamp {
+    CLOCK.get().map_or_else(Timestamp::now, |clock| clock.now())
+}
+
+/// The time in this test: it began at a round number.
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    let clock = CLOCK.get().unwrap_or_else(|| {
+        let clock = TimerClock::starting_at("2027-01-01T00:00:00Z".parse().unwrap());
+        CLOCK.set(Some(clock));
+        clock
+    });
+    Arc::new(clock)
+}
+
+/// An API server with everything installed.
+pub(crate) async fn world(contract: Contract) -> remuda_testkit::World {
+    clock();
+    let api = remuda_testkit::World::with(|| {
+        let mut config = remuda_testkit::config();
+        config.clock = now;
+        config.controllers = remuda_apiserver::Controllers::Always;
+        for name in remuda_api::crd::names() {
+            if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
+                config.conversions.insert(name.to_owned(), Arc::new(conversion));
+            }
+        }
+        config
+    })
+    .await;
+    for definition in remuda_api::crd::all().chain(kinds::definitions(contract)) {
+        api.define(definition).await;
+    }
+    api
+}
+
+/// The controllers of Cluster API.
+pub(crate) struct Capi(pub(crate) Client);
+
+impl Controllers for Capi {
+    fn run(&self, workloads: Workloads, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let ctx = Arc::new(Ctx::new(client, "remuda").with_clock(clock()));
+            let connect = Arc::new(InProcess(workloads));
+            remuda_capi::run(ctx.clone(), remuda_capi::Options::default(), connect, stop).await;
+            ctx.stop().await;
+        })
+    }
+}
+
+/// The way to simulated clusters without a network.
+struct InProcess(Workloads);
+
+impl Connect for InProcess {
+    fn connect(&self, cluster: &ObjectKey) -> BoxFuture<'_, Result<Client, Down>> {
+        let found = self.0.get(cluster).map(|cluster| cluster.client());
+        Box::pin(async move { found.ok_or_else(|| Down { why: "no such cluster".to_owned() }) })
+    }
+}
