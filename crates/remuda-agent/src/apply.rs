@@ -113,6 +113,11 @@ impl Engine {
         Journal::open(&self.config.journal(), source)
     }
 
+    /// Drops the records of plan files that are not among these.
+    pub fn forget_local(&self, known: &std::collections::BTreeSet<String>) {
+        crate::local::forget(&self.config.journal(), known);
+    }
+
     /// Applies a plan.
     pub async fn apply(
         &mut self,

@@ -41,8 +41,18 @@ pub struct Identity {
 pub struct Recorded {
     /// Which one.
     pub identity: Identity,
+    /// Its end was reported, so it is not to be taken up again.
+    pub reported: bool,
     /// Whether it succeeded; `None` while it is under way.
     pub succeeded: Option<bool>,
+}
+
+/// Takes up the execution on record if it is this one, or begins it.
+pub fn resume(identity: Identity, recorded: Option<&Recorded>) -> Run {
+    match recorded {
+        Some(recorded) if recorded.identity == identity && !recorded.reported => Run::Resume(identity),
+        _ => Run::Begin(identity),
+    }
 }
 
 /// What the agent remembers while it runs.
@@ -187,7 +197,11 @@ fn by_state(observed: &Observed, plan_state: &str, attempt: i64) -> Decision {
         }
         state::IN_PROGRESS => {
             let revision = observed.data.get(key::PLAN_REVISION).map_or(&[][..], Vec::as_slice);
-            decision(resume(observed, revision_trigger(revision)), false, attempt)
+            decision(
+                resume(identity(observed, revision_trigger(revision)), observed.recorded),
+                false,
+                attempt,
+            )
         }
         terminal => decision(Run::Skip(Reason::Terminal(terminal.to_owned())), false, attempt),
     }
@@ -203,7 +217,7 @@ fn by_checksum(observed: &Observed, memory: &Memory, failures: i64, attempt: i64
         Decision { stateful: false, run, take: false, was_failed, attempt, blank_applied }
     };
 
-    let resumed = resume(observed, checksum_trigger(data));
+    let resumed = resume(identity(observed, checksum_trigger(data)), observed.recorded);
     if matches!(resumed, Run::Resume(_)) {
         return decision(resumed);
     }
@@ -239,14 +253,6 @@ fn by_checksum(observed: &Observed, memory: &Memory, failures: i64, attempt: i64
 
 fn identity(observed: &Observed, trigger: String) -> Identity {
     Identity { source: observed.uid.to_owned(), checksum: observed.checksum.to_owned(), trigger }
-}
-
-fn resume(observed: &Observed, trigger: String) -> Run {
-    let identity = identity(observed, trigger);
-    match observed.recorded {
-        Some(recorded) if recorded.identity == identity => Run::Resume(identity),
-        _ => Run::Begin(identity),
-    }
 }
 
 fn revision_trigger(revision: &[u8]) -> String {

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::{config::Config, environment::Environment};
+
 /// Where images come from.
 #[derive(Debug, Clone, Default)]
 pub struct Images {
@@ -13,6 +15,10 @@ pub struct Images {
 pub struct ImageError;
 
 impl Images {
+    pub fn new(config: &Config, _environment: &Environment) -> Self {
+        Self { directory: config.images() }
+    }
+
     pub async fn stage(&self, _destination: &Path, _reference: &str) -> Result<(), ImageError> {
         Err(ImageError)
     }

@@ -53,6 +53,8 @@ pub struct Execution {
     pub steps: Vec<Step>,
     /// How it ended; `None` while it is under way.
     pub ended: Option<End>,
+    /// Its end is on record elsewhere, and what is there counts from now on.
+    pub reported: bool,
 }
 
 /// The end of an execution.
@@ -119,6 +121,7 @@ impl Journal {
     pub fn recorded(&self) -> Option<Recorded> {
         self.current.as_ref().map(|execution| Recorded {
             identity: execution.identity.clone(),
+            reported: execution.reported,
             succeeded: execution.ended.as_ref().map(|end| end.succeeded),
         })
     }

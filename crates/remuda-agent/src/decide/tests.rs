@@ -47,7 +47,11 @@ fn check(secret: &str, expected: &str) {
             "bad" => Some(false),
             _ => None,
         };
-        Recorded { identity: Identity { source: "u".into(), checksum: words[0].into(), trigger }, succeeded }
+        Recorded {
+            identity: Identity { source: "u".into(), checksum: words[0].into(), trigger },
+            reported: false,
+            succeeded,
+        }
     });
     let decision = decide(&Observed { recorded: recorded.as_ref(), ..observed }, &memory);
     let run = match &decision.run {

@@ -1,0 +1,17 @@
+//! The agent alone, for tests and for measuring it: `agent <config file>`.
+
+use std::path::PathBuf;
+
+use remuda_agent::{environment::Environment, run};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_max_level(tracing::Level::INFO)
+        .init();
+    let config = std::env::args_os().nth(1).map(PathBuf::from);
+    let environment = Environment::of_process();
+    let options = run::RunOptions { config, strict: None, allow_non_root: true, environment };
+    run::run_blocking(options).map_err(|error| remuda_agent::Chain(&error).to_string().into())
+}
