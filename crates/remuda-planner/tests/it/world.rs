@@ -39,6 +39,8 @@ pub struct Truth {
     pub removed: bool,
     pub hooked: bool,
     pub deleted_at: Option<Timestamp>,
+    /// Last part of its address.
+    pub address: usize,
 }
 
 pub struct World {
@@ -117,11 +119,9 @@ pub fn machine(name: &str, roles: &str) -> Machine {
 }
 
 /// What an etcd-only init node reports about itself.
-fn member_report(name: &str, at: usize) -> Vec<u8> {
-    let info = format!(
-        "{{\"members\":[{{\"name\":\"{name}-1\",\"clientURLs\":[\"https://10.0.0.{}:2379\"]}}]}}",
-        at + 1
-    );
+fn member_report(name: &str, address: &str) -> Vec<u8> {
+    let member = json!({"name": format!("{name}-1"), "clientURLs": [format!("https://{address}:2379")]});
+    let info = json!({"members": [member]}).to_string();
     let output = |text: &str| {
         json!({"stdout": BASE64_STANDARD.encode(text), "stderr": "", "exitCode": 0, "failures": 0,
                "lastSuccessfulRunTime": "Mon Aug  3 09:05:07 UTC 2026", "lastFailedRunTime": ""})
@@ -144,7 +144,8 @@ impl World {
 
     pub fn add(&mut self, name: &str, roles: &str) {
         self.input.machines.push(machine(name, roles));
-        self.truth.insert(name.to_owned(), Truth { hooked: true, ..Truth::default() });
+        let address = self.truth.len() + 1;
+        self.truth.insert(name.to_owned(), Truth { hooked: true, address, ..Truth::default() });
     }
 
     /// A successor with the same roles.
@@ -236,7 +237,7 @@ impl World {
         let Some(plan) = self.plan_of(name) else { return };
         let now = self.input.now.to_string();
         let version = self.input.control_plane.spec.kubernetes_version.clone();
-        let at = self.input.machines.iter().position(|machine| machine.name == name).unwrap();
+        let address = format!("10.0.0.{}", self.truth[name].address);
         let secret = self.secret(name);
         let bytes = secret.data["plan"].clone();
         secret.data.insert("appliedPlan".to_owned(), bytes);
@@ -245,7 +246,7 @@ impl World {
         secret.data.insert("probe-statuses".to_owned(), serde_json::to_vec(&healthy).unwrap());
         secret.annotations.insert(annotation::PLAN_PROBES_PASSED.to_owned(), now);
         if !plan.periodic_instructions.is_empty() {
-            secret.data.insert("applied-periodic-output".to_owned(), member_report(name, at));
+            secret.data.insert("applied-periodic-output".to_owned(), member_report(name, &address));
         }
         let control_plane = secret.labels.contains_key(label::CONTROL_PLANE_ROLE);
         if secret.labels.contains_key(label::ETCD_ROLE) {
@@ -258,8 +259,7 @@ impl World {
         machine.node = Some(name.to_owned());
         machine.kubelet_version = Some(version);
         machine.node_healthy = Some(true);
-        machine.addresses =
-            vec![Address { kind: AddressKind::InternalIp, address: format!("10.0.0.{}", at + 1) }];
+        machine.addresses = vec![Address { kind: AddressKind::InternalIp, address }];
     }
 
     /// All agents apply what they have.
