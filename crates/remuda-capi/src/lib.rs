@@ -17,6 +17,7 @@ mod managed;
 mod mark;
 mod pending;
 mod providers;
+mod resource_set;
 mod save;
 mod view;
 mod wake;
@@ -24,6 +25,7 @@ pub mod workload;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet};
 use remuda_control::{Ctx, Informer, Scope};
 use tokio::task::JoinSet;
@@ -100,11 +102,18 @@ pub async fn run(
     let capi = Capi::new(ctx, options, workloads.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(workload::run(workloads, stop.clone()));
+    let left = capi.options.leave.clone();
+    let mut start = |kind: &'static str, controller: BoxFuture<'static, ()>| {
+        if !left.contains(&kind) {
+            tasks.spawn(controller);
+        }
+    };
     // Controllers are started here, one line each.
-    tasks.spawn(cluster::run(capi.clone(), stop.clone()));
-    tasks.spawn(machine::run(capi.clone(), stop.clone()));
-    tasks.spawn(machine_set::run(capi.clone(), stop.clone()));
-    tasks.spawn(machine_deployment::run(capi.clone(), stop.clone()));
+    start("Cluster", Box::pin(cluster::run(capi.clone(), stop.clone())));
+    start("ClusterResourceSet", Box::pin(resource_set::run(capi.clone(), stop.clone())));
+    start("Machine", Box::pin(machine::run(capi.clone(), stop.clone())));
+    start("MachineSet", Box::pin(machine_set::run(capi.clone(), stop.clone())));
+    start("MachineDeployment", Box::pin(machine_deployment::run(capi.clone(), stop.clone())));
     let _ = capi;
     while tasks.join_next().await.is_some() {}
 }
