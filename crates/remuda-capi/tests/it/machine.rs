@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{GROUP, World, until};
+use crate::world::{GROUP, World};
 
 /// Controllers at work, by a clock that follows the timer.
 struct Running {
@@ -36,8 +36,11 @@ impl Running {
 }
 
 fn run(world: &World) -> Running {
-    let clock = Arc::new(TimerClock::starting_at(Timestamp::now()));
-    let ctx = Arc::new(Ctx::new(world.client(), "remuda-test").with_clock(clock));
+    run_by(world, TimerClock::starting_at(Timestamp::now()))
+}
+
+fn run_by(world: &World, clock: TimerClock) -> Running {
+    let ctx = Arc::new(Ctx::new(world.client(), "remuda-test").with_clock(Arc::new(clock)));
     let (stop, connect) = (CancellationToken::new(), Arc::new(world.workloads.clone()));
     let running = remuda_capi::run(ctx.clone(), remuda_capi::Options::default(), connect, stop.clone());
     Running { ctx, stop, task: tokio::spawn(running) }
@@ -179,13 +182,24 @@ async fn condition(world: &World, name: &str, kind: &str) -> String {
     text.unwrap_or_default().trim().to_owned()
 }
 
+/// Polls until it is so, for minutes of the timer's time.
+async fn until<F: AsyncFnMut() -> bool>(what: &str, mut so: F) {
+    for _ in 0..5_000 {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("never happened: {what}");
+}
+
 /// Waits until a condition says something, and tells what it says instead if it does not.
 async fn says(world: &World, name: &str, kind: &str, expected: &str) {
-    for _ in 0..12_000 {
+    for _ in 0..1_000 {
         if condition(world, name, kind).await == expected {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(condition(world, name, kind).await, expected);
 }
@@ -201,7 +215,7 @@ async fn in_phase(world: &World, name: &str, phase: &str) {
 async fn settle(world: &World) {
     for _ in 0..100 {
         let before = world.writes().len();
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(61)).await;
         if world.writes().len() == before {
             return;
         }
@@ -305,7 +319,8 @@ async fn what_was_taken_over_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_settled_machine_asks_nothing_and_a_restart_writes_nothing() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let clock = TimerClock::starting_at(Timestamp::now());
+    let controllers = run_by(&world, clock);
     for name in ["m1", "m2", "m3"] {
         running(&world, &workload, name, json!({}), json!({})).await;
     }
@@ -318,7 +333,7 @@ async fn a_settled_machine_asks_nothing_and_a_restart_writes_nothing() {
     controllers.stop().await;
 
     let before = world.writes().len();
-    let controllers = run(&world);
+    let controllers = run_by(&world, clock);
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(world.writes().split_off(before), Vec::<String>::new());
     assert_eq!(workload.writes(), beyond);
