@@ -1,25 +1,92 @@
 //! Installer images: where they come from and how they are unpacked.
+//!
+//! A tarball in the images directory that carries the tag wins; otherwise the image is pulled from its
+//! registry or a mirror of it. The flattened file system ends up in the work directory of an instruction.
 
 use std::path::{Path, PathBuf};
 
-use crate::{config::Config, environment::Environment};
+use crate::{config::Config, disk::DiskError, environment::Environment};
+
+pub mod extract;
+pub mod reference;
+pub mod registries;
+pub mod registry;
+pub mod tarball;
+
+use extract::ExtractError;
+use reference::{Reference, ReferenceError};
+use registries::{Registries, RegistriesError};
+use registry::PullError;
 
 /// Where images come from.
 #[derive(Debug, Clone, Default)]
 pub struct Images {
-    pub directory: PathBuf,
+    directory: PathBuf,
+    config: Config,
+    environment: Environment,
 }
 
+/// Why an image is not there.
 #[derive(Debug, thiserror::Error)]
-#[error("none")]
-pub struct ImageError;
+pub enum ImageError {
+    /// Its name is none.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// The registry settings are unusable.
+    #[error(transparent)]
+    Registries(#[from] RegistriesError),
+    /// No registry has it.
+    #[error(transparent)]
+    Pull(#[from] PullError),
+    /// It cannot be unpacked.
+    #[error("unpack")]
+    Extract(#[from] ExtractError),
+    /// The disk refuses.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The agent is short of threads.
+    #[error("unpacking was aborted")]
+    Aborted,
+}
 
 impl Images {
-    pub fn new(config: &Config, _environment: &Environment) -> Self {
-        Self { directory: config.images() }
+    /// As configured.
+    pub fn new(config: &Config, environment: &Environment) -> Self {
+        Self { directory: config.images(), config: config.clone(), environment: environment.clone() }
     }
 
-    pub async fn stage(&self, _destination: &Path, _reference: &str) -> Result<(), ImageError> {
-        Err(ImageError)
+    /// Unpacks an image into a directory.
+    pub async fn stage(&self, destination: &Path, image: &str) -> Result<(), ImageError> {
+        let reference = Reference::parse(image)?;
+        if reference.digest.is_none() {
+            let (directory, wanted, to) = (self.directory.clone(), reference.clone(), destination.to_owned());
+            let unpack = move || match tarball::find(&directory, &wanted)? {
+                Some(found) => {
+                    tracing::info!(tarball = %found.path.display(), "image found locally");
+                    found.unpack(&to).map(|()| true)
+                }
+                None => Ok(false),
+            };
+            if blocking(unpack).await?? {
+                return Ok(());
+            }
+        }
+        let registries = Registries::load(self.config.registries().as_deref())?;
+        let layers = destination.with_extension("layers");
+        let pulled = registry::pull(&reference, &registries, &self.environment, &layers).await;
+        let result = match pulled {
+            Ok(paths) => {
+                let to = destination.to_owned();
+                blocking(move || extract::layers(&paths, &to)).await?.map_err(ImageError::from)
+            }
+            Err(error) => Err(error.into()),
+        };
+        crate::disk::remove_all(&layers)?;
+        result
     }
+}
+
+/// Off the one thread that also watches the Secret.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ImageError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| ImageError::Aborted)
 }
