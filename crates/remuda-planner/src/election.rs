@@ -1,9 +1,10 @@
 //! Which machine is the init node: the one that starts the cluster, and that all others join.
 //!
 //! The mark is a label on the plan secret. Whoever carries it is configured without a server to join, so
-//! on an empty disk it starts a *new* cluster. Once a cluster exists the mark therefore only ever goes to
-//! machines that belong to it; while all of those are being deleted, one of them stays the place to join,
-//! so that their successors can take over its data.
+//! on an empty disk it starts a *new* cluster. A machine that was told to start one must therefore be gone
+//! before another is told the same, and once a cluster exists the mark only ever goes to machines that
+//! belong to it. While all of those are being deleted, one of them stays the place to join, so that their
+//! successors can take over its data.
 
 use crate::{
     entry::Entry,
@@ -33,9 +34,15 @@ pub(crate) fn elect(entries: &[Entry<'_>], fixed: &str, established: bool) -> El
     if !fixed.is_empty() {
         return designate(entries, fixed);
     }
-    let belongs = |entry: &Entry<'_>| {
-        let joined = entry.node.as_ref().is_some_and(|node| node.has_applied());
-        !established || joined || !entry.join_url().is_empty()
+    // Before there is a cluster, whoever was given a plan was told to start it, and may do so any moment.
+    let starting = entries.iter().find(|entry| !established && entry.roles.etcd && entry.node.is_some());
+    let belongs = |entry: &Entry<'_>| match (established, starting) {
+        (true, _) => {
+            let joined = entry.node.as_ref().is_some_and(|node| node.has_applied());
+            joined || !entry.join_url().is_empty()
+        }
+        (false, Some(_)) => entry.node.is_some(),
+        (false, None) => true,
     };
     let candidates: Vec<&Entry<'_>> =
         entries.iter().filter(|entry| entry.can_be_init() && belongs(entry)).collect();
@@ -48,9 +55,12 @@ pub(crate) fn elect(entries: &[Entry<'_>], fixed: &str, established: bool) -> El
     {
         return Election::Elected(current.join_url().to_owned());
     }
-    let chosen = match populated.or_else(|| candidates.first().copied()) {
-        Some(chosen) => chosen,
-        None => match reluctant(entries).filter(|_| established) {
+    let chosen = match (populated.or_else(|| candidates.first().copied()), starting) {
+        (Some(chosen), _) => chosen,
+        (None, Some(starting)) => {
+            return Election::Waiting(Waiting::FormerInitNode { machine: starting.name().to_owned() });
+        }
+        (None, None) => match reluctant(entries).filter(|_| established) {
             Some(stays) => return keep(entries, stays),
             None => return clear(entries, None).unwrap_or(Election::Waiting(Waiting::ViableInitNode)),
         },
@@ -109,7 +119,7 @@ mod tests {
         keys::annotation,
     };
 
-    /// One machine per line: `name [init] [url] [applied] [deleting] [failed] [bare] [worker] [id=x]`.
+    /// One machine per line: `name [init] [url] [planned] [applied] [deleting] [failed] [bare] [worker] [id=x]`.
     fn machines(text: &str) -> Vec<Machine> {
         let mut machines: Vec<Machine> = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -131,8 +141,10 @@ mod tests {
             if has("url") {
                 secret.annotations.insert(annotation::JOIN_URL.to_owned(), format!("https://{name}:6443"));
             }
-            if has("applied") {
+            if has("planned") || has("applied") {
                 secret.data.insert("plan".to_owned(), b"{}".to_vec());
+            }
+            if has("applied") {
                 secret.data.insert("appliedPlan".to_owned(), b"{}".to_vec());
             }
             machines.push(Machine {
@@ -206,6 +218,12 @@ mod tests {
     fn a_cluster_that_never_came_up_may_start_again_elsewhere() {
         check("a init deleting\nb", "a: no longer init node");
         check("a deleting\nb", "b: elected init node");
+        check(
+            "a init planned deleting\nb",
+            "waiting for machine a to be gone, which may have started the cluster",
+        );
+        check("a init planned failed\nb planned", "a: no longer init node");
+        check("a planned failed\nb planned", "b: elected init node");
     }
 
     #[test]

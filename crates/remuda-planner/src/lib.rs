@@ -27,6 +27,8 @@
 //! * A plan that restarts an etcd member is held while the other members are not a quorum.
 //! * A machine that never joined is not elected init node of a cluster that exists: it would start a second
 //!   one. Until a member can take over, new machines join one that is being deleted.
+//! * A machine that was told to start a cluster must be gone before another is; `Bootstrapped` is set when the
+//!   first node can be joined, not when its plan is delivered.
 //! * etcd machines are removed without asking etcd only while none of them has ever run; deleting all of
 //!   them needs a word from a person.
 //! * Plans carry no `plan-state`, so agents retry by themselves; a plan that was not applied yet can be

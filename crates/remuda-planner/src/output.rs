@@ -15,8 +15,7 @@ use crate::{
 /// The decision. The caller makes no choices of its own: it carries out `writes` in order, then writes
 /// `status` if it differs from the stored one, then acts on `outcome`.
 ///
-/// Writes come first because the status speaks of them: a status that says a cluster was bootstrapped while
-/// no machine has a plan means that all of etcd is lost.
+/// Writes come first because the status speaks of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     pub writes: Vec<Write>,
@@ -230,6 +229,10 @@ pub enum Waiting {
     Paused,
     EtcdReplaced,
     ViableInitNode,
+    /// A machine that was told to start the cluster is no longer fit to, and not gone yet.
+    FormerInitNode {
+        machine: String,
+    },
     DesignatedInitNode {
         id: String,
     },
@@ -336,6 +339,9 @@ impl fmt::Display for Waiting {
                  required.",
             ),
             Waiting::ViableInitNode => f.write_str("waiting for viable init node"),
+            Waiting::FormerInitNode { machine } => {
+                write!(f, "waiting for machine {machine} to be gone, which may have started the cluster")
+            }
             Waiting::DesignatedInitNode { id } => {
                 write!(f, "unable to find designated init node matching machine ID {id}")
             }

@@ -398,7 +398,11 @@ fn reconcile(pass: &mut Pass<'_>) -> Result<(), Stop> {
 
     let bootstrap = servers_tier(TierName::Bootstrap, etcd, not_init_or_deleting, "1", "");
     let bootstrapped = run(pass, &bootstrap);
-    pass.status.set(condition::BOOTSTRAPPED, ConditionStatus::True, "", "", input.now);
+    if !server.is_empty() {
+        // There is something to lose from now on. Said any earlier, a first machine that never ran could not
+        // be told from a cluster whose etcd is gone.
+        pass.status.set(condition::BOOTSTRAPPED, ConditionStatus::True, "", "", input.now);
+    }
     bootstrapped?;
     if server.is_empty() {
         return Err(Waiting::JoinUrl { after: ignored.map(Box::new) }.into());

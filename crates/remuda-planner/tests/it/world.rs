@@ -236,7 +236,8 @@ impl World {
     pub fn agent(&mut self, name: &str) {
         let Some(plan) = self.plan_of(name) else { return };
         let now = self.input.now.to_string();
-        let version = self.input.control_plane.spec.kubernetes_version.clone();
+        let image = plan.instructions.first().map(|install| install.image.clone()).unwrap_or_default();
+        let version = image.rsplit_once(':').map_or("", |(_, tag)| tag).to_owned();
         let address = format!("10.0.0.{}", self.truth[name].address);
         let secret = self.secret(name);
         let bytes = secret.data["plan"].clone();
