@@ -35,6 +35,6 @@ pub(crate) fn step(arguments: &[&str]) -> anyhow::Result<Duration> {
 }
 
 #[allow(clippy::print_stderr, reason = "progress, beside the output of cargo itself")]
-fn report(line: &str) {
+pub(crate) fn report(line: &str) {
     eprintln!("xtask: {line}");
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod crds;
 mod graph;
 #[cfg(test)]
 mod rules;
@@ -14,6 +15,12 @@ use clap::Parser;
 enum Chore {
     /// Check formatting and lints, then run all tests: what has to pass before a commit
     Ci,
+    /// Write what types and names say into the definitions of our kinds
+    Crds {
+        /// Only say whether they are as they should be
+        #[arg(long)]
+        check: bool,
+    },
     /// Build for release and measure
     Bench {
         /// What to measure
@@ -40,6 +47,7 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Ci => ci::run(),
+        Chore::Crds { check } => crds::run(check),
         Chore::Bench { what: Bench::Api { arguments } } => bench::api(&arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {

@@ -14,6 +14,7 @@ pub const CORE_VERSION: &str = "v1.14.0";
 /// An installed provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Provider {
     pub api_version: String,
     pub kind: String,

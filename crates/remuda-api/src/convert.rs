@@ -118,4 +118,6 @@ fn unannotate(fields: &mut Map<String, Value>) -> Option<Map<String, Value>> {
 }
 
 #[cfg(test)]
+mod coverage;
+#[cfg(test)]
 mod tests;

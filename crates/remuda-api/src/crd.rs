@@ -1,9 +1,31 @@
 //! The CustomResourceDefinitions, as they are applied when the server starts.
+//!
+//! `crds/*.yaml` hold what a type cannot say: bounds, patterns, columns, the older version.
+//! `cargo xtask crds` writes into them what the types and names say (descriptions and labels) and
+//! counts up `crds/revision`; the tests here fail when that was forgotten, or when types and
+//! schemas do not have the same fields.
+
+#[cfg(test)]
+mod drift;
+#[cfg(test)]
+mod generate;
+#[cfg(test)]
+mod types;
 
 use serde_json::Value;
 
 /// Grows with every change of the definitions, so that of two servers the newer one is known.
-pub const REVISION: u32 = 1;
+pub const REVISION: u32 = leading_number(include_str!("../crds/revision").as_bytes());
+
+/// Beside the number the file says for which definitions it stands.
+const fn leading_number(text: &[u8]) -> u32 {
+    let (mut number, mut place) = (0, 0);
+    while place < text.len() && text[place].is_ascii_digit() {
+        number = number * 10 + (text[place] - b'0') as u32;
+        place += 1;
+    }
+    number
+}
 
 /// Definitions by name, as committed.
 const DEFINITIONS: &[(&str, &str)] = &[
@@ -110,27 +132,72 @@ mod tests {
         );
     }
 
+    /// Columns of a version; those that only a wide table shows have a plus.
+    fn columns(view: &CrdView, version: &str) -> String {
+        let columns = view.version(version).unwrap().columns.iter();
+        let names = columns.map(|column| match column.priority {
+            0 => column.name.clone(),
+            _ => format!("{}+", column.name),
+        });
+        names.collect::<Vec<_>>().join("|")
+    }
+
     #[test]
-    fn columns_and_scale_are_those_people_know() {
-        let views = views();
-        let view =
-            |kind: &str| views.iter().find(|view| view.kind == kind).unwrap().version("v1beta2").unwrap();
-        let columns = |kind: &str| {
-            let narrow = view(kind).columns.iter().filter(|column| column.priority == 0);
-            narrow.map(|column| column.name.clone()).collect::<Vec<_>>().join("|")
-        };
-        assert_eq!(
-            columns("Machine"),
-            "Cluster|Node Name|Failure domain|Ready|Available|Up-to-date|Phase|Age|Version"
-        );
-        assert_eq!(
-            columns("Cluster"),
-            "ClusterClass|Available|CP Desired|CP Available|CP Up-to-date|W Desired|W Available|W Up-to-date|Phase|Age|Version"
-        );
-        let scale = view("MachineDeployment").scale.as_ref().unwrap();
-        assert_eq!(scale.label_selector.as_deref(), Some(".status.selector"));
-        assert_eq!(view("MachinePool").scale.as_ref().unwrap().label_selector, None);
-        assert!(view("MachineDrainRule").scale.is_none() && !view("MachineDrainRule").status);
+    fn columns_are_those_people_know() {
+        let expected = "
+            Cluster v1beta1: ClusterClass|Phase|Age|Version
+            Cluster v1beta2: ClusterClass|Available|CP Desired|CP Current+|CP Ready+|CP Available|CP Up-to-date|W Desired|W Current+|W Ready+|W Available|W Up-to-date|Paused+|Phase|Age|Version
+            Machine v1beta1: Cluster|NodeName|ProviderID|Phase|Age|Version
+            Machine v1beta2: Cluster|Node Name|Provider ID+|Failure domain|Ready|Available|Up-to-date|Internal-IP+|External-IP+|OS-Image+|Paused+|Phase|Age|Version
+            MachineSet v1beta1: Cluster|Desired+|Replicas|Ready|Available|Age|Version
+            MachineSet v1beta2: Cluster|Desired|Current|Ready|Available|Up-to-date|Paused+|Age|Version
+            MachineDeployment v1beta1: Cluster|Desired+|Replicas|Ready|Updated|Unavailable|Phase|Age|Version
+            MachineDeployment v1beta2: Cluster|Available|Desired|Current|Ready|Available|Up-to-date|Paused+|Phase|Age|Version
+            MachineHealthCheck v1beta1: Cluster|ExpectedMachines|MaxUnhealthy|CurrentHealthy|Age
+            MachineHealthCheck v1beta2: Cluster|Replicas|Healthy|Paused+|Age
+            MachineDrainRule v1beta1: Behavior|Order|Age
+            MachineDrainRule v1beta2: Behavior|Order|Age
+            MachinePool v1beta1: Cluster|Desired+|Replicas|Phase|Age|Version
+            MachinePool v1beta2: Cluster|Desired|Current|Ready|Available|Up-to-date|Paused+|Phase|Age|Version
+            ClusterResourceSet v1beta1: Age
+            ClusterResourceSet v1beta2: Applied|Paused+|Age
+            ClusterResourceSetBinding v1beta1: Age
+            ClusterResourceSetBinding v1beta2: Cluster|Age
+            Provider v1alpha3: Age|Type|Provider|Version";
+        let mut found = Vec::new();
+        for view in &views() {
+            for version in &view.versions {
+                found.push(format!("{} {}: {}", view.kind, version.name, columns(view, &version.name)));
+            }
+        }
+        let expected: Vec<_> = expected.trim().lines().map(str::trim).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn status_and_scale_are_where_clients_look_for_them() {
+        for view in &views() {
+            for version in &view.versions {
+                let known = format!("{} {}", view.kind, version.name);
+                // The older binding has one that nothing is ever written to.
+                let has_status = known == "ClusterResourceSetBinding v1beta1"
+                    || !["MachineDrainRule", "ClusterResourceSetBinding", "Provider"]
+                        .contains(&view.kind.as_str());
+                assert_eq!(version.status, has_status, "{known}");
+                let scale = version.scale.as_ref();
+                assert_eq!(
+                    scale.is_some(),
+                    ["MachineSet", "MachineDeployment", "MachinePool"].contains(&view.kind.as_str()),
+                    "{known}"
+                );
+                if let Some(scale) = scale {
+                    assert_eq!(scale.spec_replicas, ".spec.replicas");
+                    assert_eq!(scale.status_replicas, ".status.replicas");
+                    let selector = (view.kind != "MachinePool").then_some(".status.selector");
+                    assert_eq!(scale.label_selector.as_deref(), selector, "{known}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ macro_rules! wire {
     })*) => {$(
         $(#[$attr])*
         #[derive(Debug, Clone, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
+        // Definitions are generated from and compared with what the types say of themselves.
+        #[cfg_attr(test, derive(::schemars::JsonSchema))]
         #[serde(rename_all = "camelCase")]
         pub struct $name {
             $($(#[$field_attr])*

@@ -13,6 +13,11 @@ pub(super) struct Table {
 }
 
 impl Table {
+    #[cfg(test)]
+    pub(super) fn fields(&self) -> Vec<Field> {
+        self.fields.concat()
+    }
+
     pub(super) fn down(&self, hub: &Map<String, Value>, context: &Context<'_>) -> Map<String, Value> {
         let mut spoke = Map::new();
         for fields in self.fields {

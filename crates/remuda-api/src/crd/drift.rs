@@ -1,0 +1,102 @@
+//! Types and schemas have the same fields, of the same types.
+
+use serde_json::Value;
+
+use super::types::{Shape, Types};
+
+/// What every object has and no schema describes.
+const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// The schema of the version the types are of.
+pub(super) fn stored(definition: &Value) -> &Value {
+    let versions = definition["spec"]["versions"].as_array().unwrap();
+    let version = versions.iter().find(|version| version["storage"] == true).unwrap();
+    &version["schema"]["openAPIV3Schema"]
+}
+
+/// Differences below a path, one line each.
+fn compare(path: &str, shape: &Shape<'_>, schema: &Value, found: &mut Vec<String>) {
+    if shape.is_anything() {
+        return;
+    }
+    let mut differ = |what: String| found.push(format!("{path}: {what}"));
+    if schema["x-kubernetes-int-or-string"] == true || shape.has("x-kubernetes-int-or-string") {
+        if schema.get("x-kubernetes-int-or-string").is_some() != shape.has("x-kubernetes-int-or-string") {
+            differ("an integer or a string in only one of them".into());
+        }
+        return;
+    }
+    let (kind, format) = (schema["type"].as_str().unwrap_or_default(), schema["format"].as_str());
+    if kind != shape.kind() {
+        return differ(format!("the schema says {kind}, the type {}", shape.kind()));
+    }
+    match kind {
+        "array" => compare(&format!("{path}[]"), &shape.items().unwrap(), &schema["items"], found),
+        "object" => match (shape.values(), schema.get("additionalProperties")) {
+            (Some(values), Some(schema)) => compare(&format!("{path}{{}}"), &values, schema, found),
+            (None, None) => compare_fields(path, shape, schema, found),
+            (values, _) => {
+                differ(format!("a map only in {}", if values.is_some() { "the type" } else { "the schema" }));
+            }
+        },
+        // A string may be said to be of a form that the type keeps as it is.
+        _ if format.unwrap_or_default() != shape.format()
+            && !(kind == "string" && shape.format().is_empty()) =>
+        {
+            differ(format!("the schema says {format:?}, the type {:?}", shape.format()));
+        }
+        _ => {}
+    }
+}
+
+fn compare_fields(path: &str, shape: &Shape<'_>, schema: &Value, found: &mut Vec<String>) {
+    let properties = schema["properties"].as_object().unwrap();
+    let common = |name: &str| path.is_empty() && COMMON.contains(&name);
+    for (name, _, field) in shape.fields().filter(|(name, ..)| !common(name)) {
+        let path = format!("{path}.{name}");
+        match properties.get(name) {
+            Some(schema) => compare(&path, &field, schema, found),
+            None => found.push(format!("{path}: not in the schema")),
+        }
+    }
+    for name in properties.keys().filter(|name| !common(name)) {
+        if !shape.fields().any(|(known, ..)| known == name) {
+            found.push(format!("{path}.{name}: not in the type"));
+        }
+    }
+}
+
+fn differences(definition: &Value) -> Vec<String> {
+    let types = Types::of(definition["metadata"]["name"].as_str().unwrap());
+    let mut found = Vec::new();
+    compare("", &types.shape(), stored(definition), &mut found);
+    found
+}
+
+#[test]
+fn types_and_definitions_have_the_same_fields() {
+    for definition in super::all() {
+        assert_eq!(differences(&definition), Vec::<String>::new(), "{}", definition["metadata"]["name"]);
+    }
+}
+
+#[test]
+fn a_difference_is_found_whichever_side_it_is_on() {
+    let mut definition = super::named("machines.cluster.x-k8s.io").unwrap();
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    let schema = &mut versions.iter_mut().find(|version| version["storage"] == true).unwrap()["schema"];
+    let spec = &mut schema["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    spec["version"]["type"] = "integer".into();
+    spec["minReadySeconds"]["format"] = "int64".into();
+    spec["deletion"]["properties"]["later"] = serde_json::json!({"type": "string"});
+    spec.as_object_mut().unwrap().remove("providerID");
+    assert_eq!(
+        differences(&definition),
+        [
+            ".spec.deletion.later: not in the type",
+            ".spec.minReadySeconds: the schema says Some(\"int64\"), the type \"int32\"",
+            ".spec.providerID: not in the schema",
+            ".spec.version: the schema says integer, the type string",
+        ]
+    );
+}

@@ -1,0 +1,184 @@
+//! Writes what the types and names say into the definitions.
+
+use std::{fmt::Write, fs, path::PathBuf};
+
+use remuda_names::capi::label;
+use serde_json::{Map, Value, json};
+
+use super::{
+    DEFINITIONS, REVISION,
+    types::{Shape, Types},
+};
+
+const WIDTH: usize = 110;
+
+/// A definition with everything that follows from elsewhere.
+fn generate(mut definition: Value) -> Value {
+    let types = Types::of(definition["metadata"]["name"].as_str().unwrap());
+    let inventory = definition["spec"]["names"]["kind"] == "Provider";
+    definition["metadata"]["labels"] = if inventory {
+        json!({label::CLUSTERCTL: "", label::CLUSTERCTL_CORE: "inventory"})
+    } else {
+        json!({label::CLUSTERCTL: "", label::PROVIDER: "cluster-api"})
+    };
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    let version = versions.iter_mut().find(|version| version["storage"] == true).unwrap();
+    describe(&types.shape(), &mut version["schema"]["openAPIV3Schema"]);
+    definition
+}
+
+/// Gives the fields of our own types their descriptions. Those of Kubernetes' types are in its
+/// documentation, and what nothing is known of has none.
+fn describe(shape: &Shape<'_>, schema: &mut Value) {
+    if let Some(values) = shape.values() {
+        describe(&values, &mut schema["additionalProperties"]);
+    } else if let Some(items) = shape.items() {
+        describe(&items, &mut schema["items"]);
+    }
+    for (name, said, field) in shape.fields() {
+        let Some(property) = schema.get_mut("properties").and_then(|properties| properties.get_mut(name))
+        else {
+            continue;
+        };
+        let own = |shape: &Shape<'_>| shape.description().filter(|_| !shape.foreign).map(str::to_owned);
+        let text = said.map(str::to_owned).or_else(|| own(&field));
+        let fields = property.as_object_mut().unwrap();
+        match text.filter(|_| !field.foreign || said.is_some()) {
+            Some(text) => fields.insert("description".into(), sentence(&text).into()),
+            None => fields.remove("description"),
+        };
+        if !field.foreign {
+            describe(&field, property);
+        }
+    }
+}
+
+/// A comment as one line.
+fn sentence(text: &str) -> String {
+    text.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// YAML with what is short on one line.
+fn print(definition: &Value) -> String {
+    let mut text = String::new();
+    block(&mut text, definition, 0);
+    text
+}
+
+fn block(text: &mut String, value: &Value, indent: usize) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in ordered(fields) {
+                let _ = write!(text, "{:indent$}{}:", "", scalar(key));
+                nested(text, value, indent, indent + key.len() + 2);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let _ = write!(text, "{:indent$}-", "");
+                match inline(item).filter(|line| indent + 2 + line.len() <= WIDTH) {
+                    Some(line) => {
+                        let _ = writeln!(text, " {line}");
+                    }
+                    None => {
+                        let mut inner = String::new();
+                        block(&mut inner, item, indent + 2);
+                        let _ = write!(text, " {}", inner.trim_start());
+                    }
+                }
+            }
+        }
+        other => {
+            let _ = writeln!(text, "{:indent$}{}", "", inline(other).unwrap());
+        }
+    }
+}
+
+fn nested(text: &mut String, value: &Value, indent: usize, column: usize) {
+    match inline(value).filter(|line| column + line.len() <= WIDTH || !value.is_object() && !value.is_array())
+    {
+        Some(line) => {
+            let _ = writeln!(text, " {line}");
+        }
+        None => {
+            text.push('\n');
+            let deeper = if value.is_array() { indent } else { indent + 2 };
+            block(text, value, deeper);
+        }
+    }
+}
+
+/// Name before labels and the like; otherwise by name.
+fn ordered(fields: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let is_metadata = fields.contains_key("labels") && fields.contains_key("name");
+    let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| is_metadata && *key == "name");
+    first.into_iter().chain(rest)
+}
+
+/// On one line, if nothing is nested in it.
+fn inline(value: &Value) -> Option<String> {
+    let is_scalar = |value: &Value| !value.is_object() && !value.is_array();
+    Some(match value {
+        Value::Object(fields) if fields.values().all(is_scalar) => {
+            let fields =
+                fields.iter().map(|(key, value)| Some(format!("{}: {}", scalar(key), inline(value)?)));
+            format!("{{{}}}", fields.collect::<Option<Vec<_>>>()?.join(", "))
+        }
+        Value::Array(items) if items.iter().all(is_scalar) => {
+            format!("[{}]", items.iter().map(inline).collect::<Option<Vec<_>>>()?.join(", "))
+        }
+        Value::String(text) => scalar(text),
+        Value::Object(_) | Value::Array(_) => return None,
+        other => other.to_string(),
+    })
+}
+
+/// A string, in quotes wherever it might be taken for something else.
+fn scalar(text: &str) -> String {
+    let word =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-' | '_' | ' ' | '(' | ')' | ';');
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '.')
+        && !text.ends_with(' ')
+        && text.chars().all(word)
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+            .contains(&text.to_ascii_lowercase().as_str());
+    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
+}
+
+/// Tells apart what is committed, by the number of FNV-1a.
+fn fingerprint(texts: &[String]) -> String {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in texts.iter().flat_map(|text| text.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{hash:016x}")
+}
+
+fn path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crds").join(file)
+}
+
+#[test]
+fn definitions_are_as_generated() {
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let mut texts = Vec::new();
+    for (name, committed) in DEFINITIONS {
+        let definition: Value = serde_saphyr::from_str(committed).unwrap();
+        let text = print(&generate(definition.clone()));
+        let read: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(read, generate(definition), "{name} does not read as it was written");
+        if update {
+            fs::write(path(&format!("{}.yaml", name.split('.').next().unwrap())), &text).unwrap();
+        } else {
+            assert!(text == *committed, "{name} is not as generated; run cargo xtask crds");
+        }
+        texts.push(text);
+    }
+    let recorded = fs::read_to_string(path("revision")).unwrap();
+    let current = fingerprint(&texts);
+    if recorded.split_whitespace().nth(1) == Some(current.as_str()) {
+        return;
+    }
+    assert!(update, "the definitions changed and their revision did not; run cargo xtask crds");
+    fs::write(path("revision"), format!("{} {current}\n", REVISION + 1)).unwrap();
+}
