@@ -5,6 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::{
+    amazonec2::AmazonEc2,
     digitalocean::DigitalOcean,
     driver::Driver,
     http::{Connections, Pace},
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// Their names.
-pub const NAMES: &[&str] = &["amazonec2", "digitalocean", "generic"];
+pub const NAMES: &[&str] = &["amazonec2", "digitalocean"];
 
 /// What built-in drivers need from their surroundings. Clones share connections.
 #[derive(Debug, Clone)]
@@ -38,6 +39,7 @@ impl Context {
 /// A fresh built-in driver of that name.
 pub fn open(name: &str, context: Context) -> Option<Arc<dyn Driver>> {
     Some(match name {
+        "amazonec2" => Arc::new(AmazonEc2::new(context)),
         "digitalocean" => Arc::new(DigitalOcean::new(context)),
         _ => return None,
     })

@@ -3,6 +3,7 @@
 //! A fake keeps real state, checks credentials as the original does, and can be told to fail, to throttle, to
 //! be slow, and to do the work but lose the answer. `resources` lists what would be on the bill.
 
+pub mod amazonec2;
 pub mod digitalocean;
 
 use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};

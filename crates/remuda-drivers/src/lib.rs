@@ -1,5 +1,6 @@
 //! Node drivers: the plugin protocol and the built-in drivers.
 
+pub mod amazonec2;
 pub mod builtin;
 pub mod digitalocean;
 pub mod driver;
