@@ -13,9 +13,6 @@ mod registries;
 mod s3;
 mod values;
 
-#[cfg(test)]
-mod tests;
-
 use std::{
     cell::{OnceCell, RefCell},
     collections::BTreeMap,

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::{
+    Engine,
+    prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD},
+};
 use serde_json::{Value, json};
 
-use super::Unrenderable;
+use super::{Unrenderable, values};
 use crate::{
     distro,
     input::{Input, Secret},
@@ -138,8 +141,8 @@ fn registry(
         }
     }
     if !config.ca_bundle.is_empty() {
-        let bundle = BASE64_STANDARD.decode(&config.ca_bundle);
-        let bundle = bundle.map_err(|_| Unrenderable::CaBundle { registry: host.to_owned() })?;
+        let bad = || Unrenderable::CaBundle { registry: host.to_owned() };
+        let bundle = values::base64(&config.ca_bundle).ok_or_else(bad)?;
         tls["ca_file"] = file("ca.crt", &bundle);
     }
     let auth = match config.auth_config_secret_name.as_str() {
@@ -179,7 +182,10 @@ fn docker_login(secret: &Secret, host: &str) -> Option<(String, String)> {
     let config: Value = serde_json::from_slice(secret.data.get(".dockerconfigjson")?).ok()?;
     let entry = config.get("auths")?.get(host)?;
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let decoded = BASE64_STANDARD.decode(text("auth")).ok().and_then(|auth| String::from_utf8(auth).ok());
+    let auth = text("auth");
+    // Padding is optional here.
+    let auth = BASE64_STANDARD_NO_PAD.decode(auth.trim().trim_end_matches('=')).ok();
+    let decoded = auth.and_then(|auth| String::from_utf8(auth).ok());
     if let Some((username, password)) = decoded.as_deref().and_then(|auth| auth.split_once(':')) {
         return Some((username.to_owned(), password.to_owned()));
     }

@@ -3,7 +3,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::{Renderer, Unrenderable, config::Config};
+use super::{Renderer, Unrenderable, config::Config, values};
 use crate::{
     hash::short_md5,
     input::{Secret, credential_location},
@@ -79,18 +79,17 @@ struct Credential<'a>(Option<&'a Secret>);
 impl Credential<'_> {
     /// Keys are `<driver>credentialConfig-<field>`; what is before the last dash does not matter.
     fn field(&self, field: &str) -> String {
-        let data = self.0.iter().flat_map(|secret| &secret.data);
-        let found =
-            data.filter(|(key, _)| key.rsplit_once('-').map_or(key.as_str(), |(_, end)| end) == field).last();
+        let mut data = self.0.iter().flat_map(|secret| &secret.data);
+        let found = data.rfind(|(key, _)| key.rsplit_once('-').map_or(key.as_str(), |(_, end)| end) == field);
         found.map_or_else(String::new, |(_, value)| String::from_utf8_lossy(value).into_owned())
     }
 }
 
 /// Base64 of a certificate that may be base64 already.
 fn encoded(ca: &str) -> String {
-    match BASE64_STANDARD.decode(ca) {
-        Ok(_) => ca.to_owned(),
-        Err(_) => BASE64_STANDARD.encode(ca),
+    match values::base64(ca) {
+        Some(_) => ca.to_owned(),
+        None => BASE64_STANDARD.encode(ca),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Free values as the originals of these plans read them.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
 /// Text of a scalar.
@@ -39,4 +40,10 @@ pub(super) fn argument<'a>(args: &'a [String], name: &str) -> &'a str {
         .filter_map(|arg| arg.split_once('='))
         .find(|(key, _)| *key == name)
         .map_or("", |(_, value)| value)
+}
+
+/// Decodes base64 that may be broken into lines.
+pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
+    let joined: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    BASE64_STANDARD.decode(joined).ok()
 }

@@ -1,5 +1,8 @@
 //! The planner against a cluster in memory.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(unreachable_pub, reason = "the world is shared with an example")]
+
 mod gates;
 mod lifecycle;
 mod plans;

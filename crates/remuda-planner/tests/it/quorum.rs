@@ -157,10 +157,10 @@ impl History {
         let decision = self.world.remover(name);
         self.log.push(format!("removal of {name}: {decision:?}"));
         match decision {
-            Decision::RemoveMember { .. } if truth.voter && !truth.asked => {
-                if voters < 2 || others < quorum(voters - 1) {
-                    self.fail("a removal gives up the quorum", name);
-                }
+            Decision::RemoveMember { .. }
+                if truth.voter && !truth.asked && (voters < 2 || others < quorum(voters - 1)) =>
+            {
+                self.fail("a removal gives up the quorum", name);
             }
             Decision::RemoveHook(_) if truth.voter && others < quorum(voters) => {
                 self.fail("a server with a needed member goes", name);
@@ -248,7 +248,7 @@ impl History {
                     }
                 }
             }
-            11 => self.delete(&name, which % 2 == 0),
+            11 => self.delete(&name, which.is_multiple_of(2)),
             12 => {
                 // A health check deletes everything that is known to be down.
                 let down: Vec<&String> = names.iter().filter(|name| self.world.truth[*name].down).collect();

@@ -107,7 +107,7 @@ fn a_failed_plan_is_reported_and_can_be_replaced_at_once() {
         spec["machineSelectorConfig"] = json!([{
             "machineLabelSelector": {"matchLabels": {"rke.cattle.io/worker-role": "true"}},
             "config": {"debug": true},
-        }])
+        }]);
     });
     assert_eq!(plans(&world.step()), ["w1"]);
 }
