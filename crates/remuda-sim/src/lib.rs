@@ -2,6 +2,7 @@
 
 mod dice;
 pub mod kinds;
+pub mod load;
 pub mod names;
 pub mod objects;
 mod options;

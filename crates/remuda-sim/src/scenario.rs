@@ -18,7 +18,7 @@
 //! | `delete KIND NAME`, `scale KIND NAME N`, `annotate KIND NAME KEY[=VALUE]`, `annotate KIND NAME KEY-` | |
 //! | `strip KIND NAME` | takes away all owners and finalizers |
 //! | `wait DURATION` | lets time pass |
-//! | `settle` | lets time pass until nothing has changed for a minute and a half |
+//! | `settle` | lets time pass until nothing has changed for three quarters of a minute |
 //! | `restart`, `stop`, `start` | of all controllers |
 //! | `reach CLUSTER answers`, `refuses` or `hangs` | the workload cluster |
 //! | `node CLUSTER NODE ready`, `notready`, `silent` or `gone` | a Node |

@@ -176,7 +176,7 @@ impl Narrative {
                 said = format!("{said} ({})", deleting.reason);
                 if deleting.reason == "DrainingNode" {
                     let message = self.plain(&deleting.message);
-                    said.push_str(&format!(" [{}]", message.replace('\n', " ")));
+                    said.push_str(&format!(" [{}]", message.replace('\n', " | ")));
                 }
             }
         } else {

@@ -31,7 +31,7 @@ pub enum RunError {
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 /// What has not changed for so long has settled. Longer than any interval at which controllers look again of
 /// themselves while something is under way.
-const SETTLED: u64 = 90;
+const SETTLED: u64 = 45;
 
 /// A world to play in: an API with the kinds installed, and time that can be told to pass.
 pub struct Stage {

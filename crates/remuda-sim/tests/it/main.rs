@@ -3,5 +3,6 @@
 // Helpers of tests are tests.
 #![allow(clippy::unwrap_used)]
 
+mod load;
 mod scenarios;
 mod world;

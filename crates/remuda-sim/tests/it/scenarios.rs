@@ -54,5 +54,23 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    adoption
+    contract_v1beta1
+    control_plane
+    deletion
+    deletion_hooks
+    drain_budget
+    drain_rules
+    health_check
+    in_place
+    lost_node
+    on_delete
+    orphaning
+    pause
     quick_start
+    restart
+    rolling_update
+    rollout_after
+    scale
+    unreachable
 }

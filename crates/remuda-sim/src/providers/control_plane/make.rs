@@ -84,6 +84,7 @@ pub(super) async fn machine(
         what: format!("SimMachineTemplate {}", key_of(object).sibling(&reference.name)),
         source,
     })?;
+    own_template(&templates, &template, cluster).await?;
     let cloned = BTreeMap::from([
         (annotation::CLONED_FROM_NAME.to_owned(), template.name_any()),
         (annotation::CLONED_FROM_GROUP_KIND.to_owned(), format!("SimMachineTemplate.{GROUP}")),
@@ -121,6 +122,25 @@ pub(super) async fn machine(
     machine.metadata.owner_references = Some(vec![controller]);
     let machines: Api<Machine> = providers.api(object);
     create(&machines, &machine).await
+}
+
+/// A template goes with the cluster it is used in.
+async fn own_template(
+    templates: &Api<SimMachineTemplate>,
+    template: &SimMachineTemplate,
+    cluster: &Cluster,
+) -> Result<(), Error> {
+    let uid = cluster.uid().unwrap_or_default();
+    if template.owner_references().iter().any(|owner| owner.uid == uid) {
+        return Ok(());
+    }
+    let owner = OwnerReference { controller: None, block_owner_deletion: None, ..owner_reference(cluster, &())? };
+    let mut owners = template.owner_references().to_vec();
+    owners.push(owner);
+    let metadata = json!({"ownerReferences": owners, "resourceVersion": template.resource_version()});
+    let patch = kube::api::Patch::Merge(json!({"metadata": metadata}));
+    let patched = templates.patch(&template.name_any(), &Default::default(), &patch).await;
+    patched.map(drop).map_err(|source| api_error("write", template, source))
 }
 
 fn labels(object: &SimControlPlane, cluster: &Cluster) -> BTreeMap<String, String> {
