@@ -5,6 +5,7 @@ pub mod builtin;
 pub mod digitalocean;
 pub mod driver;
 pub mod error;
+pub mod exec;
 #[cfg(any(test, feature = "fakes"))]
 pub mod fake;
 pub mod flags;

@@ -9,7 +9,7 @@
 //! more than bounded time and memory.
 
 mod host;
-mod process;
+pub(crate) mod process;
 pub mod serve;
 
 use std::{

@@ -1,13 +1,13 @@
 //! The parent's side of a plugin.
 
-use std::{net::SocketAddr, path::Path, process::Stdio, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, process::Stdio as Pipe, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{process::Command, sync::oneshot, task::JoinSet, time::timeout};
 
 use super::{
     Launch, Timeouts, inherited,
-    process::{Output, Process},
+    process::{Output, Process, Stdout},
 };
 use crate::{
     driver::{Addresses, Config, Driver, Pending, Ssh, State},
@@ -51,14 +51,14 @@ impl Plugin {
         }
         let mut command = Command::new(&binary);
         // Plugins expect their parent's command line as arguments; ours says nothing about the machine.
-        command.arg("remuda").env_clear().envs(inherited()).envs(env).stdin(Stdio::null());
+        command.arg("remuda").env_clear().envs(inherited()).envs(env).stdin(Pipe::null());
         command.env("MACHINE_PLUGIN_TOKEN", "42").env("MACHINE_PLUGIN_DRIVER_NAME", last_component(&driver));
         if let Some((user, group)) = ids {
             command.uid(user).gid(group);
         }
         let (first, address) = oneshot::channel();
         let redactor = log.redactor().clone();
-        let output = Output { log, prefix: format!("({driver}) "), first: Some(first) };
+        let output = Output { log, prefix: format!("({driver}) "), stdout: Stdout::First(first) };
         let (process, _) = Process::spawn(command, output)
             .map_err(|error| Error::crash(format!("start {}: {error}", binary.display())))?;
         let process = Arc::new(process);

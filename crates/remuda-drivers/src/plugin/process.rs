@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{Child, Command},
-    sync::{oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -27,6 +27,8 @@ use crate::{
 
 /// Longer lines are cut.
 const LINE: usize = 4 << 10;
+/// The same for lines that are a protocol.
+const LONG_LINE: usize = 1 << 20;
 /// Bytes of one stream that reach the log; the rest is read and dropped.
 const LOGGED: usize = 4 << 20;
 /// A stream that goes on beyond this is endless, and its process is ended.
@@ -51,13 +53,21 @@ enum Exit {
     Unknown,
 }
 
-/// What to do with the child's standard output.
+/// What to do with the child's output.
 pub(crate) struct Output {
     pub log: Log,
     /// Put in front of every line.
     pub prefix: String,
-    /// Gets the first line of standard output, which then is not logged.
-    pub first: Option<oneshot::Sender<String>>,
+    pub stdout: Stdout,
+}
+
+/// What standard output is good for.
+pub(crate) enum Stdout {
+    Log,
+    /// The first line goes here, the rest to the log.
+    First(oneshot::Sender<String>),
+    /// Every line goes here.
+    Lines(mpsc::Sender<String>),
 }
 
 impl Process {
@@ -74,21 +84,22 @@ impl Process {
         let (report, exit) = watch::channel(None);
         let (endless, too_much) = oneshot::channel();
         let endless = Arc::new(Mutex::new(Some(endless)));
-        let Output { log, prefix, first } = output;
+        let Output { log, prefix, stdout: use_of_stdout } = output;
         if let Some(stdout) = child.stdout.take() {
             let lines = Lines {
                 log: log.clone(),
                 level: Level::Info,
                 prefix: prefix.clone(),
                 tail: tail.clone(),
-                first,
+                stdout: use_of_stdout,
                 endless: endless.clone(),
             };
             tasks.spawn(lines.read(stdout));
         }
         if let Some(stderr) = child.stderr.take() {
             let prefix = format!("{prefix}DBG | ");
-            let lines = Lines { log, level: Level::Debug, prefix, tail: tail.clone(), first: None, endless };
+            let stdout = Stdout::Log;
+            let lines = Lines { log, level: Level::Debug, prefix, tail: tail.clone(), stdout, endless };
             tasks.spawn(lines.read(stderr));
         }
         let stdin = child.stdin.take();
@@ -161,7 +172,7 @@ struct Lines {
     level: Level,
     prefix: String,
     tail: Arc<Mutex<VecDeque<String>>>,
-    first: Option<oneshot::Sender<String>>,
+    stdout: Stdout,
     endless: Arc<Mutex<Option<oneshot::Sender<()>>>>,
 }
 
@@ -171,6 +182,7 @@ impl Lines {
         let mut line = Vec::new();
         let mut cut = false;
         let mut total = 0usize;
+        let longest = if matches!(self.stdout, Stdout::Lines(_)) { LONG_LINE } else { LINE };
         while let Ok(count @ 1..) = stream.read(&mut buffer).await {
             total += count;
             if total > ENDLESS {
@@ -184,16 +196,16 @@ impl Lines {
             }
             for byte in &buffer[..count] {
                 if *byte == b'\n' {
-                    self.emit(&mut line);
+                    self.emit(&mut line).await;
                     cut = false;
-                } else if line.len() < LINE {
+                } else if line.len() < longest {
                     line.push(*byte);
                 } else if !cut {
                     // The rest of an overlong line is dropped, but what is there is shown at once: a
                     // plugin that never ends its first line must not be waited for.
                     cut = true;
-                    if self.first.is_some() {
-                        self.emit(&mut line);
+                    if matches!(self.stdout, Stdout::First(_)) {
+                        self.emit(&mut line).await;
                     }
                 }
             }
@@ -202,14 +214,16 @@ impl Lines {
             }
         }
         if !line.is_empty() {
-            self.emit(&mut line);
+            self.emit(&mut line).await;
         }
     }
 
-    fn emit(&mut self, line: &mut Vec<u8>) {
+    async fn emit(&mut self, line: &mut Vec<u8>) {
         let text = String::from_utf8_lossy(line);
         let text = text.trim_end_matches('\r');
-        if let Some(first) = self.first.take() {
+        if let Stdout::Lines(lines) = &self.stdout {
+            let _ = lines.send(text.to_owned()).await;
+        } else if let Stdout::First(first) = std::mem::replace(&mut self.stdout, Stdout::Log) {
             let _ = first.send(text.to_owned());
         } else {
             let mut tail = self.tail.lock();

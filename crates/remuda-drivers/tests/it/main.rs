@@ -1,3 +1,4 @@
 //! Drivers across process boundaries.
 
+mod exec;
 mod plugin;

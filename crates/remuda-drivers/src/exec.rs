@@ -1,0 +1,516 @@
+//! Drivers anybody can write: a program that is run once per operation. `samples/directory.sh` is a whole one.
+//!
+//! # The protocol, `remuda.io/exec/v1`
+//!
+//! The program gets the **method** as its only argument: `flags`, `pre-create-check`, `create`, `status`,
+//! `start`, `stop`, `restart`, `kill`, `upgrade` or `remove`. On standard input it gets one JSON object:
+//!
+//! ```json
+//! {"protocol": "remuda.io/exec/v1", "method": "create",
+//!  "machine": {"name": "demo-1", "id": "4f2c…", "storePath": "/var/lib/…", "keyPath": "/var/lib/…/id_rsa"},
+//!  "flags": {"demo-size": "small", "demo-port": 22, "demo-ipv6": true, "demo-tag": ["a", "b"]},
+//!  "state": {"server": "17"}}
+//! ```
+//!
+//! and, so that a shell script need not read JSON, the same in variables: `REMUDA_METHOD`, `REMUDA_MACHINE`,
+//! `REMUDA_ID`, `REMUDA_STORE`, `REMUDA_KEY`, `REMUDA_FLAG_<NAME>` for every flag (`demo-ssh-user` of driver
+//! `demo` is `REMUDA_FLAG_SSH_USER`; lists are joined by commas) and `REMUDA_STATE_<KEY>` for every text,
+//! number or boolean of the state.
+//!
+//! On standard output it writes JSON objects, one per line, with any of these fields:
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `flags` | the driver's flags: `[{"name", "type", "default", "usage", "env"}]`, type `string`, `int`, `bool` or `list`; names begin with the driver's |
+//! | `state` | remembered for later calls, field by field; `null` forgets one. Recorded at once, also if the call fails later |
+//! | `addresses` | `{"ip", "private", "ipv6"}`, recorded |
+//! | `ssh` | `{"host", "port", "user", "keyPath"}`, recorded; the host is the address if not given |
+//! | `status` | `Running`, `Stopped`, `Starting`, `Stopping`, `Paused`, `Error` or `Not Found` |
+//! | `log` | a line for the log |
+//! | `error` | `{"class", "message"}`: the call failed; class `quota`, `credentials`, `image`, `network`, `timeout` or `other` |
+//!
+//! Other lines, and everything on standard error, go to the log. Exit status 0 without an `error` is success,
+//! 64 means "no such method", anything else failure, explained by the last lines of output.
+//!
+//! `REMUDA_ID` is recorded before `create` runs. Whatever is made must be findable by it, because `create`
+//! and `remove` may be run again after any interruption, with no more than the first record.
+
+use std::{collections::BTreeMap, path::PathBuf, process::Stdio as Pipe, time::Duration};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+use tokio::{io::AsyncWriteExt, process::Command, sync::mpsc, time::timeout};
+
+use crate::{
+    builtin::identity,
+    driver::{Addresses, Base, Config, Driver, Pending, Ssh, State, from_config, to_config},
+    error::{Class, Error, Result},
+    flags::{Flag, Flags, Kind, Value},
+    keys,
+    log::Log,
+    plugin::{
+        Timeouts, inherited,
+        process::{Output, Process, Stdout},
+    },
+    secret::names_a_secret,
+};
+
+/// What a script says it does not know.
+const NO_SUCH_METHOD: i32 = 64;
+/// Flags and state beyond this are not believed.
+const MOST: usize = 1000;
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Record {
+    #[serde(flatten)]
+    base: Base,
+    #[serde(rename = "PrivateIPAddress")]
+    private_ip_address: String,
+    flags: Hidden,
+    state: Hidden,
+    #[serde(rename = "RemudaID")]
+    remuda_id: String,
+}
+
+/// Values that may be credentials.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Hidden(Map<String, Json>);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// A line of a script.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Said {
+    flags: Option<Vec<SaidFlag>>,
+    state: Option<Map<String, Json>>,
+    addresses: Option<SaidAddresses>,
+    ssh: Option<SaidSsh>,
+    status: Option<String>,
+    log: Option<String>,
+    error: Option<SaidError>,
+}
+
+#[derive(Deserialize)]
+struct SaidFlag {
+    name: String,
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    default: Json,
+    #[serde(default)]
+    usage: String,
+    #[serde(default)]
+    env: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SaidAddresses {
+    ip: Option<String>,
+    private: Option<String>,
+    ipv6: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SaidSsh {
+    host: Option<String>,
+    port: Option<u16>,
+    user: Option<String>,
+    key_path: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SaidError {
+    class: String,
+    message: String,
+}
+
+/// What a call of the script came to, beside what it recorded.
+#[derive(Default)]
+struct Outcome {
+    flags: Option<Vec<SaidFlag>>,
+    status: Option<String>,
+    error: Option<Error>,
+}
+
+/// A driver that is a program; see the module.
+#[derive(Debug)]
+pub struct Exec {
+    name: String,
+    program: PathBuf,
+    log: Log,
+    timeouts: Timeouts,
+    record: Mutex<Record>,
+}
+
+impl Exec {
+    /// A driver of that name. The program is not run before it is needed.
+    pub fn new(name: impl Into<String>, program: impl Into<PathBuf>, log: Log) -> Self {
+        Self {
+            name: name.into(),
+            program: program.into(),
+            log,
+            timeouts: Timeouts::default(),
+            record: Mutex::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn with_timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.timeouts = timeouts;
+        self
+    }
+
+    async fn run(&self, method: &str, patience: Duration) -> Result<Outcome> {
+        let record = self.record.lock().clone();
+        let mut command = Command::new(&self.program);
+        command.arg(method).env_clear().envs(inherited()).stdin(Pipe::piped());
+        command.envs(self.variables(method, &record));
+        let (sender, lines) = mpsc::channel(16);
+        let output = Output {
+            log: self.log.clone(),
+            prefix: format!("({}) ", self.name),
+            stdout: Stdout::Lines(sender),
+        };
+        let failed =
+            |error: std::io::Error| Error::crash(format!("start {}: {error}", self.program.display()));
+        let (process, stdin) = Process::spawn(command, output).map_err(failed)?;
+        let request = json!({
+            "protocol": "remuda.io/exec/v1",
+            "method": method,
+            "machine": {
+                "name": record.base.machine_name,
+                "id": record.remuda_id,
+                "storePath": record.base.store_path,
+                "keyPath": record.base.key_path(),
+            },
+            "flags": record.flags.0,
+            "state": record.state.0,
+        });
+        let finished = timeout(patience, async {
+            // A script that does not read its input is fine.
+            if let Some(mut stdin) = stdin {
+                let _ = stdin.write_all(format!("{request}\n").as_bytes()).await;
+            }
+            let outcome = self.listen(lines).await;
+            (outcome, process.exited().await)
+        });
+        let Ok((outcome, status)) = finished.await else {
+            let waited = patience.as_secs_f32();
+            return Err(Error::timeout(format!(
+                "driver {} did not finish {method} within {waited} s",
+                self.name
+            )));
+        };
+        let outcome = outcome?;
+        if let Some(error) = outcome.error {
+            return Err(error);
+        }
+        match status?.code() {
+            Some(0) => Ok(outcome),
+            Some(NO_SUCH_METHOD) => Err(Error::unsupported(format!("driver {} has no {method}", self.name))),
+            code => {
+                let end = process.obituary(Duration::from_millis(100)).await;
+                let text = format!("driver {} failed at {method}: {end}", self.name);
+                // Killed by a signal is a crash; an exit status is the script's own word.
+                Err(if code.is_none() { Error::crash(text) } else { Error::from_text(text) })
+            }
+        }
+    }
+
+    async fn listen(&self, mut lines: mpsc::Receiver<String>) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        while let Some(line) = lines.recv().await {
+            let said: Said = match serde_json::from_str(&line) {
+                Ok(said) => said,
+                Err(_) if line.trim_start().starts_with('{') => {
+                    return Err(Error::crash(format!("driver {} wrote a line of the wrong form", self.name)));
+                }
+                Err(_) => {
+                    self.log.info(format!("({}) {line}", self.name));
+                    continue;
+                }
+            };
+            self.take(said, &mut outcome)?;
+        }
+        Ok(outcome)
+    }
+
+    fn take(&self, said: Said, outcome: &mut Outcome) -> Result<()> {
+        if let Some(text) = said.log {
+            self.log.info(format!("({}) {text}", self.name));
+        }
+        let mut record = self.record.lock();
+        for (key, value) in said.state.into_iter().flatten() {
+            if let Some(text) = value.as_str()
+                && names_a_secret(&key)
+            {
+                self.log.redactor().learn(text);
+            }
+            if value.is_null() {
+                record.state.0.remove(&key);
+            } else if record.state.0.len() < MOST {
+                record.state.0.insert(key, value);
+            } else {
+                return Err(Error::crash(format!("driver {} remembers too much", self.name)));
+            }
+        }
+        if let Some(addresses) = said.addresses {
+            let set =
+                |to: &mut String, from: Option<String>| *to = from.unwrap_or_else(|| std::mem::take(to));
+            set(&mut record.base.ip_address, addresses.ip);
+            set(&mut record.private_ip_address, addresses.private);
+            set(&mut record.base.ipv6_address, addresses.ipv6);
+        }
+        if let Some(ssh) = said.ssh {
+            let base = &mut record.base;
+            base.ssh_port = ssh.port.unwrap_or(base.ssh_port);
+            if let Some(user) = ssh.user {
+                base.ssh_user = user;
+            }
+            if let Some(path) = ssh.key_path {
+                base.ssh_key_path = path;
+            }
+            if let Some(host) = ssh.host {
+                record.state.0.insert("sshHost".into(), host.into());
+            }
+        }
+        drop(record);
+        outcome.flags = said.flags.or(outcome.flags.take());
+        outcome.status = said.status.or(outcome.status.take());
+        if let Some(error) = said.error {
+            let text = if error.message.is_empty() { "the driver failed" } else { &error.message };
+            let text: String = self.log.redactor().scrub(text).chars().take(2000).collect();
+            outcome.error = Some(match Class::parse(&error.class) {
+                Class::Other => Error::from_text(text),
+                class => Error::new(class, text),
+            });
+        }
+        Ok(())
+    }
+
+    fn variables(&self, method: &str, record: &Record) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::from([
+            ("REMUDA_METHOD".to_owned(), method.to_owned()),
+            ("REMUDA_MACHINE".to_owned(), record.base.machine_name.clone()),
+            ("REMUDA_ID".to_owned(), record.remuda_id.clone()),
+            ("REMUDA_STORE".to_owned(), record.base.store_path.clone()),
+            ("REMUDA_KEY".to_owned(), record.base.key_path()),
+        ]);
+        let prefix = format!("{}-", self.name);
+        for (name, value) in &record.flags.0 {
+            let short = name.strip_prefix(&prefix).unwrap_or(name);
+            all.extend(variable("REMUDA_FLAG_", short, value));
+        }
+        for (name, value) in &record.state.0 {
+            all.extend(variable("REMUDA_STATE_", name, value));
+        }
+        all
+    }
+
+    async fn act(&self, method: &'static str) -> Result<()> {
+        self.run(method, self.timeouts.work).await.map(drop)
+    }
+}
+
+/// A variable for a value; nothing for what has no plain text.
+fn variable(prefix: &str, name: &str, value: &Json) -> Option<(String, String)> {
+    let text = match value {
+        Json::String(text) => text.clone(),
+        Json::Number(number) => number.to_string(),
+        Json::Bool(yes) => yes.to_string(),
+        Json::Array(items) => items.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(","),
+        Json::Null | Json::Object(_) => return None,
+    };
+    let letter =
+        |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
+    // The system's own limits on variables; a longer value is still on standard input.
+    let fits = name.len() < 200 && text.len() < 100_000 && !text.contains('\0');
+    fits.then(|| (format!("{prefix}{}", name.chars().map(letter).collect::<String>()), text))
+}
+
+fn flag(driver: &str, said: SaidFlag) -> Result<Flag> {
+    let wrong = |what: &str| Error::other(format!("flag {:?} of driver {driver} {what}", said.name));
+    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    if !said.name.starts_with(&format!("{driver}-")) || !said.name.bytes().all(plain) || said.name.len() > 100
+    {
+        return Err(wrong(&format!("is not {driver}- and lower-case words")));
+    }
+    let kind = match (said.kind.as_str(), &said.default) {
+        ("string" | "", Json::Null) => Kind::String(String::new()),
+        ("string" | "", Json::String(text)) => Kind::String(text.clone()),
+        ("int", Json::Null) => Kind::Int(0),
+        ("int", Json::Number(number)) => {
+            Kind::Int(number.as_i64().ok_or_else(|| wrong("has a bad default"))?)
+        }
+        ("bool", Json::Null | Json::Bool(false)) => Kind::Bool,
+        ("list", Json::Null) => Kind::List(Vec::new()),
+        ("list", Json::Array(items)) => {
+            Kind::List(items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect())
+        }
+        ("string" | "int" | "bool" | "list", _) => return Err(wrong("has a default of another type")),
+        _ => return Err(wrong("has an unknown type")),
+    };
+    Ok(Flag { kind, name: said.name, usage: said.usage, env: said.env })
+}
+
+impl Driver for Exec {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn flags(&self) -> Pending<'_, Vec<Flag>> {
+        Box::pin(async {
+            let flags = self.run("flags", self.timeouts.call).await?.flags.unwrap_or_default();
+            if flags.len() > MOST {
+                return Err(Error::other(format!("driver {} has too many flags", self.name)));
+            }
+            flags.into_iter().map(|said| flag(&self.name, said)).collect()
+        })
+    }
+
+    fn load(&self, config: Config) -> Pending<'_, ()> {
+        Box::pin(async {
+            let mut record = self.record.lock();
+            *record = from_config(&*record, config)?;
+            for (name, value) in record.flags.0.iter().chain(&record.state.0) {
+                if let Some(text) = value.as_str()
+                    && names_a_secret(name)
+                {
+                    self.log.redactor().learn(text);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn config(&self) -> Pending<'_, Config> {
+        Box::pin(async { Ok(to_config(&*self.record.lock())) })
+    }
+
+    fn configure(&self, values: Flags) -> Pending<'_, ()> {
+        Box::pin(async move {
+            values.teach(self.log.redactor());
+            let prefix = format!("{}-", self.name);
+            let mut record = self.record.lock();
+            record.flags.0 = values
+                .iter()
+                .filter(|(name, _)| name.starts_with(&prefix))
+                .map(|(name, value)| {
+                    let value = match value {
+                        Value::String(text) => text.as_str().into(),
+                        Value::Int(number) => (*number).into(),
+                        Value::Bool(yes) => (*yes).into(),
+                        Value::List(items) => items.clone().into(),
+                    };
+                    (name.to_owned(), value)
+                })
+                .collect();
+            if record.remuda_id.is_empty() {
+                record.remuda_id = identity();
+            }
+            Ok(())
+        })
+    }
+
+    fn machine_name(&self) -> Pending<'_, String> {
+        Box::pin(async { Ok(self.record.lock().base.machine_name.clone()) })
+    }
+
+    fn pre_create_check(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            self.record.lock().base.check_name()?;
+            match self.run("pre-create-check", self.timeouts.call).await {
+                Err(error) if !error.is_unsupported() => Err(error),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn create(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            let base = self.record.lock().base.clone();
+            base.check_name()?;
+            if self.record.lock().remuda_id.is_empty() {
+                return Err(Error::other("the machine has not been configured"));
+            }
+            keys::ensure(&base.key_path(), &base.machine_name)?;
+            self.act("create").await
+        })
+    }
+
+    fn remove(&self) -> Pending<'_, ()> {
+        Box::pin(self.act("remove"))
+    }
+
+    fn state(&self) -> Pending<'_, State> {
+        Box::pin(async {
+            let status = self.run("status", self.timeouts.call).await?.status.unwrap_or_default();
+            let state = State::parse(&status)
+                .ok_or_else(|| Error::crash(format!("driver {} reports an unknown status", self.name)))?;
+            if state == State::NotFound {
+                let name = self.record.lock().base.machine_name.clone();
+                return Err(Error::not_found(format!("machine {name} not found")));
+            }
+            Ok(state)
+        })
+    }
+
+    fn addresses(&self) -> Pending<'_, Addresses> {
+        Box::pin(async {
+            let record = self.record.lock();
+            Ok(Addresses {
+                ip: record.base.ip_address.clone(),
+                private: record.private_ip_address.clone(),
+                ipv6: record.base.ipv6_address.clone(),
+            })
+        })
+    }
+
+    fn url(&self) -> Pending<'_, String> {
+        Box::pin(async { Ok(format!("tcp://{}:2376", self.record.lock().base.ip_address)) })
+    }
+
+    fn ssh(&self) -> Pending<'_, Ssh> {
+        Box::pin(async {
+            let record = self.record.lock();
+            let host = record.state.0.get("sshHost").and_then(Json::as_str);
+            Ok(Ssh {
+                host: host.unwrap_or(&record.base.ip_address).to_owned(),
+                port: record.base.ssh_port,
+                user: record.base.ssh_user.clone(),
+                key_path: record.base.key_path(),
+            })
+        })
+    }
+
+    fn start(&self) -> Pending<'_, ()> {
+        Box::pin(self.act("start"))
+    }
+
+    fn stop(&self) -> Pending<'_, ()> {
+        Box::pin(self.act("stop"))
+    }
+
+    fn restart(&self) -> Pending<'_, ()> {
+        Box::pin(self.act("restart"))
+    }
+
+    fn kill(&self) -> Pending<'_, ()> {
+        Box::pin(self.act("kill"))
+    }
+
+    fn upgrade(&self) -> Pending<'_, ()> {
+        Box::pin(self.act("upgrade"))
+    }
+}
