@@ -4,4 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod fleet;
+mod machine_deployment;
+mod machine_set;
+mod machine;
+mod resource_set;
+mod workload;
 mod world;
