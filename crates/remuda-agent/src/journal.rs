@@ -264,7 +264,8 @@ impl Process {
         Some((Self { pid: head.parse().ok()?, started: fields.nth(18)?.parse().ok()? }, state))
     }
 
-    fn is_alive(self) -> bool {
+    /// Whether it still runs.
+    pub fn is_alive(self) -> bool {
         let stat = fs::read(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         matches!(Self::parse_with_state(&stat), Some((process, state)) if process == self && state != 'Z' && state != 'X')
     }

@@ -14,6 +14,7 @@ pub mod files;
 pub mod health;
 pub mod history;
 pub mod image;
+pub mod install;
 pub mod interlock;
 pub mod journal;
 pub mod kube;
@@ -27,6 +28,7 @@ pub mod remote;
 pub mod report;
 pub mod run;
 pub mod stamp;
+pub mod supervise;
 pub mod tls;
 pub mod wire;
 
