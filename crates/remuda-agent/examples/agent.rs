@@ -1,4 +1,4 @@
-//! The agent alone, for tests and for measuring it: `agent <config file>`.
+//! The agent alone, to try it and to measure it: `agent [config file]`.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_ansi(false)
         .with_max_level(tracing::Level::INFO)
         .init();
-    let config = std::env::args_os().nth(1).map(PathBuf::from);
     let environment = Environment::of_process();
+    let config = std::env::args_os().nth(1).map(PathBuf::from);
     let options = run::RunOptions { config, strict: None, allow_non_root: true, environment };
     run::run_blocking(options).map_err(|error| remuda_agent::Chain(&error).to_string().into())
 }

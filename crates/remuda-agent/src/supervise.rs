@@ -12,12 +12,13 @@ use nix::{
     sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
-use tokio::process::Command;
+use tokio::{process::Command, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     disk::{read_if_exists, remove_all, replace},
     journal::Process,
+    run::watch_signals,
 };
 
 const RESTART: Duration = Duration::from_secs(5);
@@ -82,6 +83,17 @@ pub async fn supervise(options: &SuperviseOptions, stop: &CancellationToken) -> 
         }
     }
     remove_all(&options.pid_file).map_err(|error| error.source)
+}
+
+/// Supervises on a runtime of its own until SIGINT or SIGTERM.
+pub fn supervise_blocking(options: &SuperviseOptions) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stop = CancellationToken::new();
+    runtime.block_on(async {
+        let mut signals = JoinSet::new();
+        signals.spawn(watch_signals(stop.clone()));
+        supervise(options, &stop).await
+    })
 }
 
 /// The log is open for appending, so it is copied and cut back rather than moved.

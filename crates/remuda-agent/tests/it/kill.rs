@@ -1,22 +1,14 @@
 //! Killing the agent at random points must never run an instruction twice, nor lose one.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use remuda_agent::{decide::text, plan::checksum, wire::key};
 use serde_json::json;
 
-use crate::api::{Api, configure};
-
-fn agent_binary() -> PathBuf {
-    // Examples are built with the tests, beside the directory of the test binary.
-    let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().parent().unwrap().join("examples/agent")
-}
+use crate::{
+    api::{Api, configure},
+    process::agent_arguments,
+};
 
 fn plan(name: &str, log: &Path) -> String {
     let instruction = |index: usize| {
@@ -48,8 +40,8 @@ async fn torment(stateful: bool, kills: usize) {
         plans += 1;
         let sum = checksum(content.as_bytes());
         loop {
-            let mut agent = tokio::process::Command::new(agent_binary())
-                .arg(&config)
+            let mut agent = tokio::process::Command::new(std::env::current_exe().unwrap())
+                .args(agent_arguments(&config))
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .kill_on_drop(true)

@@ -2,6 +2,8 @@
 
 mod api;
 mod image;
+mod install;
 mod kill;
+mod process;
 mod remote;
 mod server;

@@ -291,7 +291,7 @@ async fn probes_are_reported_with_the_run_and_follow_the_truth() {
         .await;
 }
 
-fn tls(name: &str) -> (Arc<rustls::ServerConfig>, String) {
+pub(crate) fn tls(name: &str) -> (Arc<rustls::ServerConfig>, String) {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
