@@ -195,6 +195,7 @@ mod tests {
         let bytes: &[u8] = &[0xff, 0xfe];
         assert_eq!(objects([("a", bytes)]).unwrap_err().to_string(), "a is not text");
         assert!(objects([("a", "a: [1\nb: }".as_bytes())]).is_err());
+        assert!(objects([("a", "kind: [".as_bytes())]).is_err());
     }
 
     #[test]
