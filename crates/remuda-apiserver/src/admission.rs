@@ -62,6 +62,12 @@ pub struct Request<'a> {
 
 /// Admission code that runs in the process. It sees objects in the version of the request.
 pub trait Hook: Send + Sync {
+    /// Whether a write is any of its business. What no hook changes is shaped only once.
+    fn concerns(&self, request: &Request<'_>) -> bool {
+        let _ = request;
+        true
+    }
+
     /// Changes an object before it is validated. Not called for deletes.
     fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), ApiError> {
         let _ = (request, object);
@@ -140,10 +146,10 @@ impl Inner {
         if !self.config.hooks.is_empty() && review.operation != Operation::Delete {
             let name = remuda_objects::meta::name(object).to_owned();
             let request = review.request(&name);
-            for hook in &self.config.hooks {
+            for hook in self.config.hooks.iter().filter(|hook| hook.concerns(&request)) {
                 hook.mutate(&request, object)?;
+                touched = true;
             }
-            touched = true;
         }
         Ok(self.call_mutating(review, object).await? || touched)
     }
@@ -157,7 +163,7 @@ impl Inner {
         if !self.config.hooks.is_empty() {
             let name = object.or(review.old).map(remuda_objects::meta::name).unwrap_or_default();
             let request = review.request(name);
-            for hook in &self.config.hooks {
+            for hook in self.config.hooks.iter().filter(|hook| hook.concerns(&request)) {
                 for warning in hook.validate(&request, object)? {
                     review.call.warn(warning);
                 }
