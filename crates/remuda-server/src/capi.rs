@@ -11,19 +11,26 @@ mod shipped;
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt, core::PartialObjectMeta};
 use remuda_api::{convert, crd};
 use remuda_apiserver::{Hook, NativeConversion};
-use remuda_control::{Informer, Informers, ObjectKey, Scope};
+use remuda_control::{Chain, Informer, Informers, ObjectKey, Scope};
 use remuda_rollout::contract;
+use tracing::{info, warn};
 
 pub use self::{admission::Admission, shipped::InstallError};
 
 /// The version admission speaks, and the one that is stored.
 const HUB: &str = "v1beta2";
+
+/// How long a start waits for what it can do without.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between attempts to install what could not be installed.
+const PAUSE: Duration = Duration::from_secs(10);
 
 type Definition = PartialObjectMeta<CustomResourceDefinition>;
 
@@ -58,7 +65,8 @@ impl Kinds {
     /// that are not there, references in the old version say what the conversion makes up.
     pub async fn follow(&self, informers: &Informers) {
         let definitions: Informer<Definition> = informers.of(Scope::all());
-        definitions.wait_synced().await;
+        // A store that is slow now is no reason not to start.
+        let _ = tokio::time::timeout(PATIENCE, definitions.wait_synced()).await;
         let _ = self.definitions.set(definitions);
     }
 
@@ -88,6 +96,18 @@ impl Kinds {
 pub async fn install(client: &Client, inventory: bool) -> Result<(), InstallError> {
     shipped::definitions(client).await?;
     if inventory { inventory::record(client).await } else { Ok(()) }
+}
+
+/// Tries again until it is done. What keeps us from installing may be something in the API itself,
+/// such as a webhook that does not answer; people need the API to remove it.
+pub(crate) async fn install_later(client: Client, inventory: bool) {
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        match install(&client, inventory).await {
+            Ok(()) => return info!("the definitions of Cluster API are installed"),
+            Err(error) => warn!(error = %Chain(&error), "the definitions of Cluster API are not installed"),
+        }
+    }
 }
 
 #[cfg(test)]

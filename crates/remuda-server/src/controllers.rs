@@ -76,6 +76,14 @@ impl Controllers {
         }
     }
 
+    /// Does something until it is done or the server stops.
+    pub(crate) fn attend(&mut self, chore: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.groups.spawn(async move {
+            stop.run_until_cancelled(chore).await;
+        });
+    }
+
     /// What the controllers count.
     pub(crate) fn metrics(&self) -> Registry {
         let mut registry = Registry::default();
@@ -118,33 +126,4 @@ async fn supervise(run: Run, ctx: Arc<Ctx>, stop: CancellationToken) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-
-    use remuda_testkit::World;
-
-    use super::*;
-
-    static STARTS: AtomicUsize = AtomicUsize::new(0);
-
-    fn fragile(_: Arc<Ctx>, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            assert_ne!(STARTS.fetch_add(1, SeqCst), 0, "the first start breaks down");
-            stop.cancelled().await;
-        })
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_group_that_breaks_down_is_started_again_and_one_that_is_told_to_stops() {
-        let ctx = Arc::new(Ctx::new(World::bare().await.client(), PROGRAM));
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(supervise(fragile, ctx, stop.clone()));
-        while STARTS.load(SeqCst) < 2 {
-            tokio::time::sleep(PAUSE).await;
-        }
-        stop.cancel();
-        assert!(tasks.join_next().await.unwrap().is_ok());
-        assert_eq!(STARTS.load(SeqCst), 2);
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ use std::{
 use jiff::Timestamp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use remuda_apiserver::ApiServer;
+use remuda_control::Chain;
 use remuda_names::file;
 use tokio::{
     net::TcpListener,
@@ -24,13 +25,13 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::{
     accept::{Acceptor, Counters},
     addresses,
     api::{self, ApiConfigError, PrepareError, Prepared},
-    capi::{self, InstallError, Kinds},
+    capi::{self, Kinds},
     config::{Bind, Config, address},
     controllers::{self, Controllers, Run},
     datadir::{self, DataDir, DataDirError},
@@ -63,8 +64,6 @@ pub enum StartError {
     Tls(#[source] rustls::Error),
     #[error("start the API")]
     Api(#[source] remuda_apiserver::StartError),
-    #[error(transparent)]
-    Install(#[from] InstallError),
     #[error("set up the listener")]
     Io(#[source] io::Error),
 }
@@ -151,9 +150,11 @@ impl Server {
         let api = api::config(&config, prepared, &pki, &advertise, &kinds, identity.as_deref())?;
         let api = ApiServer::start(api, engine.store()).await.map_err(StartError::Api)?;
         let mut controllers = Controllers::new(&api, identity.as_deref());
-        if let Err(error) = capi::install(&controllers.ctx.client, config.controllers).await {
-            api.shutdown().await;
-            return Err(error.into());
+        let client = &controllers.ctx.client;
+        if let Err(error) = capi::install(client, config.controllers).await {
+            error!(error = %Chain(&error), "the definitions of Cluster API are not installed");
+            let again = capi::install_later(client.clone(), config.controllers);
+            controllers.attend(again);
         }
         kinds.follow(&controllers.ctx.informers).await;
 

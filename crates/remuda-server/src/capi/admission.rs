@@ -71,6 +71,10 @@ impl Admission {
 }
 
 impl Hook for Admission {
+    fn concerns(&self, request: &Request<'_>) -> bool {
+        self.ruled(request).is_some()
+    }
+
     fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), ApiError> {
         let Some(ruled) = self.ruled(request) else { return Ok(()) };
         let refuse = |errors: Vec<FieldError>| invalid(request, request.name, &errors);

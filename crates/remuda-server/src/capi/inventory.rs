@@ -18,7 +18,8 @@ const EVERYWHERE: &str = "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers";
 /// Records the core provider, unless another entry for one is there.
 pub(super) async fn record(client: &Client) -> Result<(), InstallError> {
     let error = |source| InstallError::Request { name: "the inventory".to_owned(), source };
-    let list = shipped::get(client, EVERYWHERE).await.map_err(error)?.unwrap_or_default();
+    // Somebody else's definition of the inventory may not have our version, or be on its way out.
+    let Some(list) = shipped::get(client, EVERYWHERE).await.map_err(error)? else { return Ok(()) };
     let entries = list["items"].as_array().into_iter().flatten();
     let ours =
         |entry: &Value| entry["metadata"]["namespace"] == NAMESPACE && entry["metadata"]["name"] == NAME;

@@ -578,6 +578,29 @@ async fn a_definition_that_is_going_is_no_reason_not_to_start() {
 }
 
 #[tokio::test]
+async fn a_webhook_in_the_way_is_named_and_installing_works_when_it_is_gone() {
+    let site = Site::open().await;
+    site.patch(&definition("machines"), json!({"spec": {"names": {"shortNames": ["mach"]}}})).await.unwrap();
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "closed"},
+        "webhooks": [{
+            "name": "closed.example.org", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["*"], "operations": ["*"],
+                "resources": ["customresourcedefinitions"]}],
+        }],
+    });
+    site.send(Method::POST, hooks, "application/json", &hook.to_string()).await.unwrap();
+    let error = install(&site.client, true).await.unwrap_err();
+    assert_eq!(error.to_string(), "install machines.cluster.x-k8s.io");
+    site.send(Method::DELETE, &format!("{hooks}/closed"), "application/json", "").await.unwrap();
+    install(&site.client, true).await.unwrap();
+    assert_eq!(site.get(&definition("machines")).await["spec"]["names"]["shortNames"], json!(["ma"]));
+}
+
+#[tokio::test]
 async fn one_core_provider_is_recorded_unless_another_is_or_none_is_wanted() {
     let url = "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers";
     let site = Site::bare().await;
