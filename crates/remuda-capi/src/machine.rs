@@ -21,9 +21,9 @@ use kube::{Api, ResourceExt};
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineDrainRule, MachineSet};
 use remuda_control::{
     Chain, Controller, Informer, Next, ObjectKey, Scope, Waker, drive,
-    write::{Guarded, controller_of, guard, release},
+    write::{controller_of, release},
 };
-use remuda_names::capi::{annotation, condition as kind, finalizer, label};
+use remuda_names::capi::{annotation, condition as kind, finalizer, group, label};
 use remuda_rollout::{
     condition::{Condition, Status, old::OldConditions},
     handoff::{Ownership, cluster_owns_machine},
@@ -104,7 +104,6 @@ async fn reconcile(machine: Arc<Machine>, ctx: Arc<Machines>) -> Result<Next, Er
     let Some(mut pass) = ctx.begin(machine).await? else {
         return Ok(Next::Done);
     };
-    own(&mut pass);
     ctx.bootstrap(&mut pass).await;
     ctx.infrastructure(&mut pass).await;
     ctx.node(&mut pass).await;
@@ -132,25 +131,30 @@ impl Machines {
                 return Err(error);
             }
         };
-        let before = if machine.finalizers().iter().any(|known| known == finalizer::MACHINE) {
-            machine
-        } else {
-            match guard(&self.api(&namespace), (*machine).clone(), &(), finalizer::MACHINE).await? {
-                Guarded::Live(machine) | Guarded::Dying(machine) => Arc::new(machine),
-                Guarded::Released => return Ok(None),
-            }
-        };
-        let by_cluster = cluster.spec.paused == Some(true);
-        let by_annotation = before.annotations().contains_key(annotation::PAUSED);
-        let mut after = (*before).clone();
-        view::set(&mut after, vec![paused::condition(Machine::KIND, by_cluster, by_annotation)], now);
-        if by_cluster || by_annotation {
-            save(&self.capi.ctx, &self.api(&namespace), &self.capi.machines, &*before, &after).await?;
+        let held = machine.finalizers().iter().any(|known| known == finalizer::MACHINE);
+        if !held && machine.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
+        let before = machine;
+        let mut after = (*before).clone();
+        if !held {
+            // Before anything is done that somebody would have to clean up.
+            after.metadata.finalizers.get_or_insert_default().push(finalizer::MACHINE.to_owned());
+        }
+        own(&mut after, &cluster);
+        let by_cluster = cluster.spec.paused == Some(true);
+        let by_annotation = before.annotations().contains_key(annotation::PAUSED);
+        let mut said = (*before).clone();
+        view::set(&mut said, vec![paused::condition(Machine::KIND, by_cluster, by_annotation)], now);
+        if by_cluster || by_annotation {
+            said.metadata.finalizers.clone_from(&after.metadata.finalizers);
+            save(&self.capi.ctx, &self.api(&namespace), &self.capi.machines, &*before, &said).await?;
+            return Ok(None);
+        }
+        after.status = said.status;
         let set = self.set_of(&before, &namespace);
         let deployment = set.as_ref().and_then(|set| self.deployment_of(set, &namespace));
-        Ok(Some(Pass {
+        let mut pass = Pass {
             now,
             key: ObjectKey::of(&before.metadata),
             cluster_key: ObjectKey::of(&cluster.metadata),
@@ -168,7 +172,11 @@ impl Machines {
             finished: false,
             errors: Vec::new(),
             next: None,
-        }))
+        };
+        if !held && !self.write_main(&mut pass).await? {
+            return Ok(None);
+        }
+        Ok(Some(pass))
     }
 
     /// A Machine whose Cluster is missing says so, or nobody would know what it waits for.
@@ -197,14 +205,12 @@ impl Machines {
 
     /// Composes the status, writes what differs, and lets go of a Machine that is done with.
     async fn finish(&self, mut pass: Pass) -> Result<Next, Error> {
-        self.status(&mut pass);
-        let api = self.api(&pass.namespace);
         // The last word of a Machine is heard only if somebody else still holds it.
         if !pass.finished || pass.before.finalizers().len() > 1 {
             self.write(&mut pass).await?;
         }
         if pass.finished {
-            release(&api, &pass.after, &(), finalizer::MACHINE).await?;
+            release(&self.api(&pass.namespace), &*pass.before, &(), finalizer::MACHINE).await?;
             return Ok(Next::Done);
         }
         match Error::join(pass.errors) {
@@ -213,8 +219,13 @@ impl Machines {
         }
     }
 
-    /// Writes what differs by now. What was written is what the rest of the pass starts from.
+    /// Writes everything that differs by now. The status comes last and is that of the newest generation, or it
+    /// would have to be written again for nothing but that.
     async fn write(&self, pass: &mut Pass) -> Result<(), Error> {
+        if !self.write_main(pass).await? {
+            return Ok(());
+        }
+        self.status(pass);
         let api = self.api(&pass.namespace);
         let written = save(&self.capi.ctx, &api, &self.capi.machines, &*pass.before, &pass.after).await?;
         if let Some(written) = written {
@@ -222,6 +233,27 @@ impl Machines {
             pass.before = Arc::new(written);
         }
         Ok(())
+    }
+
+    /// Writes metadata and spec. Tells whether the Machine is still there.
+    async fn write_main(&self, pass: &mut Pass) -> Result<bool, Error> {
+        if pass.before.metadata == pass.after.metadata && pass.before.spec == pass.after.spec {
+            return Ok(true);
+        }
+        let middle = Machine {
+            metadata: pass.after.metadata.clone(),
+            spec: pass.after.spec.clone(),
+            status: pass.before.status.clone(),
+        };
+        let api = self.api(&pass.namespace);
+        let Some(written) = save(&self.capi.ctx, &api, &self.capi.machines, &*pass.before, &middle).await?
+        else {
+            return Ok(false);
+        };
+        pass.after.metadata = written.metadata.clone();
+        pass.after.spec = written.spec.clone();
+        pass.before = Arc::new(written);
+        Ok(true)
     }
 }
 
@@ -231,32 +263,38 @@ fn old_conditions(machine: &Machine) -> &[remuda_api::core::OldCondition] {
 }
 
 /// The label of its Cluster, and the Cluster as owner of a Machine nobody made.
-fn own(pass: &mut Pass) {
-    let cluster_name = pass.before.spec.cluster_name.clone();
-    let meta = &mut pass.after.metadata;
+fn own(machine: &mut Machine, cluster: &Cluster) {
+    let cluster_name = &machine.spec.cluster_name;
+    let meta = &mut machine.metadata;
     let labels = meta.labels.get_or_insert_default();
     let made = [label::SET_NAME, label::POOL_NAME, label::CONTROL_PLANE_NAME];
     let made_by_somebody = made.iter().any(|key| labels.contains_key(*key));
-    if labels.get(label::CLUSTER_NAME) != Some(&cluster_name) {
-        labels.insert(label::CLUSTER_NAME.to_owned(), cluster_name);
+    if labels.get(label::CLUSTER_NAME) != Some(cluster_name) {
+        labels.insert(label::CLUSTER_NAME.to_owned(), cluster_name.clone());
     }
     let has_controller = controller_of(meta).is_some();
+    let owned = meta.owner_references.is_some();
     let owners = meta.owner_references.get_or_insert_default();
-    let core = |kind: &str, group: &str| kind == Cluster::KIND && group == remuda_names::capi::group::CORE;
-    let cluster = owners.iter().find(|owner| core(&owner.kind, group_of(&owner.api_version)));
-    let owned_by_cluster = cluster.is_some();
-    let ownership = Ownership { has_controller, owned_by_cluster, made_by_somebody, ..Ownership::default() };
+    let known = owners
+        .iter()
+        .find(|owner| owner.kind == Cluster::KIND && group_of(&owner.api_version) == group::CORE);
+    let ownership = Ownership {
+        has_controller,
+        owned_by_cluster: known.is_some(),
+        made_by_somebody,
+        ..Ownership::default()
+    };
     // After a move the Cluster has another uid.
-    let renamed = cluster.is_some_and(|owner| owner.name == pass.cluster.name_any());
-    if cluster_owns_machine(ownership) || renamed {
-        let mut owner = plain_owner(&*pass.cluster);
-        if let Some(known) = cluster {
+    let renewed = known.is_some_and(|owner| owner.name == cluster.name_any());
+    if cluster_owns_machine(ownership) || renewed {
+        let mut owner = plain_owner(cluster);
+        if let Some(known) = known {
             owner.controller = known.controller;
             owner.block_owner_deletion = known.block_owner_deletion;
         }
         ensure_owner(owners, owner);
     }
-    if owners.is_empty() {
+    if owners.is_empty() && !owned {
         meta.owner_references = None;
     }
 }

@@ -233,7 +233,6 @@ impl Machines {
         if first {
             began(&mut started(pass).node_drain_start_time, since);
             // Whoever is to see that a drain began must see it before the first pod goes.
-            self.status(pass);
             if let Err(error) = self.write(pass).await {
                 pass.errors.push(error);
                 return false;
