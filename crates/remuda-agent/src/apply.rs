@@ -1,6 +1,6 @@
 //! Carrying out what was decided: files, one-time instructions, periodic instructions.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
@@ -398,7 +398,7 @@ impl Engine {
 
     async fn run_once(
         &self,
-        work: &PathBuf,
+        work: &Path,
         command: &Command,
         attempt: i64,
         journal: &Journal,

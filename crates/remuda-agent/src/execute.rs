@@ -199,7 +199,7 @@ pub async fn wait_for_end(
 ) -> Result<(), ExecuteError> {
     let mut waited = 0u64;
     while inspect(directory, step, boot) == Try::Running {
-        if waited % 600 == 0 {
+        if waited.is_multiple_of(600) {
             tracing::info!("waiting for an instruction of the former plan to end");
         }
         waited += 1;

@@ -57,7 +57,8 @@ pub fn apply(file: &File) -> Result<(), FileError> {
     }
     let path = Path::new(&file.path);
     if file.action == "delete" {
-        return Ok(if file.directory { remove_all(path)? } else { remove_one(path)? });
+        let removed = if file.directory { remove_all(path) } else { remove_one(path) };
+        return Ok(removed?);
     }
     let mode = mode(file)?;
     if file.directory {

@@ -24,7 +24,6 @@ pub struct Status {
     pub failure_count: i64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn none(count: &i64) -> bool {
     *count == 0
 }

@@ -5,7 +5,10 @@ use std::{path::Path, sync::Arc, time::Duration};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use remuda_agent::decide::Data;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::{
+    sync::{Mutex, Notify, mpsc},
+    task::JoinSet,
+};
 
 use crate::server::{Answer, Ask, Running, serve};
 
@@ -25,6 +28,7 @@ pub(crate) struct State {
 pub(crate) struct Api {
     pub(crate) state: Mutex<State>,
     changed: Notify,
+    watchers: Mutex<JoinSet<()>>,
 }
 
 pub(crate) const COLLECTION: &str = "/api/v1/namespaces/fleet-default/secrets";
@@ -35,6 +39,7 @@ impl Api {
         Arc::new(Self {
             state: Mutex::new(State { version: 100, ..State::default() }),
             changed: Notify::new(),
+            watchers: Mutex::default(),
         })
     }
 
@@ -80,22 +85,15 @@ impl Api {
     }
 
     /// Waits until the Secret is as wanted.
-    #[track_caller]
-    pub(crate) fn wait(
-        &self,
-        what: &'static str,
-        wanted: impl Fn(&Data) -> bool,
-    ) -> impl Future<Output = Data> {
-        async move {
-            for _ in 0..600 {
-                let data = self.data().await;
-                if wanted(&data) {
-                    return data;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+    pub(crate) async fn wait(&self, what: &str, wanted: impl Fn(&Data) -> bool) -> Data {
+        for _ in 0..600 {
+            let data = self.data().await;
+            if wanted(&data) {
+                return data;
             }
-            panic!("timed out waiting for {what}: {:?}", show(&self.data().await));
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        panic!("timed out waiting for {what}: {:?}", show(&self.data().await));
     }
 
     async fn answer(self: Arc<Self>, ask: Ask) -> Answer {
@@ -166,7 +164,7 @@ impl Api {
         let (sender, receiver) = mpsc::channel(4);
         let api = self.clone();
         // Ends with the connection, whose receiver it feeds.
-        tokio::task::spawn(async move {
+        self.watchers.lock().await.spawn(async move {
             if expire {
                 let object = json!({"kind":"Status","code":410,"reason":"Expired","message":"too old"});
                 let _ =

@@ -1,12 +1,6 @@
-use std::{
-    collections::HashMap,
-    fs,
-    io::Write,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, fs, io::Write, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
+use parking_lot::Mutex;
 use remuda_agent::{Chain, config::Config, environment::Environment, image::Images, plan::checksum};
 use serde_json::{Value, json};
 
@@ -128,14 +122,14 @@ impl Registry {
             async move { registry.answer(&ask) }
         })
         .await;
-        *registry.address.lock().unwrap() = running.address.to_string();
+        *registry.address.lock() = running.address.to_string();
         (registry, running)
     }
 
     fn answer(&self, ask: &Ask) -> Answer {
         let namespace = ask.query.get("ns").map_or(String::new(), |ns| format!(" ns={ns}"));
-        self.asked.lock().unwrap().push(format!("{}{namespace}", ask.path));
-        let address = self.address.lock().unwrap().clone();
+        self.asked.lock().push(format!("{}{namespace}", ask.path));
+        let address = self.address.lock().clone();
         let authorization = ask.headers.get("authorization").map_or("", String::as_str);
         if ask.path == "/token" {
             assert_eq!(ask.query["scope"], "repository:mirrored/a:pull");
@@ -191,7 +185,7 @@ async fn an_image_comes_from_the_first_mirror_that_has_it() {
     assert_eq!(fs::read_to_string(to.join("run.sh")).unwrap(), "one");
     assert_eq!(fs::read_to_string(to.join("bin/x")).unwrap(), "two");
     assert_eq!(fs::read_dir(dir.path().join("work")).unwrap().count(), 1, "layers are cleaned up");
-    let asked = registry.asked.lock().unwrap();
+    let asked = registry.asked.lock();
     assert!(asked[0].ends_with("manifests/v1 ns=docker.io"), "{asked:?}");
     assert_eq!(asked.iter().filter(|path| path.as_str() == "/token").count(), 1);
 }

@@ -1,11 +1,6 @@
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use remuda_agent::{
     Chain,
     config::{Config, ConnectionInfo},
@@ -38,8 +33,8 @@ impl Server {
         let asked = Arc::new(Mutex::new(Vec::<Ask>::new()));
         let (log, certificate) = (asked.clone(), pem.clone());
         let running = serve(Some(config), move |ask| {
-            log.lock().unwrap().push(ask.clone());
-            let count = log.lock().unwrap().iter().filter(|ask| ask.path == "/v3/connect/agent").count();
+            log.lock().push(ask.clone());
+            let count = log.lock().iter().filter(|ask| ask.path == "/v3/connect/agent").count();
             let answer = match ask.path.as_str() {
                 "/healthz" => Answer::text(200, "ok"),
                 "/cacerts" => Answer::text(200, &certificate),
@@ -112,8 +107,7 @@ async fn an_agent_is_registered_started_supervised_and_removed() {
     let stop = CancellationToken::new();
     install(&options, &stop).await.unwrap();
 
-    let asked =
-        server.asked.lock().unwrap().iter().rfind(|ask| ask.path == "/v3/connect/agent").cloned().unwrap();
+    let asked = server.asked.lock().iter().rfind(|ask| ask.path == "/v3/connect/agent").cloned().unwrap();
     let header = |name: &str| asked.headers.get(name).cloned().unwrap_or_default();
     assert_eq!(header("authorization"), "Bearer tok");
     assert_eq!(

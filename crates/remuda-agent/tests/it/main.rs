@@ -1,5 +1,7 @@
 //! The agent against servers that misbehave.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod api;
 mod image;
 mod install;
