@@ -8,12 +8,13 @@ use crate::{
     amazonec2::AmazonEc2,
     digitalocean::DigitalOcean,
     driver::Driver,
+    generic::Generic,
     http::{Connections, Pace},
     log::Log,
 };
 
 /// Their names.
-pub const NAMES: &[&str] = &["amazonec2", "digitalocean"];
+pub const NAMES: &[&str] = &["amazonec2", "digitalocean", "generic"];
 
 /// What built-in drivers need from their surroundings. Clones share connections.
 #[derive(Debug, Clone)]
@@ -41,6 +42,7 @@ pub fn open(name: &str, context: Context) -> Option<Arc<dyn Driver>> {
     Some(match name {
         "amazonec2" => Arc::new(AmazonEc2::new(context)),
         "digitalocean" => Arc::new(DigitalOcean::new(context)),
+        "generic" => Arc::new(Generic::new(context)),
         _ => return None,
     })
 }

@@ -184,7 +184,7 @@ impl Exec {
         };
         let failed =
             |error: std::io::Error| Error::crash(format!("start {}: {error}", self.program.display()));
-        let (process, stdin) = Process::spawn(command, output).map_err(failed)?;
+        let (process, stdin) = Process::spawn(command, output).await.map_err(failed)?;
         let request = json!({
             "protocol": "remuda.io/exec/v1",
             "method": method,

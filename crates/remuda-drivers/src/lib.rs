@@ -9,6 +9,7 @@ pub mod exec;
 #[cfg(any(test, feature = "fakes"))]
 pub mod fake;
 pub mod flags;
+pub mod generic;
 pub mod gob;
 pub mod http;
 pub mod keys;
@@ -16,3 +17,4 @@ pub mod log;
 pub mod plugin;
 pub mod rpc;
 pub mod secret;
+pub mod ssh;

@@ -60,6 +60,7 @@ impl Plugin {
         let redactor = log.redactor().clone();
         let output = Output { log, prefix: format!("({driver}) "), stdout: Stdout::First(first) };
         let (process, _) = Process::spawn(command, output)
+            .await
             .map_err(|error| Error::crash(format!("start {}: {error}", binary.display())))?;
         let process = Arc::new(process);
 
@@ -132,13 +133,25 @@ impl Plugin {
 
     async fn call(&self, method: &str, body: Body, patience: Duration) -> Result<Received> {
         let full = format!("{}.{method}", self.service);
-        match timeout(patience, self.client.call(&full, body)).await {
+        match timeout(patience, self.answer(&full, body)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => Err(explain(&self.process, &self.redactor, method, error).await),
             Err(_) => {
                 let waited = patience.as_secs_f32();
                 Err(Error::timeout(format!("driver {} did not finish {method} within {waited} s", self.name)))
             }
+        }
+    }
+
+    /// The reply, or the end of the process: its connection may outlive it in a child of its own.
+    async fn answer(&self, method: &str, body: Body) -> Result<Received, CallError> {
+        let mut reply = std::pin::pin!(self.client.call(method, body));
+        tokio::select! {
+            reply = &mut reply => reply,
+            _ = self.process.exited() => match timeout(LAST_WORDS, reply).await {
+                Ok(reply) => reply,
+                Err(_) => Err(CallError::Lost("the process ended".into())),
+            },
         }
     }
 

@@ -71,12 +71,12 @@ pub(crate) enum Stdout {
 }
 
 impl Process {
-    pub(crate) fn spawn(
+    pub(crate) async fn spawn(
         mut command: Command,
         output: Output,
     ) -> std::io::Result<(Self, Option<tokio::process::ChildStdin>)> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
-        let mut child = command.spawn()?;
+        let mut child = start(&mut command).await?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         let group = Pid::from_raw(id.ok_or_else(|| std::io::Error::other("child has no id"))?);
         let tail = Arc::new(Mutex::new(VecDeque::new()));
@@ -145,6 +145,21 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Starts a program that may have been written a moment ago: while another thread forks, the file can still
+/// be open for writing in the new process, and is then refused as busy.
+async fn start(command: &mut Command) -> std::io::Result<Child> {
+    let mut tries = 0;
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy && tries < 20 => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 

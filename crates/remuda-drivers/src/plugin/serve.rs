@@ -6,6 +6,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     driver::Driver,
+    log::{Level, LogSink},
     rpc::server::{Ended, HEARTBEAT, serve},
 };
 
@@ -57,4 +58,17 @@ pub fn explain(name: &str) -> ExitCode {
         "{name} is a machine driver plugin, started by the program that uses it.\nAPI version: 1"
     );
     ExitCode::FAILURE
+}
+
+/// Lines as the parent of a plugin reads them: progress on standard output, details on standard error.
+#[derive(Debug, Default)]
+pub struct ParentLog;
+
+impl LogSink for ParentLog {
+    fn line(&self, level: Level, text: &str) {
+        let _ = match level {
+            Level::Debug => writeln!(std::io::stderr(), "{text}"),
+            Level::Info | Level::Warn => writeln!(std::io::stdout(), "{text}"),
+        };
+    }
 }

@@ -2,3 +2,4 @@
 
 mod exec;
 mod plugin;
+mod served;
