@@ -106,6 +106,7 @@ fn a_quick_start_in_the_old_version_is_seen_in_both() {
 
     let explained = shell.run("explain machinedeployment.spec.rollout.strategy");
     assert!(explained.contains("rollingUpdate"), "{explained}");
+    assert!(explained.contains("How machines are replaced."), "{explained}");
     let explained = shell.run("explain machines.spec --api-version=cluster.x-k8s.io/v1beta1");
     assert!(explained.contains("nodeDrainTimeout"), "{explained}");
 
