@@ -9,6 +9,7 @@
 
 mod cluster;
 mod error;
+mod health_check;
 mod imprint;
 mod machine;
 mod machine_deployment;
@@ -114,6 +115,7 @@ pub async fn run(
     start("Machine", Box::pin(machine::run(capi.clone(), stop.clone())));
     start("MachineSet", Box::pin(machine_set::run(capi.clone(), stop.clone())));
     start("MachineDeployment", Box::pin(machine_deployment::run(capi.clone(), stop.clone())));
+    start("MachineHealthCheck", Box::pin(health_check::run(capi.clone(), stop.clone())));
     let _ = capi;
     while tasks.join_next().await.is_some() {}
 }

@@ -19,16 +19,26 @@ pub(crate) fn when_changed<S: Cached, F: PartialEq>(
     facts: impl Fn(&S) -> F + Send + Sync + 'static,
     keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
 ) -> Subscription {
+    unless_same(informer, waker, move |old, new| facts(old) == facts(new), keys)
+}
+
+/// As [`when_changed`], where comparing is cheaper than taking facts out.
+pub(crate) fn unless_same<S: Cached>(
+    informer: &Informer<S>,
+    waker: Waker,
+    same: impl Fn(&S, &S) -> bool + Send + Sync + 'static,
+    keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+) -> Subscription {
     informer.subscribe(move |change| {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
-        if !change.initial && old.map(&facts) != new.map(&facts) {
-            // Keys often come from an index, which knows the newest state only.
-            let mut woken: Vec<ObjectKey> = old.into_iter().chain(new).flat_map(&keys).collect();
-            woken.sort();
-            woken.dedup();
-            for key in woken {
-                waker.wake(key);
-            }
+        if change.initial || old.zip(new).is_some_and(|(old, new)| same(old, new)) {
+            return;
+        }
+        let mut woken: Vec<ObjectKey> = old.into_iter().chain(new).flat_map(&keys).collect();
+        woken.sort();
+        woken.dedup();
+        for key in woken {
+            waker.wake(key);
         }
     })
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -54,6 +55,8 @@ pub(crate) struct Play {
     pub(crate) untouched: Vec<String>,
     /// Nobody deletes anything.
     pub(crate) no_deletion: bool,
+    /// Where Nodes of Machines appear.
+    pub(crate) workload: Option<remuda_testkit::World>,
 }
 
 impl Fleet {
@@ -379,12 +382,26 @@ async fn raise(world: &World, machine: &Machine, play: &Mutex<Play>) {
         }));
     }
     let mut status = json!({"conditions": conditions});
+    let workload = play.lock().workload.clone();
+    if let (Some(workload), true) = (workload, up) {
+        let node = node(&format!("node-{name}"), "True", Timestamp::UNIX_EPOCH);
+        let _ = Api::<Node>::all(workload.client()).create(&PostParams::default(), &node).await;
+    }
     if up {
         status["nodeRef"] = json!({"name": format!("node-{name}")});
     }
     let version = machine.resource_version();
     let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
     let _ = world.api::<Machine>().patch_status(&name, &PatchParams::default(), &patch).await;
+}
+
+/// A Node that is ready, or is not since then.
+pub(crate) fn node(name: &str, ready: &str, since: Timestamp) -> Node {
+    let conditions = json!([{
+        "type": "Ready", "status": ready, "reason": "Played", "message": "", "lastTransitionTime": since.to_string(),
+    }]);
+    let node = json!({"metadata": {"name": name}, "status": {"conditions": conditions}});
+    serde_json::from_value(node).unwrap()
 }
 
 /// Whether the set a Machine is of is not what its deployment asks for; `None` without a deployment.

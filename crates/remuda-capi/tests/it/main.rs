@@ -5,6 +5,7 @@
 
 mod cluster;
 mod fleet;
+mod health_check;
 mod machine_deployment;
 mod machine_set;
 mod machine;

@@ -1,0 +1,85 @@
+//! The Machines a health check looks at, and their Nodes.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use remuda_api::core::{Machine, MachineHealthCheck};
+use remuda_control::ObjectKey;
+use remuda_names::capi::condition as kind;
+use remuda_rollout::{
+    health::{self, NodeCondition},
+    view::Machine as View,
+};
+
+use super::{Pass, external::External};
+use crate::{
+    managed::{BY_CLUSTER, cluster_value},
+    view, wake,
+};
+
+/// A Machine, as it is and as decisions see it.
+pub(super) struct Target {
+    pub(super) machine: Arc<Machine>,
+    pub(super) view: View,
+    node: health::Node,
+    requested: bool,
+}
+
+impl Target {
+    pub(super) fn view(&self) -> health::Target<'_> {
+        health::Target { machine: &self.view, node: self.node.clone(), requested: self.requested }
+    }
+}
+
+/// Whether a check looks at a Machine of its Cluster. An empty selector looks at none.
+pub(super) fn selects(check: &MachineHealthCheck, machine: &Machine) -> bool {
+    let selector = view::selector(&check.spec.selector);
+    machine.spec.cluster_name == check.spec.cluster_name
+        && !selector.is_empty()
+        && selector.matches(machine.labels())
+}
+
+impl Pass<'_> {
+    /// All targets, and whether their Nodes could be seen, or need not be yet.
+    pub(super) fn targets(&self, external: Option<&External>) -> (Vec<Target>, bool) {
+        let cluster = ObjectKey::of(&self.cluster.metadata);
+        let initialized = wake::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED).is_some();
+        let workloads = &self.capi.workloads;
+        let mut connected = !initialized || workloads.health(&cluster).connected;
+        let here = cluster_value(self.namespace(), &self.check.spec.cluster_name);
+        let machines = self.capi.machines.by_index(BY_CLUSTER, &here);
+        let mut targets = Vec::new();
+        for machine in machines.into_iter().filter(|machine| selects(&self.check, machine)) {
+            let view = view::machine(&machine);
+            let node = match view.node.as_deref().filter(|_| initialized && connected) {
+                None => health::Node::None,
+                Some(name) => match workloads.node(&cluster, name) {
+                    Ok(Some(node)) => health::Node::Found(conditions(&node)),
+                    Ok(None) => health::Node::Missing,
+                    Err(_) => {
+                        connected = false;
+                        health::Node::None
+                    }
+                },
+            };
+            let requested = external.is_some_and(|external| external.is_requested(&machine));
+            targets.push(Target { machine, view, node, requested });
+        }
+        (targets, connected)
+    }
+}
+
+fn conditions(node: &Node) -> Vec<NodeCondition> {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let conditions = conditions.unwrap_or_default().iter();
+    conditions
+        .map(|condition| NodeCondition {
+            kind: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone().unwrap_or_default(),
+            message: condition.message.clone().unwrap_or_default(),
+            since: condition.last_transition_time.as_ref().map(|time| time.0),
+        })
+        .collect()
+}
