@@ -16,6 +16,7 @@ mod values;
 use std::{
     cell::{OnceCell, RefCell},
     collections::BTreeMap,
+    rc::Rc,
     sync::Arc,
 };
 
@@ -108,6 +109,8 @@ pub(crate) struct Renderer<'a> {
     registries: Result<registries::Rendered, Unrenderable>,
     charts: [OnceCell<File>; 2],
     agent: RefCell<BTreeMap<Vec<Taint>, Arc<str>>>,
+    /// By which selectors match, and whether the node is a server.
+    user_configs: RefCell<BTreeMap<(bool, Vec<bool>), Rc<config::Config>>>,
     script: OnceCell<File>,
 }
 
@@ -129,6 +132,7 @@ impl<'a> Renderer<'a> {
             registries: registries::render(input),
             charts: [OnceCell::new(), OnceCell::new()],
             agent: RefCell::default(),
+            user_configs: RefCell::default(),
             script: OnceCell::new(),
         }
     }
@@ -144,11 +148,11 @@ impl<'a> Renderer<'a> {
             let rendered = self.files(entry, join_server)?;
             plan.files = rendered.files;
             config = rendered.config;
-            drain_config = Some(rendered.config_at);
+            drain_config = Some((rendered.config_at, rendered.drain_text));
             joined_to = Some(rendered.joined_to);
         }
         plan.probes = probes::probes(self, entry, &config);
-        plan.instructions.push(install::install(self, entry, &plan.files, drain_config, &config));
+        plan.instructions.push(install::install(self, entry, &plan.files, drain_config.as_ref()));
         if entry.init
             && entry.roles.only_etcd()
             && !entry.has_annotation(annotation::JOIN_URL_AUTOSET_DISABLED)

@@ -1,6 +1,6 @@
 //! The distribution's configuration file.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use serde_json::{Value, json};
 
@@ -79,30 +79,39 @@ pub(super) struct Rendered {
 }
 
 /// What the user asked for, as far as this version knows it.
-pub(super) fn user_config(renderer: &Renderer<'_>, entry: &Entry<'_>) -> Result<Config, Unrenderable> {
+pub(super) fn user_config(renderer: &Renderer<'_>, entry: &Entry<'_>) -> Result<Rc<Config>, Unrenderable> {
     let spec = &renderer.input.control_plane.spec;
+    let selected: Result<Vec<bool>, _> = spec
+        .machine_selector_config
+        .iter()
+        .map(|selected| selector::matches(selected.machine_label_selector.as_ref(), &entry.machine.labels))
+        .collect();
+    let key = (entry.roles.server(), selected?);
+    if let Some(known) = renderer.user_configs.borrow().get(&key) {
+        return Ok(Rc::clone(known));
+    }
     let mut merged: BTreeMap<&str, &Value> = BTreeMap::new();
     let calico = Value::String("calico".to_owned());
     if renderer.distro == Distro::Rke2 {
         merged.insert("cni", &calico);
     }
     merged.extend(spec.machine_global_config.iter().map(|(key, value)| (key.as_str(), value)));
-    for selected in &spec.machine_selector_config {
-        if selector::matches(selected.machine_label_selector.as_ref(), &entry.machine.labels)? {
-            merged.extend(selected.config.iter().map(|(key, value)| (key.as_str(), value)));
-        }
+    for (selected, _) in spec.machine_selector_config.iter().zip(&key.1).filter(|(_, matches)| **matches) {
+        merged.extend(selected.config.iter().map(|(key, value)| (key.as_str(), value)));
     }
     let mut config = Config::new();
-    for (key, value) in merged {
-        let Some(boolean) = renderer.input.release.argument(key, entry.roles.server()) else { continue };
+    for (name, value) in merged {
+        let Some(boolean) = renderer.input.release.argument(name, key.0) else { continue };
         let value = match value {
             // Numbers, objects and nulls have never reached nodes.
             Value::Null | Value::Number(_) | Value::Object(_) => continue,
             value if boolean => Value::Bool(values::is_true(value)),
             value => value.clone(),
         };
-        config.insert(key.to_owned(), value);
+        config.insert(name.to_owned(), value);
     }
+    let config = Rc::new(config);
+    renderer.user_configs.borrow_mut().insert(key, Rc::clone(&config));
     Ok(config)
 }
 
@@ -112,7 +121,8 @@ pub(super) fn render(
     join_server: &str,
 ) -> Result<Rendered, Unrenderable> {
     let spec = &renderer.input.control_plane.spec;
-    let mut config = user_config(renderer, entry)?;
+    let user = user_config(renderer, entry)?;
+    let mut config = Config::clone(&user);
     if !spec.data_directories.k8s_distro.is_empty() {
         config.insert("data-dir".to_owned(), json!(spec.data_directories.k8s_distro));
     }

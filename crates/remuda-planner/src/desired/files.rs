@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -25,8 +25,9 @@ use crate::{
 /// Files, and what the rest of the plan needs of them.
 pub(super) struct Files {
     pub(super) files: Vec<File>,
-    /// Where the configuration file is among them.
+    /// Where the configuration file is among them, and how the drain hash sees it.
     pub(super) config_at: usize,
+    pub(super) drain_text: String,
     pub(super) config: Config,
     pub(super) joined_to: String,
 }
@@ -45,7 +46,9 @@ impl Renderer<'_> {
         self.parameter_files(&registries.raw, &mut config, &mut files)?;
         self.selected_files(entry, &mut files)?;
         config::prune(&mut config);
-        let text = go_json::indented(config.iter().map(|(key, value)| (key.as_str(), value)));
+        // Where a node joins is a reason to restart it, but none to drain it.
+        let entries = config.iter().map(|(key, value)| (key.as_str(), value));
+        let (text, drain_text) = go_json::indented(entries, &["server", "cluster-init"]);
         let config_at = files.len();
         files.push(File::new(self.distro.config_path(), text.as_bytes()));
         self.manifests(entry, &mut files)?;
@@ -53,7 +56,7 @@ impl Renderer<'_> {
             files.push(File::new(self.webhook_path(), self.webhook().as_bytes()));
         }
         files.push(self.idempotent_script(entry));
-        Ok(Files { files, config_at, config, joined_to })
+        Ok(Files { files, config_at, drain_text, config, joined_to })
     }
 
     pub(super) fn config_file(&self, name: &str) -> String {
@@ -213,11 +216,4 @@ impl Renderer<'_> {
 fn authorized(annotations: &BTreeMap<String, String>, key: &str, cluster: &str) -> bool {
     !cluster.is_empty()
         && annotations.get(key).is_some_and(|clusters| clusters.split(',').any(|name| name == cluster))
-}
-
-/// The configuration as the drain hash sees it: where a node joins is no reason to drain it.
-pub(super) fn drain_text(config: &Config) -> String {
-    let relevant = |key: &&String| !matches!(key.as_str(), "server" | "cluster-init");
-    let entries = config.iter().filter(|(key, _)| relevant(key));
-    go_json::indented(entries.map(|(key, value): (&String, &Value)| (key.as_str(), value)))
 }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Renderer, config::Config, files};
+use super::Renderer;
 use crate::{
     entry::Entry,
     hash::hex,
@@ -15,12 +15,11 @@ pub(super) fn install(
     renderer: &Renderer<'_>,
     entry: &Entry<'_>,
     files: &[File],
-    config_at: Option<usize>,
-    config: &Config,
+    config: Option<&(usize, String)>,
 ) -> Instruction {
     let spec = &renderer.input.control_plane.spec;
     let distro = renderer.distro.env();
-    let (stamp, drain) = stamps(renderer, files, config_at, config);
+    let (stamp, drain) = stamps(renderer, files, config);
     let mut env = Vec::new();
     let data_dir = &renderer.data_dir;
     let own = spec.agent_env_vars.iter().filter(|var| !var.value.is_empty());
@@ -52,12 +51,7 @@ pub(super) fn install(
 }
 
 /// Restart stamp and drain hash. They differ in how they see the configuration file.
-fn stamps(
-    renderer: &Renderer<'_>,
-    files: &[File],
-    config_at: Option<usize>,
-    config: &Config,
-) -> (String, String) {
+fn stamps(renderer: &Renderer<'_>, files: &[File], config: Option<&(usize, String)>) -> (String, String) {
     let control_plane = &renderer.input.control_plane;
     let mut stamp = Sha256::new();
     stamp.update(control_plane.spec.provision_generation.to_string());
@@ -67,10 +61,9 @@ fn stamps(
         stamp.update(&file.path);
         stamp.update(file.content.as_bytes());
         drain.update(&file.path);
-        if config_at == Some(at) {
-            drain.update(files::drain_text(config));
-        } else {
-            drain.update(file.content.as_bytes());
+        match config {
+            Some((config_at, text)) if *config_at == at => drain.update(text),
+            _ => drain.update(file.content.as_bytes()),
         }
     }
     let generation = control_plane.status.config_generation.to_string();
