@@ -3,6 +3,12 @@
 //! [`Kinds`] goes into the API's configuration before it starts: conversions and admission run in
 //! the process, where upstream has webhooks. [`install`] then creates the definitions, before the
 //! first client is served.
+//!
+//! `clusterctl` sees a management cluster with the core provider in it: its inventory says so, and
+//! `clusterctl init --infrastructure …` adds to that without the kubeadm providers it adds to an
+//! empty one. It insists on cert-manager, which nothing here needs: its CRDs are enough, or a
+//! `cert-manager.url` in `clusterctl.yaml` that leads to them. Updating the core provider by
+//! `clusterctl upgrade` brings webhooks with it that nothing answers; that update is a newer server.
 
 mod admission;
 mod inventory;
@@ -89,8 +95,9 @@ impl Kinds {
 ///   differs; labels, annotations and whatever else others added stay;
 /// - with a higher number a newer server put it there, before somebody went back or while servers
 ///   on one etcd are replaced one by one. It is left as it is: an older schema would drop fields;
-/// - without it somebody else's manifest replaced ours (`clusterctl` does so), or somebody took it
-///   over on purpose. It is left as it is, and stays theirs until they delete it.
+/// - without it, or with a conversion webhook, somebody else's manifest was put over ours
+///   (`clusterctl init --core` does so), or somebody took it over on purpose. It is left as it is, and
+///   stays theirs until they delete it. Versions are converted in the process all the same.
 ///
 /// Versions in which objects may be stored are never taken away.
 pub async fn install(client: &Client, inventory: bool) -> Result<(), InstallError> {

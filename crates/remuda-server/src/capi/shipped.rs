@@ -124,6 +124,10 @@ fn judge(live: &Value, shipped: &Value) -> Verdict {
         // A mark that cannot be read was not made by us.
         Some(Err(_)) | None => return Verdict::NotOurs,
     }
+    // None of ours is converted by a webhook: somebody else's manifest was merged into it.
+    if live["spec"]["conversion"]["strategy"] == "Webhook" {
+        return Verdict::NotOurs;
+    }
     let known = |version: &&Value| {
         let versions = shipped["spec"]["versions"].as_array().into_iter().flatten();
         versions.map(|known| &known["name"]).any(|known| known == *version)
@@ -253,6 +257,7 @@ mod tests {
         let newer = (crd::REVISION + 1).to_string();
         check(|live| live["metadata"]["annotations"][annotation::SHIPPED] = newer.into(), &Verdict::Newer);
         check(|live| live["metadata"]["annotations"] = json!({}), &Verdict::NotOurs);
+        check(|live| live["spec"]["conversion"]["strategy"] = "Webhook".into(), &Verdict::NotOurs);
         check(|live| live["metadata"]["annotations"][annotation::SHIPPED] = "x".into(), &Verdict::NotOurs);
         check(|live| live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(), &Verdict::Going);
     }

@@ -578,6 +578,25 @@ async fn a_definition_that_is_going_is_no_reason_not_to_start() {
 }
 
 #[tokio::test]
+async fn a_definition_with_a_conversion_webhook_is_left_alone_and_converted_here_all_the_same() {
+    let site = Site::open().await;
+    let webhook = json!({
+        "strategy": "Webhook",
+        "webhook": {"clientConfig": {"url": "https://127.0.0.1:1/"}, "conversionReviewVersions": ["v1"]},
+    });
+    for name in ["machinedeployments", "machinedrainrules"] {
+        site.patch(&definition(name), json!({"spec": {"conversion": webhook}})).await.unwrap();
+    }
+    let before = site.revision().await;
+    install(&site.client, true).await.unwrap();
+    assert_eq!(site.revision().await, before);
+    site.create(QUICK_START[1]).await.unwrap();
+    site.create(&object("MachineDrainRule", "name: a", "drain: {behavior: Skip}")).await.unwrap();
+    let rule = site.get(&path("v1beta1", "machinedrainrules/a")).await;
+    assert_eq!(rule["apiVersion"], "cluster.x-k8s.io/v1beta1");
+}
+
+#[tokio::test]
 async fn a_webhook_in_the_way_is_named_and_installing_works_when_it_is_gone() {
     let site = Site::open().await;
     site.patch(&definition("machines"), json!({"spec": {"names": {"shortNames": ["mach"]}}})).await.unwrap();
