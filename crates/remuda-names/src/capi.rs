@@ -62,6 +62,8 @@ pub mod annotation {
     pub const CLONED_FROM_GROUP_KIND: &str = "cluster.x-k8s.io/cloned-from-groupkind";
     /// On MachineSets: `true` forbids new Machines; written by the MachineDeployment controller.
     pub const DISABLE_MACHINE_CREATE: &str = "cluster.x-k8s.io/disable-machine-create";
+    /// On MachinePools: whoever decides about replicas; `false` is nobody.
+    pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
     /// Lower bound of an autoscaler.
     pub const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
     /// Upper bound of an autoscaler.

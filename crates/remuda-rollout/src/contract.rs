@@ -8,7 +8,9 @@ mod objects;
 mod version;
 
 pub use conditions::{conditions, old_conditions, reading};
-pub use objects::{BootstrapConfig, ControlPlaneObject, FailureDomain, InfraCluster, InfraMachine, failure};
+pub use objects::{
+    BootstrapConfig, ControlPlaneObject, FailureDomain, InfraCluster, InfraMachine, InfraMachinePool, failure,
+};
 pub use version::{Contract, NoContract, choose, compare_versions, crd_name};
 
 use serde_json::Value;

@@ -10,6 +10,7 @@
 //! * [`health`]: which Machines a MachineHealthCheck calls unhealthy, and whether anything may be done.
 //! * [`machine`]: phases, conditions, the order of deletion, draining.
 //! * [`cluster`]: phases, conditions, counters and the order of deletion.
+//! * [`pool`]: phases, nodes, conditions and the order of deletion of machine pools.
 //! * [`resource_set`]: what is applied to which cluster, and when again.
 //! * [`admission`]: what is filled in and refused when somebody writes one of these objects.
 //! * [`condition`]: setting, ordering, mirroring and merging conditions.
@@ -27,6 +28,7 @@ pub mod machine;
 mod members;
 pub mod name;
 pub mod paused;
+pub mod pool;
 pub mod provider;
 pub mod resource_set;
 pub mod selector;

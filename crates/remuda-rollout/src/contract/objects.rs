@@ -126,6 +126,39 @@ impl InfraMachine<'_> {
     }
 }
 
+/// The servers behind a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct InfraMachinePool<'a> {
+    pub object: &'a Value,
+    pub contract: Contract,
+}
+
+impl InfraMachinePool<'_> {
+    /// Upstream reads `status.ready` whatever the contract; what other kinds of the newer one report counts too.
+    pub fn ready(&self) -> Result<bool, WrongType> {
+        let ready = flag(self.object, "status.ready")?.unwrap_or(false);
+        let provisioned = match self.contract {
+            Contract::V1Beta1 => None,
+            Contract::V1Beta2 => flag(self.object, "status.initialization.provisioned")?,
+        };
+        Ok(ready || provisioned.unwrap_or(false))
+    }
+
+    pub fn provider_ids(&self) -> Result<Vec<String>, WrongType> {
+        let list = typed(self.object, "spec.providerIDList", "a list", Value::as_array)?;
+        Ok(list.into_iter().flatten().filter_map(|id| Some(id.as_str()?.to_owned())).collect())
+    }
+
+    pub fn replicas(&self) -> Result<Option<i32>, WrongType> {
+        number(self.object, "status.replicas")
+    }
+
+    /// Each server has an object of this kind.
+    pub fn machine_kind(&self) -> Result<Option<String>, WrongType> {
+        Ok(text(self.object, "status.infrastructureMachineKind")?.filter(|kind| !kind.is_empty()))
+    }
+}
+
 /// What a machine boots from.
 #[derive(Debug, Clone, Copy)]
 pub struct BootstrapConfig<'a> {
