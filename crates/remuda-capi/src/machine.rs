@@ -144,14 +144,13 @@ impl Machines {
         own(&mut after, &cluster);
         let by_cluster = cluster.spec.paused == Some(true);
         let by_annotation = before.annotations().contains_key(annotation::PAUSED);
-        let mut said = (*before).clone();
-        view::set(&mut said, vec![paused::condition(Machine::KIND, by_cluster, by_annotation)], now);
         if by_cluster || by_annotation {
+            let mut said = (*before).clone();
             said.metadata.finalizers.clone_from(&after.metadata.finalizers);
+            view::set(&mut said, vec![paused::condition(Machine::KIND, by_cluster, by_annotation)], now);
             save(&self.capi.ctx, &self.api(&namespace), &self.capi.machines, &*before, &said).await?;
             return Ok(None);
         }
-        after.status = said.status;
         let set = self.set_of(&before, &namespace);
         let deployment = set.as_ref().and_then(|set| self.deployment_of(set, &namespace));
         let mut pass = Pass {

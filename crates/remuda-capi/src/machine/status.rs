@@ -10,6 +10,7 @@ use remuda_rollout::{
         phase::{Progress, phase},
         status::{self, Cluster, Gate, Input, Probe},
     },
+    paused,
     provider::Provider,
     template::Difference,
 };
@@ -88,7 +89,7 @@ impl Machines {
             kind != kind::PAUSED
                 && (Machine::OWNED.contains(&kind) || kind == kind::UP_TO_DATE && outdated.is_some())
         });
-        let ours = ours.collect();
+        let ours = ours.chain([paused::condition(Machine::KIND, false, false)]).collect();
         let now = pass.now;
         view::set(&mut pass.after, ours, now);
         if let Some(left) = decided.requeue {
