@@ -37,7 +37,7 @@ fn main() {
 }
 
 fn time(what: &str, world: &world::World) {
-    let mut times: Vec<Duration> = (0..21)
+    let mut times: Vec<Duration> = (0..101)
         .map(|_| {
             let start = Instant::now();
             let output = plan(&world.input);
@@ -50,7 +50,7 @@ fn time(what: &str, world: &world::World) {
     println!(
         "{what}: best {:?}, median {:?}; {} writes; {}",
         times[0],
-        times[10],
+        times[50],
         output.writes.len(),
         output.outcome
     );

@@ -11,7 +11,7 @@ use crate::{
     input::{Input, StateSecret, Tokens},
     join::{self, Servers},
     keys::{condition, label, secret},
-    output::{Again, Failure, Operation, Outcome, Output, Report, TierName, Waiting, Write},
+    output::{Again, Failure, Operation, Outcome, Output, Report, TierName, Verdict, Waiting, Write},
     quorum::Members,
     spec::{ConditionStatus, ControlPlaneStatus},
     tier::{self, Join, Shared, Tier, Unclean},
@@ -380,6 +380,7 @@ fn reconcile(pass: &mut Pass<'_>) -> Result<(), Stop> {
         drain: &strategy.control_plane_drain_options,
         failure_threshold: 1,
         required: true,
+        cure: false,
     };
     let etcd: fn(&Entry<'_>) -> bool = |entry| entry.roles.etcd;
     let control_plane: fn(&Entry<'_>) -> bool = |entry| entry.roles.control_plane;
@@ -390,6 +391,12 @@ fn reconcile(pass: &mut Pass<'_>) -> Result<(), Stop> {
         // There is something to lose from now on. Said any earlier, a first machine that never ran could not
         // be told from a cluster whose etcd is gone.
         pass.status.set(condition::BOOTSTRAPPED, ConditionStatus::True, "", "", input.now);
+    }
+    let held = pass.reports.values().any(|report| matches!(report.verdict, Verdict::Quorum(_)));
+    if held && bootstrapped.is_err() && !server.is_empty() {
+        // The init node waits for a member that is down, and that member may be waiting for this very change.
+        let etcd_tier = servers_tier(TierName::Etcd, etcd, init_or_deleting, "1", &server);
+        let _ = run(pass, &Tier { cure: true, ..etcd_tier });
     }
     bootstrapped?;
     if server.is_empty() {
@@ -417,6 +424,7 @@ fn reconcile(pass: &mut Pass<'_>) -> Result<(), Stop> {
         drain: &strategy.worker_drain_options,
         failure_threshold,
         required: false,
+        cure: false,
     };
     run(pass, &workers(|entry| entry.roles.only_worker() && !entry.windows, 1))?;
     run(pass, &workers(|entry| entry.roles.only_worker() && entry.windows, 5))?;

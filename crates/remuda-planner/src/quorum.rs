@@ -76,6 +76,11 @@ impl Members {
         self.members.keys().map(String::as_str)
     }
 
+    /// A member that is not known to be running.
+    pub(crate) fn is_down(&self, machine: &str) -> bool {
+        self.members.get(machine) == Some(&false)
+    }
+
     /// From now on `machine` is not relied upon.
     pub(crate) fn take_down(&mut self, machine: &str) {
         if let Some(up) = self.members.get_mut(machine).filter(|up| **up) {

@@ -29,6 +29,8 @@ pub(crate) struct Tier<'a> {
     pub(crate) failure_threshold: i64,
     /// The cluster cannot be without it.
     pub(crate) required: bool,
+    /// Only machines whose etcd member is down.
+    pub(crate) cure: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -112,7 +114,9 @@ pub(crate) fn reconcile<'a>(shared: &mut Shared<'_, 'a>, tier: &Tier<'_>) -> Res
     let included = || shared.entries.iter().filter(|entry| (tier.include)(entry));
     let mut candidates = Vec::new();
     for entry in included().filter(|entry| !(tier.exclude)(entry)) {
-        candidates.push(candidate(shared, tier, entry)?);
+        if !tier.cure || shared.members.is_down(entry.name()) {
+            candidates.push(candidate(shared, tier, entry)?);
+        }
     }
     if tier.required && included().next().is_none() {
         return Err(Unclean::Waiting(Waiting::AtLeastOne { tier: tier.name }));

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "the world is shared with an example")]
 
 mod gates;
+mod hostile;
 mod lifecycle;
 mod plans;
 mod quorum;

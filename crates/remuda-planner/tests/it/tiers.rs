@@ -249,10 +249,23 @@ fn the_init_node_is_not_restarted_while_another_member_is_down() {
     world.get_mut("c").node_healthy = Some(false);
     bump(&mut world);
     let output = world.step();
-    assert_eq!(plans(&output), Vec::<&str>::new());
+    assert!(!plans(&output).contains(&"a"));
     assert!(matches!(output.machines["a"].verdict, Verdict::Quorum(_)));
-    // The change may be the cure of the one that is down; it is not held back once its tier comes.
     world.get_mut("c").node_healthy = Some(true);
+    world.settle();
+}
+
+#[test]
+fn a_member_that_is_down_gets_its_cure_although_the_init_node_is_held() {
+    let mut world = settled(json!({}), "a:ec b:ec c:ec w:w");
+    let statuses = b"{\"kube-apiserver\":{\"failureCount\":5}}";
+    world.secret("c").data.insert("probe-statuses".to_owned(), statuses.to_vec());
+    bump(&mut world);
+    let output = world.step();
+    assert_eq!(plans(&output), ["c"]);
+    assert!(output.outcome.to_string().starts_with("configuring bootstrap node(s) a: waiting for etcd: "));
+    world.agent("c");
+    assert_eq!(plans(&world.step()), ["a"]);
     world.settle();
 }
 
