@@ -13,11 +13,11 @@ use remuda_control::{Ctx, clock::SystemClock};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::{steps::Run, tracker::Tracker};
 pub use self::{
     options::{After, LoadOptions, Progress, Stage},
     report::{LoadReport, Percentiles},
 };
+use self::{steps::Run, tracker::Tracker};
 use crate::{
     objects::Shape,
     providers,

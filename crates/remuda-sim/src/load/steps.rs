@@ -22,10 +22,7 @@ use remuda_names::capi::label;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::{
-    LoadError, LoadOptions, LoadReport, Percentiles, Progress, Stage,
-    tracker::Tracker,
-};
+use super::{LoadError, LoadOptions, LoadReport, Percentiles, Progress, Stage, tracker::Tracker};
 use crate::{
     dice::Dice,
     kinds,
@@ -200,9 +197,10 @@ impl Run {
     /// Gives MachineDeployments of clusters that can be reached another template, and waits for a Machine of each.
     pub(super) async fn change_templates(&self, first: u32) -> Result<Percentiles, LoadError> {
         let machines: Informer<Machine> = self.ctx.informers.of(Scope::all());
-        let reachable = self.shapes().into_iter().filter(|shape| {
-            !self.cut_off.contains(&ObjectKey::namespaced(&shape.namespace, &shape.name))
-        });
+        let reachable = self
+            .shapes()
+            .into_iter()
+            .filter(|shape| !self.cut_off.contains(&ObjectKey::namespaced(&shape.namespace, &shape.name)));
         let (mut taken, count) = (Vec::new(), self.options.template_changes);
         // From the end, so that what is cut off at the beginning does not matter.
         let chosen: Vec<Shape> = reachable.collect::<Vec<_>>().into_iter().rev().collect();

@@ -61,13 +61,8 @@ impl Tracker {
     pub(super) fn new(shapes: Vec<Shape>) -> Self {
         let clusters = shapes.into_iter().map(|shape| {
             let key = ObjectKey::namespaced(&shape.namespace, &shape.name);
-            let cluster = Cluster {
-                shape,
-                started: None,
-                running: HashSet::new(),
-                available: false,
-                took: None,
-            };
+            let cluster =
+                Cluster { shape, started: None, running: HashSet::new(), available: false, took: None };
             (key, cluster)
         });
         let state = State { clusters: clusters.collect(), ..State::default() };
@@ -77,10 +72,8 @@ impl Tracker {
     /// Hears of Machines and MachineDeployments from now on, until the subscriptions are dropped.
     pub(super) fn follow(self: &Arc<Self>, ctx: &Ctx) -> (Subscription, Subscription) {
         let (machines, deployments) = (self.clone(), self.clone());
-        let machines = ctx
-            .informers
-            .of::<Machine>(Scope::all())
-            .subscribe(move |change| machines.machine(change));
+        let machines =
+            ctx.informers.of::<Machine>(Scope::all()).subscribe(move |change| machines.machine(change));
         let deployments = ctx
             .informers
             .of::<MachineDeployment>(Scope::all())

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine};
 use remuda_control::{
     Controller, Error, Next, drive,
-    write::{is_controlled_by, release, write_status},
+    write::{controller_of, is_controlled_by, owner_reference, release, write_status},
 };
 use remuda_names::capi::label;
 use serde_json::json;
@@ -65,9 +65,31 @@ pub(super) async fn run(providers: Arc<Providers>, stop: CancellationToken) {
 impl Shell {
     fn machines(&self, object: &SimControlPlane) -> Vec<Arc<Machine>> {
         let uid = object.uid().unwrap_or_default();
-        let mut machines = self.providers.machines.by_index(BY_CONTROL_PLANE, &key_of(object).to_string());
+        let mut machines = self.labelled(object);
         machines.retain(|machine| is_controlled_by(&machine.metadata, &uid));
         machines
+    }
+
+    fn labelled(&self, object: &SimControlPlane) -> Vec<Arc<Machine>> {
+        self.providers.machines.by_index(BY_CONTROL_PLANE, &key_of(object).to_string())
+    }
+
+    /// Takes in Machines of ours that nobody controls. Whether there were any: their new state is on its way.
+    async fn adopt(&self, object: &SimControlPlane) -> Result<bool, Error> {
+        let owner = owner_reference(object, &())?;
+        let mut adopted = false;
+        for machine in self.labelled(object) {
+            if controller_of(&machine.metadata).is_some() || is_deleting(&*machine) {
+                continue;
+            }
+            let mut owners = machine.owner_references().to_vec();
+            owners.retain(|known| known.uid != owner.uid);
+            owners.push(owner.clone());
+            let metadata = json!({"ownerReferences": owners});
+            self.providers.patch(&*machine, json!({"metadata": metadata}), false).await?;
+            adopted = true;
+        }
+        Ok(adopted)
     }
 }
 
@@ -103,6 +125,9 @@ async fn reconcile(object: Arc<SimControlPlane>, shell: Arc<Shell>) -> Result<Ne
     world.set_external(wanted == 0);
     make::kubeconfig(&shell, &object, &cluster).await?;
 
+    if shell.adopt(&object).await? {
+        return Ok(Next::Done);
+    }
     let machines = shell.machines(&object);
     let have: Vec<Have> = machines.iter().map(|machine| Have::of(machine, &object)).collect();
     let initialized = status::is_initialized(&status) || world.is_serving();

@@ -118,6 +118,14 @@ impl Stage {
         }
     }
 
+    /// Ends the controllers and the providers in the middle of whatever they do.
+    pub async fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.tasks.shutdown().await;
+            running.ctx.stop().await;
+        }
+    }
+
     /// Ends everything.
     pub async fn end(mut self) {
         self.stop().await;

@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod load;
+mod properties;
 mod scenarios;
 mod world;

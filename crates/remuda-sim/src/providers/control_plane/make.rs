@@ -134,7 +134,8 @@ async fn own_template(
     if template.owner_references().iter().any(|owner| owner.uid == uid) {
         return Ok(());
     }
-    let owner = OwnerReference { controller: None, block_owner_deletion: None, ..owner_reference(cluster, &())? };
+    let owner =
+        OwnerReference { controller: None, block_owner_deletion: None, ..owner_reference(cluster, &())? };
     let mut owners = template.owner_references().to_vec();
     owners.push(owner);
     let metadata = json!({"ownerReferences": owners, "resourceVersion": template.resource_version()});
