@@ -33,9 +33,9 @@ use remuda_names::capi::condition;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::{kubeconfig::KubeconfigSecret, lease::Lease};
-use self::{lease::Budget, link::Link};
-pub(crate) use self::{lease::Refused, nodes::BY_PROVIDER_ID};
+pub use self::kubeconfig::KubeconfigSecret;
+use self::{lease::Budget, link::Link, nodes::BY_PROVIDER_ID};
+pub(crate) use self::lease::{Lease, Refused};
 
 #[derive(Debug, Clone)]
 pub struct Options {

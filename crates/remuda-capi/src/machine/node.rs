@@ -1,6 +1,6 @@
 //! The Node of a Machine: found by provider ID, told what the Machine says about it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint as NodeTaint};
 use kube::{
@@ -26,6 +26,9 @@ use crate::{error::Error, workload::Refused};
 
 /// v1beta1's word about a Node.
 pub(super) const NODE_HEALTHY: &str = "NodeHealthy";
+
+/// How long to wait for a turn at most.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The Node, as it was looked for.
 #[derive(Debug, Clone)]
@@ -141,8 +144,13 @@ impl Machines {
         };
         let lease = match self.capi.workloads.lease(&pass.cluster_key, &self.waker, &pass.key) {
             Ok(lease) => lease,
-            // The connection, or the one in front of us, wakes us.
-            Err(Refused::Down(_) | Refused::Busy) => return Ok(()),
+            // The connection wakes us when it is back.
+            Err(Refused::Down(_)) => return Ok(()),
+            // Whoever is in front of us wakes us, unless it is gone by then.
+            Err(Refused::Busy) => {
+                pass.again(PATIENCE);
+                return Ok(());
+            }
         };
         let nodes: Api<Node> = Api::all(lease.client());
         let name = node.name_any();

@@ -53,7 +53,7 @@ pub(crate) enum Refused {
 }
 
 /// The right to call a workload cluster, for one piece of work.
-pub struct Lease {
+pub(crate) struct Lease {
     client: Client,
     entry: Arc<Entry>,
     budget: Arc<Budget>,
@@ -94,12 +94,12 @@ impl Workloads {
 }
 
 impl Lease {
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// The answer of the cluster, good or bad; or that there is none.
-    pub async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<Result<T, kube::Error>, Down> {

@@ -6,7 +6,7 @@ use remuda_control::Informer;
 use remuda_names::capi::annotation;
 
 /// Nodes are filed under their `spec.providerID` by this name.
-pub(crate) const BY_PROVIDER_ID: &str = "provider-id";
+pub(super) const BY_PROVIDER_ID: &str = "provider-id";
 
 pub(super) fn index(nodes: &Informer<Node>) {
     nodes.add_index(BY_PROVIDER_ID, |node| super::provider_id(node).map(str::to_owned).into_iter().collect());

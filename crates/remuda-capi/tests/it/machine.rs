@@ -51,16 +51,18 @@ fn reference(kind: &str, name: &str) -> Value {
     json!({"apiGroup": GROUP, "kind": kind, "name": name})
 }
 
-async fn create_cluster(world: &World) {
-    world.create_fake("FakeCluster", "c", json!({"controlPlaneEndpoint": {"host": "h", "port": 6443}})).await;
-    world.create_fake("FakeControlPlane", "c", json!({})).await;
+async fn create_cluster(world: &World, name: &str) {
+    world
+        .create_fake("FakeCluster", name, json!({"controlPlaneEndpoint": {"host": "h", "port": 6443}}))
+        .await;
+    world.create_fake("FakeControlPlane", name, json!({})).await;
     let cluster: Cluster = serde_json::from_value(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Cluster",
-        "metadata": {"name": "c", "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default"},
         "spec": {
-            "infrastructureRef": reference("FakeCluster", "c"),
-            "controlPlaneRef": reference("FakeControlPlane", "c"),
+            "infrastructureRef": reference("FakeCluster", name),
+            "controlPlaneRef": reference("FakeControlPlane", name),
         },
     }))
     .unwrap();
@@ -68,17 +70,19 @@ async fn create_cluster(world: &World) {
 }
 
 /// The cluster's providers are done.
-async fn initialize_cluster(world: &World) {
-    world.report("FakeCluster", "c", json!({"initialization": {"provisioned": true}})).await;
-    world.report("FakeControlPlane", "c", json!({"initialization": {"controlPlaneInitialized": true}})).await;
+async fn initialize_cluster(world: &World, name: &str) {
+    world.report("FakeCluster", name, json!({"initialization": {"provisioned": true}})).await;
+    world
+        .report("FakeControlPlane", name, json!({"initialization": {"controlPlaneInitialized": true}}))
+        .await;
 }
 
 /// A world with an initialized cluster whose API server is there.
 async fn demo() -> (World, remuda_testkit::World) {
     let world = World::start().await;
     let workload = world.workloads.start("c").await;
-    create_cluster(&world).await;
-    initialize_cluster(&world).await;
+    create_cluster(&world, "c").await;
+    initialize_cluster(&world, "c").await;
     (world, workload)
 }
 

@@ -403,3 +403,66 @@ async fn a_deletion_that_misses_a_definition_names_it_and_goes_on_when_it_is_the
     goes(&world, "m").await;
     controllers.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_goes_is_not_drained() {
+    let (world, workload, controllers) = worker(json!({})).await;
+    create_pod(&workload, "api-0", json!({"app": "api"}), json!({})).await;
+    allow(&workload, 0).await;
+    let hook = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/etcd";
+    annotate(&world, "m", json!({hook: "x"})).await;
+    world.api::<Cluster>().delete("c", &DeleteParams::default()).await.unwrap();
+    let waiting =
+        format!("True WaitingForPreTerminateHook Waiting for pre-terminate hooks to succeed (hooks: {hook})");
+    says(&world, "m", "Deleting", &waiting).await;
+    annotate(&world, "m", json!({hook: null})).await;
+    goes(&world, "m").await;
+    assert!(node_exists(&workload, "m").await && !pod_is_told(&workload, "api-0").await);
+    controllers.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_machines_of_one_cluster_take_turns() {
+    let (world, workload, controllers) = worker(json!({})).await;
+    let names: Vec<String> = (0..20).map(|number| format!("w{number}")).collect();
+    for name in &names {
+        running(&world, &workload, name, json!({}), json!({})).await;
+    }
+    let asked = tokio::time::Instant::now();
+    for name in &names {
+        delete(&world, name).await;
+    }
+    for name in &names {
+        goes(&world, name).await;
+        assert!(!node_exists(&workload, name).await);
+    }
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    controllers.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_hangs_does_not_hold_up_the_machines_of_another() {
+    let (world, workload, controllers) = worker(json!({})).await;
+    let other = world.workloads.start("d").await;
+    create_cluster(&world, "d").await;
+    initialize_cluster(&world, "d").await;
+    for number in 0..12 {
+        let spec = json!({"clusterName": "d"});
+        let labels = if number == 0 { json!({"cluster.x-k8s.io/control-plane": ""}) } else { json!({}) };
+        running(&world, &other, &format!("d{number}"), labels, spec).await;
+    }
+    other.hang(true);
+    for number in 1..12 {
+        delete(&world, &format!("d{number}")).await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let asked = tokio::time::Instant::now();
+    delete(&world, "m").await;
+    goes(&world, "m").await;
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert!(!node_exists(&workload, "m").await);
+    assert!(!is_gone(&world, "d1").await);
+    other.hang(false);
+    goes(&world, "d1").await;
+    controllers.stop().await;
+}

@@ -107,7 +107,7 @@ async fn a_machine_without_its_cluster_says_so() {
     create_machine(&world, "m", json!({}), json!({})).await;
     says(&world, "m", "Ready", "Unknown InternalError Cluster default/c does not exist").await;
     let _workload = world.workloads.start("c").await;
-    create_cluster(&world).await;
+    create_cluster(&world, "c").await;
     in_phase(&world, "m", "Pending").await;
     controllers.stop().await;
 }
