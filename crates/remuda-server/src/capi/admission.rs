@@ -85,10 +85,18 @@ impl Hook for Admission {
         let old = request.old.map(|old| ruled.hub(old)).transpose()?;
         let mut after = before.clone();
         admission::default(ruled.kind, &mut after, old.as_ref()).map_err(refuse)?;
-        if after != before {
-            let before = ruled.converted(before, request.version)?;
-            let after = ruled.converted(after, request.version)?;
-            graft(object, &before, after);
+        let unchanged = old.as_ref().is_some_and(|old| old["spec"] == after["spec"]);
+        if after == before && !unchanged {
+            return Ok(());
+        }
+        let before = ruled.converted(before, request.version)?;
+        let after = ruled.converted(after, request.version)?;
+        let is_read = is_read(&object["spec"], &before["spec"]);
+        graft(object, &before, after);
+        // The same said in other words (`10m` for `10m0s`, a reference without its namespace) is no
+        // change: it would count as a new generation each time somebody applies it again.
+        if let Some(old) = request.old.filter(|_| unchanged && is_read) {
+            object["spec"] = old["spec"].clone();
         }
         Ok(())
     }
@@ -143,6 +151,25 @@ fn graft_fields(object: &mut Map<String, Value>, before: &Map<String, Value>, af
     }
 }
 
+/// Whether a conversion has read all that was `written`, given what it would write itself.
+fn is_read(written: &Value, shown: &Value) -> bool {
+    match (written, shown) {
+        (Value::Null, _) => true,
+        (Value::Object(written), Value::Object(shown)) => {
+            written.iter().all(|(key, value)| is_read(value, shown.get(key).unwrap_or(&Value::Null)))
+        }
+        (Value::Object(written), Value::Null) => written.values().all(Value::is_null),
+        (Value::Array(written), Value::Array(shown)) => {
+            written.len() == shown.len()
+                && written.iter().zip(shown).all(|(written, shown)| is_read(written, shown))
+        }
+        (Value::String(_), Value::String(_))
+        | (Value::Number(_), Value::Number(_))
+        | (Value::Bool(_), Value::Bool(_)) => true,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +190,22 @@ mod tests {
             json!({"spec": {"kept": [1], "added": {"a": 1}}, "metadata": {"labels": {"x": "y"}}}),
             json!({"spec": {"odd": 5, "kept": [1], "added": {"a": 1}}, "status": {}, "metadata": {"labels": {"x": "y"}}}),
         );
+    }
+
+    #[test]
+    fn what_a_conversion_does_not_write_it_has_not_read() {
+        let shown = json!({"timeout": "10m0s", "list": [{"a": 1}], "ref": {"name": "x", "namespace": "y"}});
+        for read in [
+            json!({"timeout": "10m", "selector": {"matchLabels": null}}),
+            json!({"list": [{"a": 2}], "ref": {"name": "x"}}),
+        ] {
+            assert!(is_read(&read, &shown), "{read}");
+        }
+        for unread in
+            [json!({"timeout": 5}), json!({"other": 1}), json!({"list": []}), json!({"ref": {"uid": "z"}})]
+        {
+            assert!(!is_read(&unread, &shown), "{unread}");
+        }
     }
 
     #[test]

@@ -198,6 +198,25 @@ async fn a_quick_start_in_the_old_version_is_stored_in_the_new_one_and_reads_bac
 }
 
 #[tokio::test]
+async fn applying_the_old_version_again_changes_nothing() {
+    let site = Site::open().await;
+    let apply = async || {
+        for text in QUICK_START {
+            let object: Value = serde_saphyr::from_str(text).unwrap();
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let url = format!("{}/{name}?fieldManager=test&force=true", collection(&object));
+            // The same duration in other words.
+            let body = text.replace("1m30s", "90s").replace("5m0s", "300s");
+            site.send(Method::PATCH, &url, "application/apply-patch+yaml", &body).await.unwrap();
+        }
+    };
+    apply().await;
+    let before = site.revision().await;
+    apply().await;
+    assert_eq!(site.revision().await, before);
+}
+
+#[tokio::test]
 async fn references_in_the_old_version_name_the_version_the_provider_keeps_its_contract_in() {
     let site = Site::open().await;
     site.create(QUICK_START[0]).await.unwrap();
