@@ -17,6 +17,7 @@ mod machine_set;
 mod managed;
 mod mark;
 mod pending;
+mod pool;
 mod providers;
 mod resource_set;
 mod save;
@@ -112,6 +113,7 @@ pub async fn run(
     // Controllers are started here, one line each.
     start("Cluster", Box::pin(cluster::run(capi.clone(), stop.clone())));
     start("ClusterResourceSet", Box::pin(resource_set::run(capi.clone(), stop.clone())));
+    start("MachinePool", Box::pin(pool::run(capi.clone(), stop.clone())));
     start("Machine", Box::pin(machine::run(capi.clone(), stop.clone())));
     start("MachineSet", Box::pin(machine_set::run(capi.clone(), stop.clone())));
     start("MachineDeployment", Box::pin(machine_deployment::run(capi.clone(), stop.clone())));

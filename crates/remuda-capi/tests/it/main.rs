@@ -9,6 +9,7 @@ mod health_check;
 mod machine_deployment;
 mod machine_set;
 mod machine;
+mod pool;
 mod resource_set;
 mod workload;
 mod world;
