@@ -105,11 +105,16 @@ pub enum HttpError {
 }
 
 impl HttpError {
-    /// Whether the server's certificate comes from an authority that is not trusted.
+    /// Whether the server's certificate comes from an authority that is not trusted. One of the same name
+    /// with another key shows as a bad signature.
     pub fn is_unknown_issuer(&self) -> bool {
+        use rustls::{
+            CertificateError::{BadSignature, UnknownIssuer},
+            Error::InvalidCertificate,
+        };
         let Self::Tls { source, .. } = self else { return false };
         let inner = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        matches!(inner, Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)))
+        matches!(inner, Some(InvalidCertificate(UnknownIssuer | BadSignature)))
     }
 }
 

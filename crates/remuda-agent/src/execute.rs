@@ -190,7 +190,7 @@ pub async fn see_through(
     }
 }
 
-/// Waits until nothing of a try runs any more.
+/// Waits until nothing of a try runs any more, and makes sure that nothing of it will.
 pub async fn wait_for_end(
     directory: &Path,
     step: &Step,
@@ -198,7 +198,18 @@ pub async fn wait_for_end(
     stop: &CancellationToken,
 ) -> Result<(), ExecuteError> {
     let mut waited = 0u64;
-    while inspect(directory, step, boot) == Try::Running {
+    loop {
+        match inspect(directory, step, boot) {
+            Try::Exited(_) | Try::Interrupted => return Ok(()),
+            // A shell may be just about to claim it. Whoever comes first has it.
+            Try::Unclaimed => {
+                match OpenOptions::new().write(true).create_new(true).open(directory.join("started")) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                    _ => return Ok(()),
+                }
+            }
+            Try::Running => {}
+        }
         if waited.is_multiple_of(600) {
             tracing::info!("waiting for an instruction of the former plan to end");
         }
@@ -208,7 +219,6 @@ pub async fn wait_for_end(
             () = tokio::time::sleep(POLL) => {}
         }
     }
-    Ok(())
 }
 
 /// Runs a periodic instruction, which ends with the agent.
@@ -351,6 +361,15 @@ mod tests {
         assert_eq!(once(dir.path(), &command).await.unwrap(), Some(5));
         let _ = (first.wait().await, second.wait().await);
         assert_eq!(fs::read(dir.path().join("count")).unwrap(), b"x\n");
+    }
+
+    #[tokio::test]
+    async fn a_try_nobody_has_claimed_is_revoked_before_something_else_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        wait_for_end(dir.path(), &step(), &boot_id(), &CancellationToken::new()).await.unwrap();
+        let launch = Launch::new(&shell("echo x >> count"), dir.path(), 1, &environment()).unwrap();
+        launch.detached(dir.path()).unwrap().wait().await.unwrap();
+        assert!(!dir.path().join("count").exists());
     }
 
     #[tokio::test]

@@ -365,19 +365,24 @@ fn install_binary(options: &InstallOptions) -> Result<(), InstallError> {
 }
 
 fn config_file(options: &InstallOptions) -> String {
-    let var = options.layout.var.display();
+    let below =
+        |name: &str| serde_json::json!(options.layout.var.join(name).display().to_string()).to_string();
     let (remote, local, preserve) = (options.registration.is_some(), options.local, options.preserve_work);
     let mut text = format!(
-        "workDirectory: {var}/work\n\
-         appliedPlanDirectory: {var}/applied\n\
+        "workDirectory: {}\n\
+         appliedPlanDirectory: {}\n\
          remoteEnabled: {remote}\n\
          localEnabled: {local}\n\
-         localPlanDirectory: {var}/plans\n\
-         interlockDirectory: {var}/interlock\n\
-         preserveWorkDirectory: {preserve}\n"
+         localPlanDirectory: {}\n\
+         interlockDirectory: {}\n\
+         preserveWorkDirectory: {preserve}\n",
+        below("work"),
+        below("applied"),
+        below("plans"),
+        below("interlock"),
     );
     if remote {
-        text.push_str(&format!("connectionInfoFile: {var}/{}\n", path::CONNECTION_INFO));
+        text.push_str(&format!("connectionInfoFile: {}\n", below(path::CONNECTION_INFO)));
     }
     text
 }
@@ -387,6 +392,7 @@ fn config_file(options: &InstallOptions) -> String {
 fn unit(options: &InstallOptions) -> String {
     let layout = &options.layout;
     let (unit, units) = (&layout.unit, layout.units.display());
+    let level: String = options.log_level.chars().filter(char::is_ascii_alphanumeric).collect();
     let strict = options.registration.as_ref().is_some_and(|registration| registration.strict);
     format!(
         "[Unit]\n\
@@ -405,11 +411,10 @@ fn unit(options: &InstallOptions) -> String {
          Restart=always\n\
          RestartSec=5s\n\
          KillMode=process\n\
-         Environment=CATTLE_LOGLEVEL={}\n\
+         Environment=CATTLE_LOGLEVEL={level}\n\
          Environment=CATTLE_AGENT_CONFIG={}/config.yaml\n\
          Environment=CATTLE_AGENT_STRICT_VERIFY={strict}\n\
          ExecStart={} {}\n",
-        options.log_level,
         layout.config.display(),
         layout.binary().display(),
         options.run.join(" "),

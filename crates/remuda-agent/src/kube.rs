@@ -279,7 +279,9 @@ impl Kube {
         );
         let mut client = self.current().clone();
         // The server ends the watch in time; one that does not is as good as dead.
+        // Some send nothing at all before the first event.
         client.timeouts.idle = std::time::Duration::from_secs(seconds + 30);
+        client.timeouts.response = client.timeouts.idle;
         let response = self.send(&client, Method::GET, &path, Bytes::new()).await?;
         Ok(Watch { body: accept(response).await?, pending: Vec::new(), scanned: 0 })
     }

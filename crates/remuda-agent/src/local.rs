@@ -174,6 +174,8 @@ pub async fn pass(
         now,
     };
     let applied = engine.apply(&order, &mut journal, stop).await?;
+    // Probes may wait for minutes; other plans need not.
+    drop(engine);
     let statuses = prober.check(&checked.plan.probes, &position.probe_status, run.executes(), stop).await;
     let statuses = statuses.ok_or(ApplyError::Stopping)?;
     let executed = applied.ended.is_some();

@@ -57,6 +57,7 @@ pub async fn watch(kube: Arc<Kube>, latest: watch::Sender<Latest>, stop: Cancell
         has_failed = match round {
             Ok(()) => {
                 // The server ended the watch, as it does every few minutes.
+                has_failed = false;
                 if began.elapsed() > GOOD {
                     continue;
                 }
@@ -88,9 +89,8 @@ async fn follow(kube: &Kube, latest: &watch::Sender<Latest>, check: bool) -> Res
         // Spread out, so that a fleet does not come back in step.
         let seconds = rand::random_range(240..480);
         let mut watch = kube.watch(&version, seconds).await?;
-        let mut is_empty = true;
+        let began = Instant::now();
         while let Some(event) = watch.next().await? {
-            is_empty = false;
             match event {
                 Event::Changed(secret) => {
                     version = secret.version().to_owned();
@@ -100,7 +100,7 @@ async fn follow(kube: &Kube, latest: &watch::Sender<Latest>, check: bool) -> Res
                 Event::Bookmark(at) => version = at,
             }
         }
-        if is_empty {
+        if began.elapsed() < GOOD {
             return Ok(());
         }
     }

@@ -50,9 +50,25 @@ pub enum RunError {
         /// Why.
         source: ConnectError,
     },
+    /// No level of that name.
+    #[error("CATTLE_LOGLEVEL is {0:?}, expected error, warn, info, debug or trace")]
+    LogLevel(String),
     /// There is no runtime to run on.
     #[error("start the runtime")]
     Runtime(#[source] std::io::Error),
+}
+
+/// The log level the environment asks for; `info` unless it says otherwise.
+pub fn log_level(environment: &Environment) -> Result<tracing::Level, RunError> {
+    let Some(name) = environment.get(env::LOG_LEVEL) else { return Ok(tracing::Level::INFO) };
+    match name.to_ascii_lowercase().as_str() {
+        "panic" | "fatal" | "error" => Ok(tracing::Level::ERROR),
+        "warn" | "warning" => Ok(tracing::Level::WARN),
+        "info" => Ok(tracing::Level::INFO),
+        "debug" => Ok(tracing::Level::DEBUG),
+        "trace" => Ok(tracing::Level::TRACE),
+        _ => Err(RunError::LogLevel(name.to_owned())),
+    }
 }
 
 /// Runs the daemon until `stop` is cancelled.
@@ -122,11 +138,14 @@ pub fn run_blocking(options: RunOptions) -> Result<(), RunError> {
         .build()
         .map_err(RunError::Runtime)?;
     let stop = CancellationToken::new();
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let mut signals = JoinSet::new();
         signals.spawn(watch_signals(stop.clone()));
         run(options, stop).await
-    })
+    });
+    // An image that is being unpacked is unpacked again at the next start.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
 }
 
 /// Cancels `stop` at the first SIGINT or SIGTERM and ends the process at the second.

@@ -173,3 +173,120 @@ fn a_recreated_secret_is_a_first_start() {
     memory.notice("b", &Data::new());
     assert_eq!((memory.has_run_once, memory.last_written, memory.uid.as_str()), (false, 0, ""));
 }
+
+/// A node and its Secret, without anything in between that could fail on its own.
+#[derive(Default)]
+struct Model {
+    data: Data,
+    version: u64,
+    memory: Memory,
+    recorded: Option<Recorded>,
+    delivered: usize,
+    begun: BTreeMap<usize, usize>,
+    ended: BTreeMap<usize, usize>,
+}
+
+impl Model {
+    fn deliver(&mut self, stateful: bool) {
+        self.delivered += 1;
+        self.version += 1;
+        self.data.insert(key::PLAN.into(), vec![]);
+        if stateful {
+            self.data.insert(key::PLAN_STATE.into(), state::PENDING.into());
+        }
+    }
+
+    fn write(&mut self) {
+        self.version += 1;
+        self.memory.last_written = self.version;
+    }
+
+    /// One pass of an agent that is killed after `steps` steps. Returns whether it survived.
+    fn pass(&mut self, mut steps: u32) -> bool {
+        let mut survives = || {
+            steps = steps.saturating_sub(1);
+            steps > 0
+        };
+        let checksum = format!("c{}", self.delivered);
+        self.memory.notice("u", &self.data);
+        let observed = Observed {
+            uid: "u",
+            version: self.version,
+            data: &self.data,
+            checksum: &checksum,
+            recorded: self.recorded.as_ref(),
+            force_on_start: false,
+            now: NOW,
+        };
+        let decision = decide(&observed, &self.memory);
+        if decision.take {
+            crate::report::take(&mut self.data);
+            self.write();
+            if !survives() {
+                return false;
+            }
+        }
+        if let Run::Begin(identity) = &decision.run {
+            *self.begun.entry(self.delivered).or_default() += 1;
+            self.recorded = Some(Recorded { identity: identity.clone(), reported: false, succeeded: None });
+            if !survives() {
+                return false;
+            }
+        }
+        let mut ended = None;
+        if decision.run.executes() {
+            let recorded = self.recorded.as_mut().unwrap();
+            if recorded.succeeded.is_none() {
+                recorded.succeeded = Some(true);
+                *self.ended.entry(self.delivered).or_default() += 1;
+            }
+            ended = Some(crate::report::Ended { succeeded: true, output: vec![], began: NOW });
+            if !survives() {
+                return false;
+            }
+        }
+        self.memory.has_run_once = true;
+        let before = self.data.clone();
+        crate::report::compose(
+            &mut self.data,
+            &decision,
+            &checksum,
+            ended.as_ref(),
+            None,
+            &Default::default(),
+        );
+        if before != self.data {
+            self.write();
+        }
+        survives()
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn every_delivery_is_run_once_wherever_the_agent_is_killed(
+        stateful in proptest::prelude::any::<bool>(),
+        history in proptest::collection::vec((0u32..8, proptest::prelude::any::<bool>()), 1..60),
+    ) {
+        let mut model = Model::default();
+        model.deliver(stateful);
+        for (steps, deliver) in history {
+            if deliver && steps % 2 == 0 {
+                model.deliver(stateful);
+            }
+            if !model.pass(steps) {
+                model.memory = Memory::default();
+            }
+        }
+        for _ in 0..3 {
+            model.pass(u32::MAX);
+        }
+        proptest::prop_assert!(model.begun.values().all(|count| *count == 1), "{:?}", model.begun);
+        proptest::prop_assert_eq!(model.ended[&model.delivered], 1);
+        // And then nothing changes any more.
+        let settled = model.data.clone();
+        model.memory = Memory::default();
+        model.pass(u32::MAX);
+        proptest::prop_assert_eq!(settled, model.data);
+    }
+}

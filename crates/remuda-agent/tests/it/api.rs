@@ -10,7 +10,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::server::{Answer, Ask, Running, serve};
+use crate::server::{Answer, Ask, Running, serve_at};
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -44,12 +44,25 @@ impl Api {
     }
 
     pub(crate) async fn serve(self: &Arc<Self>, tls: Option<Arc<rustls::ServerConfig>>) -> Running {
+        self.serve_at(([127, 0, 0, 1], 0).into(), tls).await
+    }
+
+    pub(crate) async fn serve_at(
+        self: &Arc<Self>,
+        at: std::net::SocketAddr,
+        tls: Option<Arc<rustls::ServerConfig>>,
+    ) -> Running {
         let api = self.clone();
-        serve(tls, move |ask| {
+        serve_at(at, tls, move |ask| {
             let api = api.clone();
             async move { api.answer(ask).await }
         })
         .await
+    }
+
+    /// Ends every watch.
+    pub(crate) async fn hang_up(&self) {
+        self.watchers.lock().await.shutdown().await;
     }
 
     /// Changes the Secret as a server would.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::server::{Answer, Ask, Running, serve};
 
-fn tar(entries: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn tar(entries: &[(&str, &str)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, content) in entries {
         let mut header = tar::Header::new_gnu();
@@ -25,7 +25,7 @@ fn gzip(raw: &[u8]) -> Vec<u8> {
 }
 
 /// A `docker save` tarball, its manifest last.
-fn saved(tag: &str, layers: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn saved(tag: &str, layers: &[Vec<u8>]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut add = |name: &str, content: &[u8]| {
         let mut header = tar::Header::new_gnu();

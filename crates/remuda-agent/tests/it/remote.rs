@@ -31,12 +31,12 @@ struct Agent {
 
 impl Agent {
     fn start(config: &Path, strict: bool) -> Self {
-        let options = RunOptions {
-            config: Some(config.to_owned()),
-            strict: Some(strict),
-            allow_non_root: true,
-            environment: Environment::of_process(),
-        };
+        Self::start_in(config, strict, Environment::of_process())
+    }
+
+    fn start_in(config: &Path, strict: bool, environment: Environment) -> Self {
+        let config = Some(config.to_owned());
+        let options = RunOptions { config, strict: Some(strict), allow_non_root: true, environment };
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(run(options, stop.clone()));
@@ -240,6 +240,7 @@ async fn the_agent_comes_back_when_the_server_does() {
     api.change("uid-1", |_| {}).await;
     let address = server.address;
     drop(server);
+    api.hang_up().await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let log = dir.path().join("log");
     api.change("uid-1", |data| {
@@ -247,13 +248,58 @@ async fn the_agent_comes_back_when_the_server_does() {
         data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
     })
     .await;
-    // The same address again, as a restarted server has.
-    let listener = std::net::TcpListener::bind(address);
-    drop(listener);
-    let again = api.serve(None).await;
-    configure(dir.path(), &format!("http://{}", again.address), "");
+    let _again = api.serve_at(address, None).await;
+    api.wait("success", state_is("succeeded")).await;
     agent.stop().await;
-    let agent = Agent::start(&dir.path().join("var/config.yaml"), false);
+}
+
+#[tokio::test]
+async fn the_systems_authorities_are_a_fallback_unless_verification_is_strict() {
+    let (config, pem) = tls("127.0.0.1");
+    let (_, other) = tls("127.0.0.1");
+    let dir = tempfile::tempdir().unwrap();
+    let api = Api::new();
+    let server = api.serve(Some(config)).await;
+    let bundle = dir.path().join("bundle.pem");
+    fs::write(&bundle, pem).unwrap();
+    let environment: Environment =
+        [("PATH", "/usr/bin:/bin".to_owned()), ("SSL_CERT_FILE", bundle.display().to_string())]
+            .into_iter()
+            .collect();
+    let path = configure(dir.path(), &format!("https://{}", server.address), &authority(&other));
+    let strict = Agent::start_in(&path, true, environment.clone());
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(api.state.lock().await.lists, 0);
+    strict.stop().await;
+    let lenient = Agent::start_in(&path, false, environment);
+    api.change("uid-1", |data| {
+        data.insert(key::PLAN.into(), b"{}".to_vec());
+        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
+    })
+    .await;
+    api.wait("success", state_is("succeeded")).await;
+    lenient.stop().await;
+}
+
+#[tokio::test]
+async fn a_pending_upgrade_holds_a_plan_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = Api::new();
+    let server = api.serve(None).await;
+    let config = configure(dir.path(), &format!("http://{}", server.address), "");
+    let pending = dir.path().join("var/interlock/restart-pending");
+    fs::create_dir_all(pending.parent().unwrap()).unwrap();
+    fs::write(&pending, "").unwrap();
+    let agent = Agent::start(&config, false);
+    api.change("uid-1", |data| {
+        data.insert(key::PLAN.into(), b"{}".to_vec());
+        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
+    })
+    .await;
+    api.wait("the plan to be taken", state_is("in-progress")).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(state_is("in-progress")(&api.data().await));
+    fs::remove_file(&pending).unwrap();
     api.wait("success", state_is("succeeded")).await;
     agent.stop().await;
 }
@@ -341,4 +387,96 @@ async fn strict_verification_needs_an_authority() {
     let mut agent = Agent::start(&config, true);
     let error = agent.tasks.join_next().await.unwrap().unwrap().unwrap_err();
     assert!(remuda_agent::Chain(&error).to_string().contains("no certificate authority"), "{error}");
+}
+
+/// Connects everybody who knows the password to one place.
+async fn proxy(to: std::net::SocketAddr) -> (std::net::SocketAddr, JoinSet<()>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            connections.spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(tcp.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                assert!(head.starts_with("CONNECT plans.example.com:443 HTTP/1.1\r\n"), "{head}");
+                // base64 of u:p@ss
+                if !head.contains("Proxy-Authorization: Basic dTpwQHNz\r\n") {
+                    tcp.write_all(b"HTTP/1.1 407 Who are you\r\n\r\n").await.unwrap();
+                    return;
+                }
+                tcp.write_all(b"HTTP/1.1 200 Go\r\n\r\n").await.unwrap();
+                let mut onward = tokio::net::TcpStream::connect(to).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut tcp, &mut onward).await;
+            });
+        }
+    });
+    (address, tasks)
+}
+
+#[tokio::test]
+async fn the_api_is_reached_through_a_proxy() {
+    let (config, pem) = tls("somebody.else");
+    let dir = tempfile::tempdir().unwrap();
+    let api = Api::new();
+    let server = api.serve(Some(config)).await;
+    let (proxy, _tasks) = proxy(server.address).await;
+    let cluster = format!("{}, tls-server-name: somebody.else", authority(&pem));
+    let path = configure(dir.path(), "https://plans.example.com", &cluster);
+    let environment: Environment =
+        [("PATH", "/usr/bin:/bin".to_owned()), ("HTTPS_PROXY", format!("http://u:p%40ss@{proxy}"))]
+            .into_iter()
+            .collect();
+    let agent = Agent::start_in(&path, true, environment);
+    api.change("uid-1", |data| {
+        data.insert(key::PLAN.into(), b"{}".to_vec());
+        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
+    })
+    .await;
+    api.wait("success", state_is("succeeded")).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn output_larger_than_a_secret_does_not_stop_the_report() {
+    let world = World::new().await;
+    world.deliver(&plan("head -c 600000 /dev/urandom | base64; echo end >&2")).await;
+    let data = world.api.wait("success", state_is("succeeded")).await;
+    assert!(data[key::APPLIED_OUTPUT].len() <= remuda_agent::output::PACKED_LIMIT);
+    assert!(output(&data, key::APPLIED_OUTPUT)["do"].0.ends_with(b"[output cut]\n"));
+}
+
+#[tokio::test]
+async fn an_image_is_unpacked_and_run() {
+    let world = World::new().await;
+    let images = world.dir.path().join("var/images");
+    fs::create_dir_all(&images).unwrap();
+    let script = "#!/bin/sh\necho ran in $CATTLE_AGENT_EXECUTION_PWD\n";
+    let layer = crate::image::tar(&[("run.sh", script)]);
+    fs::write(images.join("i.tar"), crate::image::saved("rancher/installer:v1", &[layer])).unwrap();
+    let instruction = |args: serde_json::Value| json!({"name":"i","image":"rancher/installer:v1","saveOutput":true,"command":args["c"],"args":args["a"]});
+    let plan = json!({"instructions":[instruction(json!({"c":"sh","a":["-c","run.sh"]}))]});
+    world.deliver(&plan.to_string()).await;
+    let data = world.api.wait("success", state_is("succeeded")).await;
+    let ran = String::from_utf8(output(&data, key::APPLIED_OUTPUT)["i"].0.clone()).unwrap();
+    assert!(ran.starts_with("ran in ") && ran.contains(&checksum(plan.to_string().as_bytes())), "{ran}");
+    world.deliver(&json!({"instructions":[instruction(json!({"c":"","a":null}))]}).to_string()).await;
+    world
+        .api
+        .wait("success of the default command", |data| {
+            text(data, key::PLAN_REVISION) == "2" && state_is("succeeded")(data)
+        })
+        .await;
+    world.deliver(&json!({"instructions":[{"image":"127.0.0.1:1/none:v1"}]}).to_string()).await;
+    let data = world.api.wait("failure", state_is("failed")).await;
+    let error = String::from_utf8(output(&data, key::FAILED_OUTPUT)[ERROR_OUTPUT].0.clone()).unwrap();
+    assert!(
+        error.contains("image 127.0.0.1:1/none:v1") && error.contains("connect to 127.0.0.1:1"),
+        "{error}"
+    );
 }

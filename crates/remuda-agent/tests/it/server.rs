@@ -50,7 +50,19 @@ where
     H: Fn(Ask) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    serve_at(([127, 0, 0, 1], 0).into(), tls, handler).await
+}
+
+pub(crate) async fn serve_at<H, F>(
+    at: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    handler: H,
+) -> Running
+where
+    H: Fn(Ask) -> F + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let listener = TcpListener::bind(at).await.unwrap();
     let address = listener.local_addr().unwrap();
     let handler = Arc::new(handler);
     let mut tasks = JoinSet::new();

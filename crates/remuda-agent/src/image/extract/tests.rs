@@ -169,3 +169,21 @@ fn broken_archives_are_errors() {
         assert!(layers(&[path], &place.root).is_err());
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #[test]
+    fn damaged_layers_neither_panic_nor_leave_the_directory(
+        at in 0usize..4096,
+        byte in proptest::prelude::any::<u8>(),
+        cut in 0usize..4096,
+    ) {
+        let place = Place::new();
+        let mut raw = layer("d a\nf a/b 1\nl a/c ../../x\nf a/c/d 2\nh e a/b\nf a/.wh.b x");
+        let length = raw.len();
+        raw[at % length] = byte;
+        raw.truncate(cut.max(512));
+        let _ = Unpacker::new(&place.root).unwrap().layer(raw.as_slice());
+        proptest::prop_assert!(place.outside().is_empty());
+    }
+}
