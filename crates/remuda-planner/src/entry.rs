@@ -111,6 +111,8 @@ impl<'a> Entry<'a> {
 pub(crate) struct NodeState<'a> {
     pub(crate) plan_bytes: &'a [u8],
     applied_bytes: Option<&'a [u8]>,
+    /// The two are the same.
+    is_applied: bool,
     plan: OnceCell<Option<NodePlan>>,
     applied: OnceCell<Option<NodePlan>>,
     pub(crate) failed: bool,
@@ -141,6 +143,7 @@ impl<'a> NodeState<'a> {
             && threshold != -1
             && count >= threshold
             && value(data::FAILED_CHECKSUM).is_some_and(|sum| sum == sha256_hex(plan_bytes).as_bytes());
+        let is_applied = applied_bytes == Some(plan_bytes);
         let in_sync = match value(data::PLAN_STATE) {
             Some(b"succeeded") => true,
             Some(b"in-progress") => false,
@@ -148,12 +151,13 @@ impl<'a> NodeState<'a> {
                 failed = true;
                 false
             }
-            _ => applied_bytes == Some(plan_bytes),
+            _ => is_applied,
         };
         let passed = secret.annotations.get(annotation::PLAN_PROBES_PASSED);
         Some(NodeState {
             plan_bytes,
             applied_bytes,
+            is_applied,
             plan: OnceCell::new(),
             applied: OnceCell::new(),
             failed,
@@ -177,9 +181,14 @@ impl<'a> NodeState<'a> {
         self.plan.get_or_init(|| NodePlan::decode(self.plan_bytes).ok()).as_ref()
     }
 
+    /// The stored plan, if it is worth reading.
+    pub(crate) fn plan_if(&self, wanted: bool) -> Option<&NodePlan> {
+        if wanted { self.plan() } else { None }
+    }
+
     /// The plan the agent last applied.
     pub(crate) fn applied(&self) -> Option<&NodePlan> {
-        if self.applied_bytes == Some(self.plan_bytes) {
+        if self.is_applied {
             return self.plan();
         }
         self.applied.get_or_init(|| NodePlan::decode(self.applied_bytes?).ok()).as_ref()
@@ -187,7 +196,7 @@ impl<'a> NodeState<'a> {
 
     /// The stored plan has been applied, but its probes have never passed.
     pub(crate) fn never_healthy(&self) -> bool {
-        self.applied_bytes == Some(self.plan_bytes) && !self.healthy() && !self.probes_passed
+        self.is_applied && !self.healthy() && !self.probes_passed
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     desired::{Desired, Renderer, Unrenderable},
     drain::{self, Drain},
-    entry::Entry,
+    entry::{Entry, NodeState},
     input::{ControlPlane, Reconciled},
     join::Servers,
     keys::annotation,
@@ -76,7 +76,9 @@ impl From<Unrenderable> for Unclean {
 
 struct Candidate<'p, 'a> {
     entry: &'p Entry<'a>,
-    desired: Desired,
+    /// `None` if the machine has exactly this plan. Plans are not kept for nothing: a thousand of them cost
+    /// more than making them.
+    desired: Option<Desired>,
     change: bool,
     minor: bool,
 }
@@ -92,7 +94,8 @@ impl Candidate<'_, '_> {
     /// Whether applying the plan restarts the distribution on a node that runs it.
     fn restarts(&self) -> bool {
         let applied = self.entry.node.as_ref().and_then(|node| node.applied());
-        applied.is_some_and(|applied| applied.instructions != self.desired.plan.instructions)
+        let desired = self.desired.as_ref().map(|desired| &desired.plan);
+        applied.zip(desired).is_some_and(|(applied, desired)| applied.instructions != desired.instructions)
     }
 }
 
@@ -143,13 +146,16 @@ fn candidate<'p, 'a>(
         Join::Any => shared.servers.of(entry, shared.control_plane)?,
     };
     let desired = shared.renderer.desired(entry, server)?;
-    let (mut change, mut minor) = (false, false);
-    if let Some(node) = entry.node.as_ref().filter(|node| node.plan_bytes != desired.bytes) {
-        // Other bytes can still say the same.
-        change = node.plan() != Some(&desired.plan);
-        minor = change && node.plan().is_some_and(|plan| plan.minor_change(&desired.plan));
+    let Some(node) = entry.node.as_ref() else {
+        return Ok(Candidate { entry, desired: Some(desired), change: false, minor: false });
+    };
+    if node.plan_bytes == desired.bytes {
+        return Ok(Candidate { entry, desired: None, change: false, minor: false });
     }
-    Ok(Candidate { entry, desired, change, minor })
+    // Other bytes can still say the same.
+    let change = node.plan() != Some(&desired.plan);
+    let minor = change && node.plan().is_some_and(|plan| plan.minor_change(&desired.plan));
+    Ok(Candidate { entry, desired: Some(desired), change, minor })
 }
 
 fn judge(
@@ -173,15 +179,16 @@ fn judge(
     let mut messages = summary.messages.clone();
     messages.extend(status.clone());
     let verdict = 'verdict: {
+        let desired = candidate.desired.as_ref();
         let Some(node) = entry.node.as_ref() else {
             groups.configuring.push(name.clone());
-            break 'verdict deliver(shared, tier, candidate, Delivery::Initial);
+            break 'verdict deliver(shared, tier, entry, desired, Delivery::Initial);
         };
         if candidate.minor {
             groups.configuring.push(name.clone());
-            break 'verdict deliver(shared, tier, candidate, Delivery::Minor);
+            break 'verdict deliver(shared, tier, entry, desired, Delivery::Minor);
         }
-        if candidate.change {
+        if let Some(wanted) = desired.filter(|_| candidate.change) {
             groups.configuring.push(name.clone());
             let restarts = candidate.restarts();
             // A plan that has not been applied has already cost its machine; a better one costs nothing more.
@@ -198,14 +205,14 @@ fn judge(
                 *unavailable += 1;
             }
             let alone = shared.entries.len() == 1;
-            match drain::drain(entry, &candidate.desired.plan, tier.drain, alone) {
+            match drain::drain(entry, &wanted.plan, tier.drain, alone) {
                 Drain::Done => {
                     if !entry.annotation(annotation::DRAIN_DONE).is_empty() {
                         messages.push("drain completed".to_owned());
                     } else if status.is_none() {
                         messages.push(WAITING_FOR_PLAN.to_owned());
                     }
-                    break 'verdict deliver(shared, tier, candidate, Delivery::Changed { restarts });
+                    break 'verdict deliver(shared, tier, entry, desired, Delivery::Changed { restarts });
                 }
                 Drain::Error(error) => messages.push(error),
                 Drain::Pending => messages.push("draining node".to_owned()),
@@ -267,15 +274,11 @@ const WAITING_FOR_PLAN: &str = "waiting for plan to be applied";
 /// What a machine's plan is waiting for; `None` if for nothing.
 fn plan_status(candidate: &Candidate<'_, '_>) -> Option<String> {
     let entry = candidate.entry;
-    let stored = entry.node.as_ref().and_then(|node| {
-        let plan = if node.plan_bytes == candidate.desired.bytes {
-            Some(&candidate.desired.plan)
-        } else {
-            node.plan()
-        };
-        plan.filter(|plan| !plan.instructions.is_empty()).map(|plan| (node, plan))
-    });
-    let Some((node, plan)) = stored else {
+    // A plan equal to the desired one has instructions and no error; it need not be read for that.
+    let same = candidate.desired.is_none();
+    let readable =
+        |node: &&NodeState<'_>| same || node.plan().is_some_and(|plan| !plan.instructions.is_empty());
+    let Some(node) = entry.node.as_ref().filter(readable) else {
         let text = if entry.roles.etcd {
             "waiting for bootstrap etcd to be available"
         } else if entry.roles.control_plane {
@@ -285,10 +288,11 @@ fn plan_status(candidate: &Candidate<'_, '_>) -> Option<String> {
         };
         return Some(text.to_owned());
     };
+    let error = node.plan_if(!same).map(|plan| plan.error.as_str()).filter(|error| !error.is_empty());
     if !node.has_applied() {
         Some("waiting for agent to check in and apply initial plan".to_owned())
-    } else if !plan.error.is_empty() {
-        Some(plan.error.clone())
+    } else if let Some(error) = error {
+        Some(error.to_owned())
     } else if !node.healthy() {
         Some(format!("waiting for probes: {}", node.unhealthy.join(", ")))
     } else if node.in_sync {
@@ -303,19 +307,19 @@ fn plan_status(candidate: &Candidate<'_, '_>) -> Option<String> {
 fn deliver(
     shared: &mut Shared<'_, '_>,
     tier: &Tier<'_>,
-    candidate: &Candidate<'_, '_>,
+    entry: &Entry<'_>,
+    desired: Option<&Desired>,
     delivery: Delivery,
 ) -> Verdict {
-    let entry = candidate.entry;
     // A machine with two roles is in two tiers; the plan is the same in both.
     let delivered = shared.reports.get(entry.name()).map(|report| report.verdict);
-    if !matches!(delivered, Some(Verdict::Deliver(_))) {
-        let joined_to = if entry.init { Some(String::new()) } else { candidate.desired.joined_to.clone() };
+    if let Some(desired) = desired.filter(|_| !matches!(delivered, Some(Verdict::Deliver(_)))) {
+        let joined_to = if entry.init { Some(String::new()) } else { desired.joined_to.clone() };
         shared.writes.push(Write::Plan(PlanWrite {
             machine: entry.name().to_owned(),
             secret: entry.secret.map_or_else(String::new, |secret| secret.name.clone()),
             delivery,
-            plan: candidate.desired.bytes.clone(),
+            plan: desired.bytes.clone(),
             joined_to,
             max_failures: Some(-1),
             failure_threshold: Some(tier.failure_threshold),
@@ -359,8 +363,12 @@ pub(crate) fn limit(concurrency: &str, machines: usize) -> Result<usize, Failure
 
 /// Conditions of the machines, and what the tier as a whole is waiting for.
 fn conclude(shared: &mut Shared<'_, '_>, tier: TierName, groups: Groups) -> Result<(), Unclean> {
-    let machines: BTreeMap<&str, &Entry<'_>> =
-        shared.entries.iter().map(|entry| (entry.name(), entry)).collect();
+    // Entries are sorted by name.
+    let entries = shared.entries;
+    let find = |name: &str| {
+        let at = entries.binary_search_by(|entry| entry.name().cmp(name)).ok();
+        at.and_then(|at| entries.get(at))
+    };
     let mut first = None;
     let no_messages = BTreeMap::new();
     let all = [
@@ -372,7 +380,7 @@ fn conclude(shared: &mut Shared<'_, '_>, tier: TierName, groups: Groups) -> Resu
     for (action, names, messages) in all {
         let mut waiting = false;
         for name in names {
-            let Some(entry) = machines.get(name.as_str()) else { continue };
+            let Some(entry) = find(name) else { continue };
             if !entry.machine.infrastructure_ready {
                 waiting = true;
                 continue;
