@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     builtin::{Context, identity, unique_name},
-    driver::{Addresses, Base, Config, Driver, Pending, Ssh, State, from_config, to_config},
+    driver::{Addresses, Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
     secret::Secret,
@@ -90,6 +90,9 @@ struct Record {
     ipv6_address_only: bool,
     #[serde(rename = "RemudaID")]
     remuda_id: String,
+    /// What another driver of that name recorded and we do not know; it is not lost.
+    #[serde(flatten)]
+    unknown: Hidden,
 }
 
 impl Record {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     builtin::{Context, identity, unique_name},
-    driver::{Addresses, Base, Config, Driver, Pending, Ssh, State, from_config, to_config},
+    driver::{Addresses, Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
     keys,
@@ -57,6 +57,9 @@ struct Record {
     private_ip_address: String,
     #[serde(rename = "RemudaID")]
     remuda_id: String,
+    /// What another driver of that name recorded and we do not know; it is not lost.
+    #[serde(flatten)]
+    unknown: Hidden,
 }
 
 impl Record {
@@ -170,14 +173,17 @@ impl DigitalOcean {
         }
         let public = keys::ensure(&path, &record.base.machine_name)?;
         let name = record.key_name();
+        self.context.log.info("Creating SSH key...");
         let mut tries = 0;
         loop {
-            if let Some(key) = api.keys().await?.into_iter().find(|key| key.name == name) {
-                return Ok(key);
-            }
-            self.context.log.info("Creating SSH key...");
             match api.create_key(&name, &public).await {
                 Ok(key) => return Ok(key),
+                // An account holds a key once, so an earlier try was heard after all. Only then is it worth
+                // reading the list, which may be long.
+                Err(error) if error.to_string().contains("already in use") => {
+                    let held = api.keys().await?.into_iter().find(|key| key.name == name);
+                    return held.ok_or(error);
+                }
                 Err(error) => self.look_again(&mut tries, error).await?,
             }
         }
@@ -287,7 +293,7 @@ impl DigitalOcean {
         if record.ssh_key_fingerprint.is_empty() {
             let name = record.key_name();
             let mut keys: Vec<u64> = Vec::new();
-            if ours {
+            if ours && record.ssh_key_id == 0 {
                 keys.extend(api.keys().await?.into_iter().filter(|key| key.name == name).map(|key| key.id));
             }
             if record.ssh_key_id != 0 && !keys.contains(&record.ssh_key_id) {

@@ -245,6 +245,17 @@ impl Base {
     }
 }
 
+/// Values that may be credentials: shown by name only.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Hidden(pub Map<String, Json>);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
 /// A record with typed fields; how built-in drivers implement `load` and `config`.
 pub(crate) fn to_config<T: Serialize>(record: &T) -> Config {
     match serde_json::to_value(record) {

@@ -44,7 +44,7 @@ use tokio::{io::AsyncWriteExt, process::Command, sync::mpsc, time::timeout};
 
 use crate::{
     builtin::identity,
-    driver::{Addresses, Base, Config, Driver, Pending, Ssh, State, from_config, to_config},
+    driver::{Addresses, Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags, Kind, Value},
     keys,
@@ -72,17 +72,6 @@ struct Record {
     state: Hidden,
     #[serde(rename = "RemudaID")]
     remuda_id: String,
-}
-
-/// Values that may be credentials.
-#[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-struct Hidden(Map<String, Json>);
-
-impl std::fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
 }
 
 /// A line of a script.

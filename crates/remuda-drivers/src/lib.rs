@@ -6,7 +6,7 @@ pub mod digitalocean;
 pub mod driver;
 pub mod error;
 pub mod exec;
-#[cfg(any(test, feature = "fakes"))]
+#[cfg(feature = "fakes")]
 pub mod fake;
 pub mod flags;
 pub mod generic;

@@ -38,6 +38,13 @@ impl DigitalOcean {
         Self { token: token.into(), state: Mutex::default(), page: 2 }
     }
 
+    /// The same with longer pages.
+    #[must_use]
+    pub fn with_page(mut self, entries: usize) -> Self {
+        self.page = entries.max(1);
+        self
+    }
+
     /// Droplets beyond this many are refused.
     pub fn limit(&self, droplets: usize) {
         self.state.lock().limit = Some(droplets);

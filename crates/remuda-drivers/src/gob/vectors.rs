@@ -257,7 +257,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
+        #![proptest_config(ProptestConfig::with_cases(150))]
 
         #[test]
         fn whatever_is_sent_arrives_however_it_is_cut(

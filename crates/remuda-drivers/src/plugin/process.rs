@@ -253,3 +253,21 @@ impl Lines {
         line.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn output_that_does_not_end_ends_the_process() {
+        let memory = Arc::new(crate::log::MemoryLog::default());
+        let output = Output { log: Log::new(memory.clone()), prefix: String::new(), stdout: Stdout::Log };
+        let mut command = Command::new("dd");
+        command.args(["if=/dev/zero", "bs=1M", "count=100000"]);
+        let (process, _) = Process::spawn(command, output).await.unwrap();
+        let error = timeout(Duration::from_secs(20), process.exited()).await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "its output did not end");
+        assert!(process.obituary(Duration::ZERO).await.starts_with("was stopped"));
+        assert!(memory.text().len() < 2 * LINE);
+    }
+}

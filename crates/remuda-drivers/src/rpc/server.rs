@@ -59,8 +59,12 @@ pub async fn serve(driver: Arc<dyn Driver>, listener: TcpListener, patience: Dur
                 Ok(()) => deadline = Instant::now() + patience,
                 Err(_) => return Ended::Abandoned,
             },
-            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
-                connections.spawn(connection(stream, shared.clone()));
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, shared.clone()));
+                }
+                // Out of descriptors, most likely; the next one will not be there at once.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
         }

@@ -1,4 +1,5 @@
 //! Drivers across process boundaries.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod exec;
 mod plugin;

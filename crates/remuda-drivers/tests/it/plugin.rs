@@ -14,8 +14,10 @@ use remuda_drivers::{
     driver::{Config, Driver},
     error::{Class, Error},
     flags::Flags,
+    gob::{Encoder, encode::Body},
     log::{Log, MemoryLog},
     plugin::{Launch, Plugin},
+    rpc::codec::{Arrival, Side},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -137,6 +139,51 @@ async fn wrong_handshakes_wrong_types_and_huge_lengths_end_the_plugin_not_us() {
         let error = Plugin::start(quick(&script), Log::tracing()).await.err().unwrap();
         assert_eq!(error.class(), *class, "{error}");
     }
+}
+
+#[tokio::test]
+async fn answers_of_the_wrong_type_are_told_by_their_method() {
+    let (script, _server) = answering(|mut stream| async move {
+        let _ = stream.write_all(CONNECTED).await;
+        let mut arrival = Arrival::new(Side::Requests, Default::default());
+        let mut encoder = Encoder::default();
+        let mut buffer = [0; 1000];
+        while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+            arrival.feed(&buffer[..count]);
+            while let Ok(Some((header, _))) = arrival.next_call() {
+                let body = match header.method.as_str() {
+                    "RPCServerDriver.GetVersion" => Body::Int(1),
+                    "RPCServerDriver.GetState" => Body::Int(77),
+                    "RPCServerDriver.GetConfigRaw" => Body::Bytes(b"not json canary".to_vec()),
+                    "RPCServerDriver.GetSSHPort" => Body::Int(-1),
+                    // Never answered.
+                    "RPCServerDriver.Create" => continue,
+                    _ => Body::FlagValues(Flags::default()),
+                };
+                let mut bytes = Vec::new();
+                encoder.response(&header, &body, &mut bytes);
+                let _ = stream.write_all(&bytes).await;
+            }
+        }
+    })
+    .await;
+    let plugin = Plugin::start(quick(&script), Log::tracing()).await.unwrap();
+    let wrong = |error: Error, text: &str| {
+        assert!(error.to_string().contains(text), "{error}");
+        assert!(!error.to_string().contains("canary"), "{error}");
+    };
+    wrong(plugin.state().await.unwrap_err(), "unknown state 77");
+    wrong(
+        plugin.flags().await.unwrap_err(),
+        "answers GetCreateFlags with nonsense: expected list, got interface",
+    );
+    wrong(plugin.url().await.unwrap_err(), "answers GetURL with nonsense: expected string");
+    wrong(plugin.ssh().await.unwrap_err(), "SSH port -1");
+    wrong(plugin.config().await.unwrap_err(), "not a JSON object");
+    let late = plugin.create().await.unwrap_err();
+    assert_eq!(late.class(), Class::Timeout, "{late}");
+    // Other calls still work after one was given up.
+    wrong(plugin.state().await.unwrap_err(), "unknown state 77");
 }
 
 #[tokio::test]
