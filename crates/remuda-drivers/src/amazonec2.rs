@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     builtin::{Context, identity, unique_name},
-    driver::{Addresses, Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
+    driver::{Addresses, Base, Config, Driver, Hidden, Owned, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
     secret::Secret,
@@ -385,6 +385,10 @@ impl Driver for AmazonEc2 {
 
     fn kill(&self) -> Pending<'_, ()> {
         Box::pin(self.power("StopInstances", true))
+    }
+
+    fn inventory(&self) -> Pending<'_, Vec<Owned>> {
+        Box::pin(self.list_ours())
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     builtin::{Context, identity, unique_name},
-    driver::{Addresses, Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
+    driver::{Addresses, Base, Config, Driver, Hidden, Owned, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
     keys,
@@ -26,6 +26,9 @@ use crate::{
 use api::{Api, Droplet, Key};
 
 pub const NAME: &str = "digitalocean";
+
+/// What our tags begin with; the machine's identity follows.
+const TAG: &str = "remuda:";
 
 /// The record of a droplet.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -64,7 +67,7 @@ struct Record {
 
 impl Record {
     fn tag(&self) -> String {
-        format!("remuda:{}", self.remuda_id)
+        format!("{TAG}{}", self.remuda_id)
     }
 
     fn key_name(&self) -> String {
@@ -211,7 +214,7 @@ impl DigitalOcean {
         });
         let mut tries = 0;
         loop {
-            if let Some(droplet) = api.droplets(&record.tag()).await?.into_iter().next() {
+            if let Some(droplet) = api.droplets(Some(&record.tag())).await?.into_iter().next() {
                 return Ok(droplet);
             }
             self.context.log.info("Creating DigitalOcean droplet...");
@@ -259,7 +262,7 @@ impl DigitalOcean {
         let api = self.api(&record)?;
         let found = match record.droplet_id {
             0 if record.remuda_id.is_empty() => None,
-            0 => api.droplets(&record.tag()).await?.into_iter().next(),
+            0 => api.droplets(Some(&record.tag())).await?.into_iter().next(),
             id => api.droplet(id).await?,
         };
         let droplet = found.ok_or_else(|| self.lost())?;
@@ -276,11 +279,11 @@ impl DigitalOcean {
         let record = self.record();
         let api = self.api(&record)?;
         let ours = !record.remuda_id.is_empty();
-        let mut droplets = if ours { api.droplets(&record.tag()).await? } else { Vec::new() };
+        let mut droplets = if ours { api.droplets(Some(&record.tag())).await? } else { Vec::new() };
         if ours && droplets.is_empty() && record.droplet_id == 0 {
             // Nobody knows whether a creation is still on its way into the listing.
             tokio::time::sleep(self.context.pace.settle).await;
-            droplets = api.droplets(&record.tag()).await?;
+            droplets = api.droplets(Some(&record.tag())).await?;
         }
         let mut ids: Vec<u64> = droplets.iter().map(|droplet| droplet.id).collect();
         if record.droplet_id != 0 && !ids.contains(&record.droplet_id) {
@@ -458,5 +461,16 @@ impl Driver for DigitalOcean {
 
     fn kill(&self) -> Pending<'_, ()> {
         Box::pin(self.action("power_off"))
+    }
+
+    fn inventory(&self) -> Pending<'_, Vec<Owned>> {
+        Box::pin(async {
+            let all = self.api(&self.record())?.droplets(None).await?;
+            let ours = all.into_iter().filter_map(|droplet| {
+                let identity = droplet.tags.iter().find_map(|tag| tag.strip_prefix(TAG))?.to_owned();
+                Some(Owned { kind: "droplet", id: droplet.id.to_string(), name: droplet.name, identity })
+            });
+            Ok(ours.collect())
+        })
     }
 }

@@ -53,6 +53,24 @@ pub trait Driver: Send + Sync {
         let name = self.name().to_owned();
         Box::pin(async move { Err(Error::unsupported(format!("driver {name} has no upgrade"))) })
     }
+    /// Every machine of ours the provider has for these credentials, also those no record knows.
+    fn inventory(&self) -> Pending<'_, Vec<Owned>> {
+        let name = self.name().to_owned();
+        Box::pin(async move { Err(Error::unsupported(format!("driver {name} cannot list its machines"))) })
+    }
+}
+
+/// Something at the provider that carries an identity of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned {
+    /// What it is: `droplet`, `instance`.
+    pub kind: &'static str,
+    /// The provider's id.
+    pub id: String,
+    /// The machine's name when it was made.
+    pub name: String,
+    /// `RemudaID` of the record it was made for.
+    pub identity: String,
 }
 
 /// The state of a machine, numbered as on the plugin wire.

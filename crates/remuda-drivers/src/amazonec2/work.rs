@@ -10,6 +10,7 @@ use super::{
     xml::Node,
 };
 use crate::{
+    driver::Owned,
     error::{Class, Error, Result},
     keys,
 };
@@ -165,6 +166,23 @@ impl AmazonEc2 {
             found.extend(instances(api.list("DescribeInstances", &params, "reservationSet").await?));
         }
         Ok(found)
+    }
+
+    /// Every instance that carries our tag in this region.
+    pub(super) async fn list_ours(&self) -> Result<Vec<Owned>> {
+        let params = Params::default().filter("tag-key", &[TAG]).filter("instance-state-name", ALIVE);
+        let found = instances(self.api()?.list("DescribeInstances", &params, "reservationSet").await?);
+        let tag = |instance: &Node, key: &str| {
+            let held = instance.items("tagSet").find(|tag| tag.get("key") == key);
+            held.map(|tag| tag.get("value").to_owned()).unwrap_or_default()
+        };
+        let owned = found.map(|instance| Owned {
+            kind: "instance",
+            id: instance.get("instanceId").to_owned(),
+            name: tag(&instance, "Name"),
+            identity: tag(&instance, TAG),
+        });
+        Ok(owned.collect())
     }
 
     /// The instance of the record, whatever its state.

@@ -38,7 +38,11 @@ pub(super) struct Key {
 pub(super) struct Droplet {
     pub id: u64,
     #[serde(default)]
+    pub name: String,
+    #[serde(default)]
     pub status: String,
+    #[serde(default)]
+    pub tags: Vec<String>,
     #[serde(default)]
     networks: Networks,
 }
@@ -114,8 +118,10 @@ impl Api {
         self.delete("delete SSH key", &format!("/v2/account/keys/{id}")).await
     }
 
-    pub(super) async fn droplets(&self, tag: &str) -> Result<Vec<Droplet>> {
-        let path = format!("/v2/droplets?per_page=200&tag_name={}", encode(tag));
+    /// The droplets with a tag, or all.
+    pub(super) async fn droplets(&self, tag: Option<&str>) -> Result<Vec<Droplet>> {
+        let filter = tag.map(|tag| format!("&tag_name={}", encode(tag))).unwrap_or_default();
+        let path = format!("/v2/droplets?per_page=200{filter}");
         self.list("list droplets", &path, "droplets").await
     }
 

@@ -213,27 +213,27 @@ async fn two_hundred_machines_at_once_are_no_trouble() {
         driver.configure(values).await.unwrap();
         drivers.push(driver);
     }
-    let outcomes =
-        futures_join(drivers.iter().map(Driver::create as fn(&DigitalOcean) -> Pending<'_, ()>)).await;
-    assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
+    let mut running = tokio::task::JoinSet::new();
+    for driver in drivers {
+        running.spawn(async move { driver.create().await });
+    }
+    assert!(running.join_all().await.into_iter().all(|outcome| outcome.is_ok()));
     assert_eq!(world.fake.api.droplets().len(), 200);
 }
 
-async fn futures_join<'a>(all: impl Iterator<Item = Pending<'a, ()>>) -> Vec<Result<()>> {
-    let mut pending: Vec<_> = all.map(|future| (Some(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        for (future, outcome) in &mut pending {
-            if let Some(running) = future
-                && let std::task::Poll::Ready(done) = running.as_mut().poll(context)
-            {
-                *outcome = Some(done);
-                *future = None;
-            }
-        }
-        if pending.iter().any(|(future, _)| future.is_some()) {
-            return std::task::Poll::Pending;
-        }
-        std::task::Poll::Ready(pending.iter_mut().filter_map(|(_, outcome)| outcome.take()).collect())
-    })
-    .await
+#[tokio::test]
+async fn the_inventory_shows_what_is_ours_and_nothing_else() {
+    let world = World::new().await;
+    world.fake.api.occupy(3);
+    let driver = world.prepared(|_| {}).await;
+    driver.create().await.unwrap();
+    let id = driver.config().await.unwrap().str("RemudaID").to_owned();
+    // A driver that knows the account and no machine.
+    let other = world.driver();
+    let mut config = Config::default();
+    config.0.insert("AccessToken".into(), TOKEN.into());
+    other.load(config).await.unwrap();
+    let found = other.inventory().await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].identity.as_str(), found[0].name.as_str()), (id.as_str(), "m1"));
 }

@@ -131,6 +131,13 @@ fn paged(form: &BTreeMap<String, String>, name: &str, items: &[String]) -> Strin
     format!("<{name}>{item}</{name}>{next}")
 }
 
+fn tags(instance: &Instance) -> Vec<(String, String)> {
+    let field = |number: u32, name: &str| {
+        instance.form.get(&format!("TagSpecification.1.Tag.{number}.{name}")).cloned()
+    };
+    (1..20).map_while(|number| Some((field(number, "Key")?, field(number, "Value")?))).collect()
+}
+
 fn show(id: &str, instance: &mut Instance) -> String {
     let shown = instance.state;
     instance.state = match shown {
@@ -138,6 +145,10 @@ fn show(id: &str, instance: &mut Instance) -> String {
         "shutting-down" => "terminated",
         other => other,
     };
+    let tags: String = tags(instance)
+        .iter()
+        .map(|(key, value)| format!("<item><key>{key}</key><value>{value}</value></item>"))
+        .collect();
     let number: u32 = id.bytes().map(u32::from).sum::<u32>() % 250;
     let public = match instance.form.get("NetworkInterface.1.AssociatePublicIpAddress").map(String::as_str) {
         Some("true") if shown != "pending" => format!("<ipAddress>198.51.100.{number}</ipAddress>"),
@@ -145,7 +156,7 @@ fn show(id: &str, instance: &mut Instance) -> String {
     };
     format!(
         "<instanceId>{id}</instanceId><instanceState><name>{shown}</name></instanceState>\
-         <privateIpAddress>10.0.0.{number}</privateIpAddress>{public}"
+         <privateIpAddress>10.0.0.{number}</privateIpAddress>{public}<tagSet>{tags}</tagSet>"
     )
 }
 
@@ -194,6 +205,7 @@ impl Account {
                     "client-token" => {
                         held.form.get("ClientToken").is_some_and(|token| values.contains(token))
                     }
+                    "tag-key" => tags(held).iter().any(|(key, _)| values.contains(key)),
                     "instance-state-name" => values.iter().any(|value| value == held.state),
                     _ => false,
                 })
