@@ -117,7 +117,7 @@ pub mod path {
 pub mod annotation {
     /// On CRDs and inventory the server keeps as it ships them; its number grows with what is shipped.
     /// Written and read by the server at start. Taken away, the object belongs to whoever took it.
-    pub const SHIPPED: &str = "remuda.dev/shipped";
+    pub const SHIPPED: &str = "remuda.io/shipped";
 }
 
 /// Users and groups the server issues certificates for.

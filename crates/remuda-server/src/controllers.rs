@@ -10,6 +10,7 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use remuda_apiserver::ApiServer;
 use remuda_auth::identity::{GROUP_AUTHENTICATED, User};
+use remuda_capi::workload::KubeconfigSecret;
 use remuda_control::{Ctx, leases::Elector};
 use remuda_names::{PROGRAM, user};
 use tokio::task::JoinSet;
@@ -21,7 +22,13 @@ pub type Run = fn(Arc<Ctx>, CancellationToken) -> BoxFuture<'static, ()>;
 
 /// The controllers of this server.
 pub fn all() -> Vec<Run> {
-    Vec::new()
+    vec![cluster_api]
+}
+
+/// Workload clusters are reached by their kubeconfig secrets.
+fn cluster_api(ctx: Arc<Ctx>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    let connect = Arc::new(KubeconfigSecret::new(&ctx));
+    Box::pin(remuda_capi::run(ctx, remuda_capi::Options::default(), connect, stop))
 }
 
 /// The Lease for which servers on one store compete.

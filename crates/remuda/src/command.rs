@@ -67,6 +67,10 @@ Examples:
   remuda rotate-keys --kubeconfig admin.kubeconfig")]
     RotateKeys(Target),
 
+    /// Try out or load a server with simulated machines and clusters
+    #[command(subcommand)]
+    Sim(crate::sim::Sim),
+
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   remuda completion bash > /etc/bash_completion.d/remuda

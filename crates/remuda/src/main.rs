@@ -6,6 +6,7 @@ mod log;
 mod maintain;
 mod output;
 mod serve;
+mod sim;
 mod version;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Backup(arguments) => maintain::backup(&arguments),
         Command::Restore(arguments) => maintain::restore(&arguments),
         Command::RotateKeys(arguments) => maintain::rotate_keys(&arguments),
+        Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
         Command::Completion { shell } => {
             let mut script = Vec::new();
