@@ -180,10 +180,10 @@ impl Capi {
         view::set(&mut after, vec![condition], self.ctx.clock.now());
         let known = object.conditions().iter().find(|known| known.type_ == kind::PAUSED);
         let turned = known.is_none_or(|known| (known.status == "True") != (by_cluster || by_annotation));
-        if by_cluster || by_annotation || turned {
-            if let Some(written) = save(&self.ctx, &api, cache, &object, &after).await? {
-                object = written;
-            }
+        if (by_cluster || by_annotation || turned)
+            && let Some(written) = save(&self.ctx, &api, cache, &object, &after).await?
+        {
+            object = written;
         }
         if by_cluster || by_annotation {
             return Ok(None);

@@ -12,7 +12,7 @@ mod status;
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use remuda_api::core::{Cluster, ContractReference, MachinePool};
 use remuda_control::{Chain, Controller, Next, ObjectKey, Waker, drive, write::release};
 use remuda_names::capi::label;

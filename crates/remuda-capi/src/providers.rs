@@ -44,13 +44,16 @@ pub(crate) fn reference_keys<'a>(
 
 type Definition = PartialObjectMeta<CustomResourceDefinition>;
 
+/// Who waits for a definition: by its name, the kind and key of those who do.
+type Waiting = HashMap<String, HashMap<(String, ObjectKey), Waker>>;
+
 /// Finds provider kinds and their objects.
 pub(crate) struct Providers {
     client: Client,
     informers: Informers,
     field_manager: Arc<str>,
     definitions: Informer<Definition>,
-    waiting: Arc<Mutex<HashMap<String, Vec<(Waker, ObjectKey)>>>>,
+    waiting: Arc<Mutex<Waiting>>,
     /// Wakes those who wait for a definition.
     _definition_watch: remuda_control::informer::Subscription,
 }
@@ -89,21 +92,17 @@ impl Provided {
     pub(crate) fn is_deleting(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some()
     }
-
-    pub(crate) fn is_paused(&self) -> bool {
-        self.object.annotations().contains_key(annotation::PAUSED)
-    }
 }
 
 impl Providers {
     pub(crate) fn new(ctx: &Ctx) -> Self {
         let definitions: Informer<Definition> =
             ctx.informers.metadata::<CustomResourceDefinition>(Scope::all());
-        let waiting: Arc<Mutex<HashMap<String, Vec<(Waker, ObjectKey)>>>> = Arc::default();
+        let waiting: Arc<Mutex<Waiting>> = Arc::default();
         let waiters = waiting.clone();
         let watch = definitions.subscribe(move |change| {
             let name = change.object().map(|definition| definition.name_any()).unwrap_or_default();
-            for (waker, key) in waiters.lock().remove(&name).into_iter().flatten() {
+            for ((_, key), waker) in waiters.lock().remove(&name).into_iter().flatten() {
                 waker.wake(key);
             }
         });
@@ -130,9 +129,8 @@ impl Providers {
         let wait = || {
             let mut waiting = self.waiting.lock();
             let waiters = waiting.entry(crd.clone()).or_default();
-            if !waiters.iter().any(|(_, known)| known == interest.key) {
-                waiters.push((interest.waker.clone(), interest.key.clone()));
-            }
+            let who = (interest.root.kind().kind.clone(), interest.key.clone());
+            waiters.entry(who).or_insert_with(|| interest.waker.clone());
         };
         let Some(definition) = self.definitions.get(&ObjectKey::cluster_wide(&crd)) else {
             wait();

@@ -233,7 +233,7 @@ mod tests {
         let missing = Fault::Missing { kind: "ConfigMap".into(), name: "cni".into() };
         let wrong = Fault::WrongSecretType { name: "csi".into() };
         check(
-            &[missing.clone()],
+            std::slice::from_ref(&missing),
             "a applied",
             "False InternalError RetrievingResourceFailed
              ConfigMap cni does not exist",

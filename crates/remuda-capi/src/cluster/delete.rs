@@ -42,10 +42,10 @@ pub(super) async fn advance(capi: &Capi, observed: &Observed, errors: &mut Vec<E
             }
         }
         Step::DeleteControlPlane { delete: true, .. } => {
-            failed.extend(delete_referred(capi, &observed.control_plane).await)
+            failed.extend(delete_referred(capi, &observed.control_plane).await);
         }
         Step::DeleteInfrastructure { delete: true, .. } => {
-            failed.extend(delete_referred(capi, &observed.infrastructure).await)
+            failed.extend(delete_referred(capi, &observed.infrastructure).await);
         }
         _ => {}
     }

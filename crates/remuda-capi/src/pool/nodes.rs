@@ -38,8 +38,8 @@ pub(super) fn still_there(capi: &Capi, cluster: &ObjectKey, refs: &[ObjectRefere
 
 fn view(node: &Node) -> nodes::Node {
     let status = node.status.as_ref();
-    let ready = status.into_iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = ready.filter(|condition| condition.type_ == "Ready" && condition.status == "True").last();
+    let mut conditions = status.into_iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.find(|condition| condition.type_ == "Ready" && condition.status == "True");
     let info = status.and_then(|status| status.node_info.as_ref());
     nodes::Node {
         name: node.name_any(),
@@ -75,10 +75,10 @@ impl Pools {
         let gone = retired(&had, &pass.after.spec.provider_id_list);
         let unmarked: Vec<&Arc<Node>> =
             found.values().filter(|node| mark(&pass.after, node).is_some()).collect();
-        if !gone.is_empty() || !unmarked.is_empty() {
-            if let Err(error) = self.keep_nodes(pass, &gone, &unmarked).await {
-                pass.errors.push(error);
-            }
+        if (!gone.is_empty() || !unmarked.is_empty())
+            && let Err(error) = self.keep_nodes(pass, &gone, &unmarked).await
+        {
+            pass.errors.push(error);
         }
         let views = found.iter().map(|(id, node)| (id.clone(), view(node))).collect();
         let min_ready = i64::from(pass.after.spec.template.spec.min_ready_seconds.unwrap_or(0));

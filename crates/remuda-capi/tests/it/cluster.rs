@@ -430,9 +430,9 @@ where
         + std::fmt::Debug
         + serde::de::DeserializeOwned,
 {
+    let _ = world.api::<K>().delete(name, &DeleteParams::default()).await;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     let _ = world.api::<K>().patch(name, &PatchParams::default(), &free).await;
-    let _ = world.api::<K>().delete(name, &DeleteParams::default()).await;
 }
 
 async fn is_deleting<K>(world: &World, name: &str) -> bool
