@@ -27,6 +27,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use parking_lot::{Mutex, RwLock};
+use rand::RngExt;
 use remuda_api::core::Cluster;
 use remuda_control::{Ctx, Informer, Metrics, ObjectKey, Scope, informer::Change};
 use remuda_names::capi::condition;
@@ -34,14 +35,14 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::kubeconfig::KubeconfigSecret;
-use self::{lease::Budget, link::Link, nodes::BY_PROVIDER_ID};
 pub(crate) use self::lease::{Lease, Refused};
+use self::{lease::Budget, link::Link, nodes::BY_PROVIDER_ID};
 
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How often a connection that says nothing is asked whether it is alive. Half a minute is as rare as the
     /// 50 seconds allow after which a Cluster is called unreachable: one answer may be missed. A thousand idle
-    /// clusters then cost 33 requests a second, a few tenths of a percent of a core.
+    /// clusters then cost some 40 requests a second, a few tenths of a percent of a core.
     pub probe_every: Duration,
     pub probe_timeout: Duration,
     /// How often a connection is asked that did not answer last time.
@@ -175,6 +176,8 @@ struct Entry {
     renew: AtomicBool,
     /// A call failed, so ask whether the cluster is there.
     doubted: AtomicBool,
+    /// Part of the time between probes, so that not all clusters are asked at the same time.
+    spread: f64,
     stop: CancellationToken,
 }
 
@@ -390,6 +393,7 @@ impl Inner {
             wake: Notify::new(),
             renew: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
+            spread: rand::rng().random_range(0.8..1.0),
             stop: stop.child_token(),
         });
         entries.insert(cluster, entry.clone());

@@ -219,8 +219,11 @@ impl Machines {
             Ok(Some(taken)) => Seen::Here(taken),
             Ok(None) => Seen::Missing,
             Err(error) => {
+                // What belongs to somebody else is not ours to take over from.
+                let theirs = matches!(error, Error::Kit(remuda_control::Error::Controlled { .. }));
+                let why = Chain(&error).to_string();
                 pass.errors.push(error);
-                Seen::Here(provided)
+                if theirs { Seen::Failed(why) } else { Seen::Here(provided) }
             }
         }
     }
@@ -239,9 +242,9 @@ impl Machines {
         owners.retain(|owner| !maker(owner));
         let name = pass.key.name.as_ref();
         let other = controller_of(&provided.object.metadata)
-            .filter(|owner| !maker(owner) && !(owner.kind == Machine::KIND && owner.name == name));
+            .filter(|owner| !maker(owner) && (owner.kind != Machine::KIND || owner.name != name));
         if let Some(other) = other {
-            let what = provided.object.name_any();
+            let what = format!("{} {}", provided.kind.resource.kind, provided.object.name_any());
             let owner = format!("{} {}", other.kind, other.name);
             return Err(remuda_control::Error::Controlled { what, owner }.into());
         }

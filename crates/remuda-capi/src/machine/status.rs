@@ -15,8 +15,8 @@ use remuda_rollout::{
     template::Difference,
 };
 
-use super::{Machines, Pass, Seen, watch::true_since};
-use crate::{managed::Managed, view};
+use super::{Machines, Pass, Seen};
+use crate::{managed::Managed, view, wake::true_since};
 
 /// What v1beta1's Ready is made of, in this order.
 const OLD_READY: &[&str] = &[

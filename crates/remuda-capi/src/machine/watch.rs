@@ -4,11 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineDrainRule, MachineSet};
-use remuda_control::{
-    Informer, ObjectKey, Waker,
-    informer::{Cached, Subscription},
-    write::controller_of,
-};
+use remuda_control::{Informer, ObjectKey, Waker, write::controller_of};
 use remuda_names::capi::{annotation, condition, label};
 
 use crate::{
@@ -16,6 +12,7 @@ use crate::{
     managed::{BY_CLUSTER, Managed, cluster_value},
     providers::{REFERENCES, reference_keys},
     view,
+    wake::{true_since, when_changed},
     workload::{self, Event, What},
 };
 
@@ -82,41 +79,22 @@ pub(super) fn draining(capi: &Capi) -> impl Fn(&MachineDrainRule) -> Vec<ObjectK
 
 /// Wakes Machines until what this returns is dropped.
 pub(super) fn subscribe(capi: &Arc<Capi>, waker: &Waker) -> Vec<Box<dyn Any + Send>> {
-    let machines = &capi.machines;
-    let found = |index: &'static str| {
-        let machines = machines.clone();
-        move |namespace: &str, name: &str| machines.keys_by_index(index, &cluster_value(namespace, name))
-    };
     vec![
-        Box::new(when_changed(&capi.clusters, waker, of_cluster, found(BY_CLUSTER))),
-        Box::new(when_changed(&capi.sets, waker, of_set, found(BY_SET))),
-        Box::new(when_changed(&capi.deployments, waker, of_deployment, found(BY_DEPLOYMENT))),
+        Box::new(when_changed(&capi.clusters, waker.clone(), of_cluster, filed(capi, BY_CLUSTER))),
+        Box::new(when_changed(&capi.sets, waker.clone(), of_set, filed(capi, BY_SET))),
+        Box::new(when_changed(&capi.deployments, waker.clone(), of_deployment, filed(capi, BY_DEPLOYMENT))),
         Box::new(to_workloads(capi, waker)),
     ]
 }
 
-/// Wakes those that depend on an object when what they look at changes. What was there from the beginning
-/// wakes nobody: they look at it anyway.
-fn when_changed<S: Cached, F: PartialEq>(
-    informer: &Informer<S>,
-    waker: &Waker,
-    facts: impl Fn(&S) -> F + Send + Sync + 'static,
-    keys: impl Fn(&str, &str) -> Vec<ObjectKey> + Send + Sync + 'static,
-) -> Subscription {
-    let waker = waker.clone();
-    informer.subscribe(move |change| {
-        let Some(object) = change.object() else {
-            return;
-        };
-        if change.initial || change.old.as_deref().map(&facts) == change.new.as_deref().map(&facts) {
-            return;
-        }
+/// Machines that are filed under an object.
+fn filed<K: Managed>(capi: &Capi, index: &'static str) -> impl Fn(&K) -> Vec<ObjectKey> + use<K> {
+    let machines = capi.machines.clone();
+    move |object| {
         let meta = object.meta();
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        for key in keys(namespace.unwrap_or_default(), name.unwrap_or_default()) {
-            waker.wake(key);
-        }
-    })
+        machines.keys_by_index(index, &cluster_value(namespace.unwrap_or_default(), name.unwrap_or_default()))
+    }
 }
 
 fn of_cluster(cluster: &Cluster) -> impl PartialEq + use<> {
@@ -129,12 +107,6 @@ fn of_cluster(cluster: &Cluster) -> impl PartialEq + use<> {
         true_since(cluster, condition::CONTROL_PLANE_INITIALIZED),
         cluster.spec.control_plane_ref.clone(),
     )
-}
-
-/// Since when a condition is True.
-pub(super) fn true_since<K: Managed>(object: &K, kind: &str) -> Option<jiff::Timestamp> {
-    let condition = object.conditions().iter().find(|condition| condition.type_ == kind)?;
-    (condition.status == "True").then_some(condition.last_transition_time.0)
 }
 
 fn of_set(set: &MachineSet) -> impl PartialEq + use<> {

@@ -308,7 +308,7 @@ impl Entry {
         if state.health.failures > 0 {
             return state.probed + inner.options.retry_every;
         }
-        state.heard.unwrap_or(state.probed) + inner.options.probe_every
+        state.heard.unwrap_or(state.probed) + inner.options.probe_every.mul_f64(self.spread)
     }
 
     /// The next grace that passes since the last answer, if it is not coming.

@@ -15,7 +15,7 @@ use kube::{
 use remuda_api::core::{Cluster, Machine};
 use remuda_control::{Ctx, clock::TimerClock};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{GROUP, World};
@@ -24,13 +24,19 @@ use crate::world::{GROUP, World};
 struct Running {
     ctx: Arc<Ctx>,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Running {
+    /// As when the process is killed.
+    async fn kill(mut self) {
+        self.tasks.shutdown().await;
+        self.ctx.stop().await;
+    }
+
     async fn stop(self) {
         self.stop.cancel();
-        self.task.await.unwrap();
+        self.tasks.join_all().await;
         self.ctx.stop().await;
     }
 }
@@ -43,7 +49,9 @@ fn run_by(world: &World, clock: TimerClock) -> Running {
     let ctx = Arc::new(Ctx::new(world.client(), "remuda-test").with_clock(Arc::new(clock)));
     let (stop, connect) = (CancellationToken::new(), Arc::new(world.workloads.clone()));
     let running = remuda_capi::run(ctx.clone(), remuda_capi::Options::default(), connect, stop.clone());
-    Running { ctx, stop, task: tokio::spawn(running) }
+    let mut tasks = JoinSet::new();
+    tasks.spawn(running);
+    Running { ctx, stop, tasks }
 }
 
 /// A reference to an object of the provider.
@@ -373,5 +381,44 @@ async fn available_waits_for_min_ready_seconds() {
     says(&world, "m", "Available", "False WaitingForMinReadySeconds").await;
     tokio::time::sleep(Duration::from_secs(601)).await;
     says(&world, "m", "Available", "True Available").await;
+    controllers.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_survives_being_let_down_at_any_moment() {
+    let (world, workload) = demo().await;
+    create_machine(&world, "cp", json!({"cluster.x-k8s.io/control-plane": ""}), json!({})).await;
+    create_machine(&world, "m", json!({}), json!({})).await;
+    for name in ["cp", "m"] {
+        report_bootstrap(&world, name).await;
+        report_server(&world, name).await;
+        create_node(&workload, name).await;
+    }
+    let kill_often = async |moments: std::ops::Range<usize>| {
+        for moments in moments {
+            let controllers = run(&world);
+            for _ in 0..moments * 7 {
+                tokio::task::yield_now().await;
+            }
+            controllers.kill().await;
+        }
+    };
+    kill_often(0..60).await;
+    let controllers = run(&world);
+    for name in ["cp", "m"] {
+        says(&world, name, "Available", "True Available").await;
+    }
+    controllers.kill().await;
+    world.api::<Machine>().delete("m", &Default::default()).await.unwrap();
+    kill_often(0..60).await;
+    let controllers = run(&world);
+    until("it is gone", async || world.api::<Machine>().get_opt("m").await.unwrap().is_none()).await;
+    settle(&world).await;
+    let nodes = Api::<Node>::all(workload.client()).list(&Default::default()).await.unwrap().items;
+    assert_eq!(nodes.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["node-cp"]);
+    for kind in ["FakeMachine", "FakeConfig"] {
+        let left = world.fake(kind).list(&Default::default()).await.unwrap().items;
+        assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["cp"]);
+    }
     controllers.stop().await;
 }
