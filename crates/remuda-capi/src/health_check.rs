@@ -8,7 +8,7 @@
 mod external;
 mod targets;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -39,6 +39,8 @@ use crate::{
 const MANAGER: &str = "capi-machinehealthcheck";
 /// How long a Machine may take to get a Node, where nobody says otherwise.
 const STARTUP_TIMEOUT: i32 = 600;
+/// When a workload cluster is looked at again that is connected but gave no answer.
+const DOUBTFUL: Duration = Duration::from_secs(10);
 
 struct Checks {
     capi: Arc<Capi>,
@@ -175,15 +177,24 @@ impl Pass<'_> {
             },
             None => None,
         };
-        let (targets, connected) = self.targets(external.as_ref());
-        let cluster = health::Cluster {
+        let (mut targets, connected) = self.targets(external.as_ref());
+        let mut cluster = health::Cluster {
             control_plane_initialized: wake::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED),
             infrastructure_ready: wake::true_since(&*self.cluster, kind::INFRASTRUCTURE_READY),
             paused: self.cluster.spec.paused == Some(true),
             connected,
         };
-        let views: Vec<health::Target<'_>> = targets.iter().map(Target::view).collect();
-        let report = health::check(&asked, cluster, &views, self.now);
+        let judge = |targets: &[Target], cluster| {
+            let views: Vec<health::Target<'_>> = targets.iter().map(Target::view).collect();
+            health::check(&asked, cluster, &views, self.now)
+        };
+        let mut report = judge(&targets, cluster);
+        let doomed = doomed(&report);
+        if !doomed.is_empty() && cluster.control_plane_initialized.is_some() {
+            // A cache may be older than it knows. Who gives up a Machine must be sure.
+            cluster.connected = self.confirm(&mut targets, &doomed).await;
+            report = judge(&targets, cluster);
+        }
         for target in &targets {
             if let Err(error) = self.act(target, &report, external.as_ref()).await {
                 self.errors.push(error);
@@ -253,6 +264,9 @@ impl Pass<'_> {
                 }
                 self.say(before, &report);
                 next = report.next;
+            } else if self.capi.workloads.health(&ObjectKey::of(&self.cluster.metadata)).connected {
+                // There is a connection, so nobody will tell us when it is good again.
+                next = Some(DOUBTFUL);
             }
         }
         let api = self.capi.api::<MachineHealthCheck>(self.namespace());
@@ -293,6 +307,19 @@ impl Pass<'_> {
         *self.check.old_conditions_mut() = view::write_old(&old);
         view::set(&mut self.check, vec![condition], self.now);
     }
+}
+
+/// Machines that are about to be given up for what was seen of the workload cluster.
+fn doomed(report: &Report) -> BTreeSet<String> {
+    let acted =
+        report.actions.iter().filter(|(_, action)| matches!(action, Action::AskOwner | Action::Request));
+    let seen = acted.filter(|(name, _)| {
+        report.verdicts.iter().any(|(known, verdict)| match verdict {
+            Verdict::Unhealthy { causes } => known == name && !causes.contains(&Cause::Annotation),
+            _ => false,
+        })
+    });
+    seen.map(|(name, _)| name.clone()).collect()
 }
 
 /// What the check asks for.

@@ -1,9 +1,9 @@
 //! The Machines a health check looks at, and their Nodes.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
+use kube::{Api, ResourceExt, api::ListParams};
 use remuda_api::core::{Machine, MachineHealthCheck};
 use remuda_control::ObjectKey;
 use remuda_names::capi::condition as kind;
@@ -46,7 +46,7 @@ impl Pass<'_> {
         let cluster = ObjectKey::of(&self.cluster.metadata);
         let initialized = wake::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED).is_some();
         let workloads = &self.capi.workloads;
-        let mut connected = !initialized || workloads.health(&cluster).connected;
+        let mut connected = !initialized || self.sees(&cluster);
         let here = cluster_value(self.namespace(), &self.check.spec.cluster_name);
         let machines = self.capi.machines.by_index(BY_CLUSTER, &here);
         let mut targets = Vec::new();
@@ -67,6 +67,38 @@ impl Pass<'_> {
             targets.push(Target { machine, view, node, requested });
         }
         (targets, connected)
+    }
+}
+
+impl Pass<'_> {
+    /// The Nodes we know are those there are, as far as anybody can tell without asking.
+    fn sees(&self, cluster: &ObjectKey) -> bool {
+        let health = self.capi.workloads.health(cluster);
+        let nodes = self.capi.workloads.nodes(cluster);
+        health.connected && health.failures == 0 && nodes.is_some_and(|nodes| nodes.stale_since().is_none())
+    }
+
+    /// Asks the workload cluster itself about the Nodes of these Machines. False if it does not answer.
+    pub(super) async fn confirm(&self, targets: &mut [Target], names: &BTreeSet<String>) -> bool {
+        let cluster = ObjectKey::of(&self.cluster.metadata);
+        let Ok(lease) = self.capi.workloads.lease(&cluster, &self.all.waker, &self.key) else {
+            return false;
+        };
+        let nodes: Api<Node> = Api::all(lease.client());
+        for target in targets.iter_mut().filter(|target| names.contains(&target.view.name)) {
+            target.node = match &target.view.node {
+                Some(name) => match lease.call(nodes.get_opt(name)).await {
+                    Ok(Ok(Some(node))) => health::Node::Found(conditions(&node)),
+                    Ok(Ok(None)) => health::Node::Missing,
+                    Ok(Err(_)) | Err(_) => return false,
+                },
+                None => match lease.call(nodes.list_metadata(&ListParams::default().limit(1))).await {
+                    Ok(Ok(_)) => health::Node::None,
+                    Ok(Err(_)) | Err(_) => return false,
+                },
+            };
+        }
+        true
     }
 }
 

@@ -232,6 +232,7 @@ async fn nobody_is_remediated_because_we_cannot_see() {
     }
     ward.workload.up().await;
     ward.fall_ill(&names[1]).await;
+    tokio::time::sleep(Duration::from_secs(310)).await;
     until("it is seen again", async || ward.says(&names[1], "Ready").await == "gone").await;
     assert!(ward.fleet.machine_names().await.contains(&names[0]));
 }
@@ -270,6 +271,7 @@ async fn somebody_else_is_asked_to_remediate() {
     for name in &names[..2] {
         ward.fall_ill(name).await;
     }
+    tokio::time::sleep(Duration::from_secs(300)).await;
     until("the template is missed", async || {
         ward.says(&names[1], "ExternallyRemediated").await
             == "False RemediationTemplateNotFound Error retrieving remediation template FakeRemediationTemplate \
