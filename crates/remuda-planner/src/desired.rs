@@ -98,6 +98,9 @@ pub(crate) struct Desired {
     pub(crate) joined_to: Option<String>,
 }
 
+/// By whether the node is a server, and which selectors match.
+type UserConfigs = BTreeMap<(bool, Vec<bool>), Rc<config::Config>>;
+
 /// Renders plans of one cluster; what is the same for all machines is made once.
 pub(crate) struct Renderer<'a> {
     input: &'a Input,
@@ -109,8 +112,7 @@ pub(crate) struct Renderer<'a> {
     registries: Result<registries::Rendered, Unrenderable>,
     charts: [OnceCell<File>; 2],
     agent: RefCell<BTreeMap<Vec<Taint>, Arc<str>>>,
-    /// By which selectors match, and whether the node is a server.
-    user_configs: RefCell<BTreeMap<(bool, Vec<bool>), Rc<config::Config>>>,
+    user_configs: RefCell<UserConfigs>,
     script: OnceCell<File>,
 }
 

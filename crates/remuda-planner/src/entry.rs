@@ -181,9 +181,18 @@ impl<'a> NodeState<'a> {
         self.plan.get_or_init(|| NodePlan::decode(self.plan_bytes).ok()).as_ref()
     }
 
-    /// The stored plan, if it is worth reading.
-    pub(crate) fn plan_if(&self, wanted: bool) -> Option<&NodePlan> {
-        if wanted { self.plan() } else { None }
+    /// Whether `text` occurs in the stored plan. Cheaper than reading the plan.
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        std::str::from_utf8(self.plan_bytes).is_ok_and(|plan| plan.contains(text))
+    }
+
+    /// The stored plan has instructions, and no error. Quotes inside of JSON strings are escaped, so a key
+    /// that is not found as it stands is not there.
+    pub(crate) fn is_plain(&self) -> bool {
+        if self.contains("\"instructions\":[{") && !self.contains("\"error\":") {
+            return true;
+        }
+        self.plan().is_some_and(|plan| !plan.instructions.is_empty() && plan.error.is_empty())
     }
 
     /// The plan the agent last applied.

@@ -152,6 +152,9 @@ fn candidate<'p, 'a>(
     if node.plan_bytes == desired.bytes {
         return Ok(Candidate { entry, desired: None, change: false, minor: false });
     }
+    if desired.plan.restart_stamp().is_some_and(|stamp| !node.contains(stamp)) {
+        return Ok(Candidate { entry, desired: Some(desired), change: true, minor: false });
+    }
     // Other bytes can still say the same.
     let change = node.plan() != Some(&desired.plan);
     let minor = change && node.plan().is_some_and(|plan| plan.minor_change(&desired.plan));
@@ -274,11 +277,13 @@ const WAITING_FOR_PLAN: &str = "waiting for plan to be applied";
 /// What a machine's plan is waiting for; `None` if for nothing.
 fn plan_status(candidate: &Candidate<'_, '_>) -> Option<String> {
     let entry = candidate.entry;
-    // A plan equal to the desired one has instructions and no error; it need not be read for that.
-    let same = candidate.desired.is_none();
-    let readable =
-        |node: &&NodeState<'_>| same || node.plan().is_some_and(|plan| !plan.instructions.is_empty());
-    let Some(node) = entry.node.as_ref().filter(readable) else {
+    // A plan equal to the desired one has instructions and no error.
+    let plain = |node: &&NodeState<'_>| candidate.desired.is_none() || node.is_plain();
+    let error =
+        |node: &NodeState<'_>| node.plan().map(|plan| plan.error.clone()).filter(|error| !error.is_empty());
+    let has_instructions =
+        |node: &&NodeState<'_>| plain(node) || node.plan().is_some_and(|plan| !plan.instructions.is_empty());
+    let Some(node) = entry.node.as_ref().filter(has_instructions) else {
         let text = if entry.roles.etcd {
             "waiting for bootstrap etcd to be available"
         } else if entry.roles.control_plane {
@@ -288,11 +293,11 @@ fn plan_status(candidate: &Candidate<'_, '_>) -> Option<String> {
         };
         return Some(text.to_owned());
     };
-    let error = node.plan_if(!same).map(|plan| plan.error.as_str()).filter(|error| !error.is_empty());
+    let error = if plain(&node) { None } else { error(node) };
     if !node.has_applied() {
         Some("waiting for agent to check in and apply initial plan".to_owned())
-    } else if let Some(error) = error {
-        Some(error.to_owned())
+    } else if error.is_some() {
+        error
     } else if !node.healthy() {
         Some(format!("waiting for probes: {}", node.unhealthy.join(", ")))
     } else if node.in_sync {

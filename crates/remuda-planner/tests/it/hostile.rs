@@ -60,7 +60,10 @@ fn config() -> impl Strategy<Value = Value> {
         .prop_map(|map| Value::Object(map.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()))
 }
 
-fn plan_secret() -> impl Strategy<Value = (Vec<(String, String)>, Vec<(String, Vec<u8>)>)> {
+type Annotations = Vec<(String, String)>;
+type Data = Vec<(String, Vec<u8>)>;
+
+fn plan_secret() -> impl Strategy<Value = (Annotations, Data)> {
     let annotation = prop::sample::select(vec![
         "labels",
         "taints",
