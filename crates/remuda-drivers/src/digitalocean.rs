@@ -170,11 +170,11 @@ impl DigitalOcean {
                 Error::other(format!("digitalocean has no SSH key with fingerprint {wanted}"))
             })?;
             if !record.ssh_key.is_empty() {
-                keys::copy(&record.ssh_key, &path)?;
+                keys::copy(&record.ssh_key, &path).await?;
             }
             return Ok(key);
         }
-        let public = keys::ensure(&path, &record.base.machine_name)?;
+        let public = keys::ensure(&path, &record.base.machine_name).await?;
         let name = record.key_name();
         self.context.log.info("Creating SSH key...");
         let mut tries = 0;

@@ -58,6 +58,8 @@ use crate::{
 
 /// What a script says it does not know.
 const NO_SUCH_METHOD: i32 = 64;
+/// How long output is waited for after the program's end.
+const DRAIN: Duration = Duration::from_millis(500);
 /// Flags and state beyond this are not believed.
 const MOST: usize = 1000;
 
@@ -187,12 +189,23 @@ impl Exec {
             "state": record.state.0,
         });
         let finished = timeout(patience, async {
-            // A script that does not read its input is fine.
-            if let Some(mut stdin) = stdin {
-                let _ = stdin.write_all(format!("{request}\n").as_bytes()).await;
-            }
-            let outcome = self.listen(lines).await;
-            (outcome, process.exited().await)
+            let mut outcome = Outcome::default();
+            let feed = async {
+                // A script that does not read its input is fine.
+                if let Some(mut stdin) = stdin {
+                    let _ = stdin.write_all(format!("{request}\n").as_bytes()).await;
+                }
+            };
+            let heard = {
+                let talk = async { tokio::join!(feed, self.listen(lines, &mut outcome)).1 };
+                let mut talk = std::pin::pin!(talk);
+                tokio::select! {
+                    heard = &mut talk => heard,
+                    // Something it left behind may hold its output open.
+                    _ = process.exited() => timeout(DRAIN, talk).await.unwrap_or(Ok(())),
+                }
+            };
+            (heard.map(|()| outcome), process.exited().await)
         });
         let Ok((outcome, status)) = finished.await else {
             let waited = patience.as_secs_f32();
@@ -217,8 +230,7 @@ impl Exec {
         }
     }
 
-    async fn listen(&self, mut lines: mpsc::Receiver<String>) -> Result<Outcome> {
-        let mut outcome = Outcome::default();
+    async fn listen(&self, mut lines: mpsc::Receiver<String>, outcome: &mut Outcome) -> Result<()> {
         while let Some(line) = lines.recv().await {
             let said: Said = match serde_json::from_str(&line) {
                 Ok(said) => said,
@@ -230,9 +242,9 @@ impl Exec {
                     continue;
                 }
             };
-            self.take(said, &mut outcome)?;
+            self.take(said, outcome)?;
         }
-        Ok(outcome)
+        Ok(())
     }
 
     fn take(&self, said: Said, outcome: &mut Outcome) -> Result<()> {
@@ -433,7 +445,7 @@ impl Driver for Exec {
             if self.record.lock().remuda_id.is_empty() {
                 return Err(Error::other("the machine has not been configured"));
             }
-            keys::ensure(&base.key_path(), &base.machine_name)?;
+            keys::ensure(&base.key_path(), &base.machine_name).await?;
             self.act("create").await
         })
     }

@@ -79,7 +79,7 @@ impl Generic {
             (record.ssh_key.clone(), record.base.store_file("id_rsa"))
         };
         self.context.log.info("Importing SSH key...");
-        keys::copy(&given, &path)?;
+        keys::copy(&given, &path).await?;
         self.record.lock().base.ssh_key_path = path;
         self.log_in().await.map(drop)
     }
@@ -219,7 +219,7 @@ mod tests {
     async fn an_existing_host_is_adopted_pinned_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("my-key");
-        let public = keys::ensure(key.to_str().unwrap(), "me").unwrap();
+        let public = keys::ensure(key.to_str().unwrap(), "me").await.unwrap();
         let server = SshServer::start(&public).await;
         let context = Context::new(Log::tracing());
         let driver = Generic::new(context.clone());

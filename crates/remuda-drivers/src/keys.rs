@@ -17,7 +17,31 @@ use crate::error::{Error, Result};
 
 /// The public half of the key at `path`, which is made if it does not exist. Repeating gives the same key,
 /// so a creation that is tried again uploads nothing new.
-pub fn ensure(path: &str, comment: &str) -> Result<String> {
+pub async fn ensure(path: &str, comment: &str) -> Result<String> {
+    let (path, comment) = (path.to_owned(), comment.to_owned());
+    on_disk(move || make(&path, &comment)).await
+}
+
+/// Copies a user's private key into the machine's store.
+pub async fn copy(from: &str, to: &str) -> Result<()> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    on_disk(move || {
+        let failed = |error: std::io::Error| Error::other(format!("copy key {from}: {error}"));
+        make_parent(&to).map_err(failed)?;
+        let key = fs::read(&from).map_err(failed)?;
+        write(&to, &key).map_err(failed)
+    })
+    .await
+}
+
+/// Files are synced to disk, which may take its time.
+async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|_| Err(Error::other("writing a key was given up")))
+}
+
+fn make(path: &str, comment: &str) -> Result<String> {
     let public_path = format!("{path}.pub");
     let failed =
         |doing: &'static str| move |error: std::io::Error| Error::other(format!("{doing} {path}: {error}"));
@@ -26,13 +50,7 @@ pub fn ensure(path: &str, comment: &str) -> Result<String> {
     {
         return Ok(public.trim().to_owned());
     }
-    if let Some(parent) = Path::new(path).parent() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(parent)
-            .map_err(failed("make directory of"))?;
-    }
+    make_parent(path).map_err(failed("make directory of"))?;
     let (private, public) = generate(comment)?;
     // The private half is written last: it marks the pair as complete.
     write(&public_path, public.as_bytes()).map_err(failed("write public half of"))?;
@@ -40,14 +58,11 @@ pub fn ensure(path: &str, comment: &str) -> Result<String> {
     Ok(public.trim().to_owned())
 }
 
-/// Copies a user's private key into the machine's store.
-pub fn copy(from: &str, to: &str) -> Result<()> {
-    let failed = |error: std::io::Error| Error::other(format!("copy key {from}: {error}"));
-    if let Some(parent) = Path::new(to).parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
+fn make_parent(path: &str) -> std::io::Result<()> {
+    match Path::new(path).parent() {
+        Some(parent) => fs::DirBuilder::new().recursive(true).mode(0o700).create(parent),
+        None => Ok(()),
     }
-    let key = fs::read(from).map_err(failed)?;
-    write(to, &key).map_err(failed)
 }
 
 fn write(path: &str, content: &[u8]) -> std::io::Result<()> {
@@ -117,18 +132,18 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_key_is_made_once_with_tight_permissions_and_ssh_reads_it() {
+    #[tokio::test]
+    async fn a_key_is_made_once_with_tight_permissions_and_ssh_reads_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("machines/m1/id_rsa");
         let path = path.to_str().unwrap();
-        let public = ensure(path, "m1").unwrap();
-        assert_eq!(ensure(path, "m1").unwrap(), public);
+        let public = ensure(path, "m1").await.unwrap();
+        assert_eq!(ensure(path, "m1").await.unwrap(), public);
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         let key = russh::keys::PrivateKey::from_openssh(fs::read_to_string(path).unwrap()).unwrap();
         assert_eq!(key.public_key().to_openssh().unwrap(), public);
         // A crash between the two halves.
         fs::remove_file(path).unwrap();
-        assert_ne!(ensure(path, "m1").unwrap(), public);
+        assert_ne!(ensure(path, "m1").await.unwrap(), public);
     }
 }

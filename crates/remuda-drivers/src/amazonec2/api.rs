@@ -152,13 +152,18 @@ impl Api {
         let body = params.form(action, next);
         let build = |client: &reqwest::Client| {
             let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+            let token = self.credentials.session_token.expose();
+            let mut headers =
+                vec![("content-type", FORM), ("host", self.host.as_str()), ("x-amz-date", &time)];
+            if !token.is_empty() {
+                headers.push(("x-amz-security-token", token));
+            }
             let signed = authorization(
                 &self.credentials,
                 Request {
                     method: "POST",
                     query: "",
-                    host: &self.host,
-                    content_type: FORM,
+                    headers: &headers,
                     body: body.as_bytes(),
                     region: &self.region,
                     service: "ec2",
@@ -168,11 +173,11 @@ impl Api {
             let mut request = client
                 .post(self.url.clone())
                 .header("content-type", FORM)
-                .header("x-amz-date", time)
+                .header("x-amz-date", &time)
                 .header("authorization", signed)
                 .body(body.clone());
-            if !self.credentials.session_token.is_empty() {
-                request = request.header("x-amz-security-token", self.credentials.session_token.expose());
+            if !token.is_empty() {
+                request = request.header("x-amz-security-token", token);
             }
             Ok(request)
         };

@@ -21,8 +21,8 @@ pub(crate) struct Request<'a> {
     pub method: &'a str,
     /// Already in canonical order.
     pub query: &'a str,
-    pub host: &'a str,
-    pub content_type: &'a str,
+    /// The headers that are signed, in lower case and in order.
+    pub headers: &'a [(&'a str, &'a str)],
     pub body: &'a [u8],
     pub region: &'a str,
     pub service: &'a str,
@@ -32,14 +32,10 @@ pub(crate) struct Request<'a> {
 
 /// The value of the `Authorization` header.
 pub(crate) fn authorization(credentials: &Credentials, request: Request<'_>) -> String {
-    let Request { method, query, host, content_type, body, region, service, time } = request;
+    let Request { method, query, headers, body, region, service, time } = request;
     let day = time.get(..8).unwrap_or(time);
-    let mut headers = format!("content-type:{content_type}\nhost:{host}\nx-amz-date:{time}\n");
-    let mut names = "content-type;host;x-amz-date".to_owned();
-    if !credentials.session_token.is_empty() {
-        headers.push_str(&format!("x-amz-security-token:{}\n", credentials.session_token.expose()));
-        names.push_str(";x-amz-security-token");
-    }
+    let names = headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
     let hash = hex(digest(&SHA256, body).as_ref());
     let canonical = format!("{method}\n/\n{query}\n{headers}\n{names}\n{hash}");
     let scope = format!("{day}/{region}/{service}/aws4_request");
@@ -79,8 +75,11 @@ mod tests {
         let request = Request {
             method: "GET",
             query: "Action=ListUsers&Version=2010-05-08",
-            host: "iam.amazonaws.com",
-            content_type: "application/x-www-form-urlencoded; charset=utf-8",
+            headers: &[
+                ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
+                ("host", "iam.amazonaws.com"),
+                ("x-amz-date", "20150830T123600Z"),
+            ],
             body: b"",
             region: "us-east-1",
             service: "iam",
@@ -99,8 +98,11 @@ mod tests {
         let request = Request {
             method: "POST",
             query: "",
-            host: "example.amazonaws.com",
-            content_type: "application/x-www-form-urlencoded",
+            headers: &[
+                ("content-type", "application/x-www-form-urlencoded"),
+                ("host", "example.amazonaws.com"),
+                ("x-amz-date", "20150830T123600Z"),
+            ],
             body: b"Param1=value1",
             region: "us-east-1",
             service: "service",

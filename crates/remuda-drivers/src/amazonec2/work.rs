@@ -108,13 +108,13 @@ impl AmazonEc2 {
         let path = record.base.key_path();
         self.record.lock().base.ssh_key_path = path.clone();
         if !record.ssh_private_key_path.is_empty() {
-            keys::copy(&record.ssh_private_key_path, &path)?;
+            keys::copy(&record.ssh_private_key_path, &path).await?;
         }
         if record.existing_key {
             return Ok(());
         }
         let public = if record.ssh_private_key_path.is_empty() {
-            keys::ensure(&path, &record.base.machine_name)?
+            keys::ensure(&path, &record.base.machine_name).await?
         } else {
             let file = format!("{}.pub", record.ssh_private_key_path);
             std::fs::read_to_string(&file)

@@ -89,17 +89,22 @@ impl AmazonEc2 {
             .and_then(|parsed| parsed.to_datetime())
             .and_then(|time| time.to_zoned(jiff::tz::TimeZone::UTC))
             .is_ok_and(|time| time.timestamp().duration_since(jiff::Timestamp::now()).abs().as_secs() < 300);
+        let sent = header("authorization");
+        let names = sent.split_once("SignedHeaders=").and_then(|(_, rest)| rest.split_once(','));
+        let names: Vec<&str> = names.map(|(names, _)| names.split(';').collect()).unwrap_or_default();
+        let headers: Vec<(&str, &str)> = names.iter().map(|name| (*name, header(name))).collect();
+        // Without the host and the time, a signature could be used elsewhere or later.
+        let bound = ["host", "x-amz-date"].iter().all(|needed| names.contains(needed));
         let request = Request {
             method: &call.method,
             query: &call.query,
-            host: header("host"),
-            content_type: header("content-type"),
+            headers: &headers,
             body: &call.body,
             region: &self.region,
             service: "ec2",
             time,
         };
-        fresh && header("authorization") == authorization(&self.credentials, request)
+        fresh && bound && sent == authorization(&self.credentials, request)
     }
 }
 
@@ -221,18 +226,20 @@ impl Account {
 
     fn describe_groups(&self, form: &BTreeMap<String, String>) -> String {
         let filters = filters(form);
-        let matches = |group: &Group| {
-            filters.iter().all(|(name, values)| match name.as_str() {
-                "group-name" => values.contains(&group.name),
-                "vpc-id" => values.iter().any(|vpc| vpc == "vpc-1"),
-                "tag-key" => values.iter().any(|tag| group.tags.contains(tag)),
-                _ => false,
-            })
+        let asked = form.get("GroupId.1");
+        let matches = |id: &String, group: &Group| {
+            asked.is_none_or(|asked| asked == id)
+                && filters.iter().all(|(name, values)| match name.as_str() {
+                    "group-name" => values.contains(&group.name),
+                    "vpc-id" => values.iter().any(|vpc| vpc == "vpc-1"),
+                    "tag-key" => values.iter().any(|tag| group.tags.contains(tag)),
+                    _ => false,
+                })
         };
         let items: Vec<String> = self
             .groups
             .iter()
-            .filter(|(_, group)| matches(group))
+            .filter(|(id, group)| matches(id, group))
             .map(|(id, group)| {
                 let rules: String = group
                     .rules
@@ -361,6 +368,14 @@ impl Api for AmazonEc2 {
                 state.groups.insert(id.clone(), group);
                 Ok(format!("<groupId>{id}</groupId>"))
             }
+            "CreateTags" => {
+                let tag = field("Tag.1.Key");
+                if let Some(group) = state.groups.get_mut(&field("ResourceId.1")) {
+                    group.tags.push(tag);
+                }
+                Ok("<return>true</return>".to_owned())
+            }
+            "AuthorizeSecurityGroupEgress" => Ok("<return>true</return>".to_owned()),
             "AuthorizeSecurityGroupIngress" => state.authorize(&form),
             "DeleteSecurityGroup" => state.delete_group(&field("GroupId")),
             "RunInstances" => state.run(form.clone()),

@@ -94,6 +94,19 @@ async fn state_is_kept_even_if_the_call_fails_and_classes_are_told() {
 }
 
 #[tokio::test]
+async fn a_script_may_talk_before_it_listens_and_leave_children_behind() {
+    let world = World::new();
+    let talk = "i=0; while [ $i -lt 3000 ]; do echo \"line $i of some length to fill the pipe\"; i=$((i+1)); done; \
+                cat > /dev/null; setsid sleep 3 & echo '{\"state\":{\"done\":true}}'";
+    let driver = world.script(talk);
+    let mut values = Flags::default();
+    values.set("demo-big", "x".repeat(300_000));
+    world.prepared(&driver, values).await;
+    driver.remove().await.unwrap();
+    assert_eq!(driver.config().await.unwrap().0["State"]["done"], true);
+}
+
+#[tokio::test]
 async fn hostile_scripts_end() {
     let world = World::new();
     let cases = [

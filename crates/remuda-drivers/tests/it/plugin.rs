@@ -11,8 +11,10 @@ use std::{
 };
 
 use remuda_drivers::{
+    builtin::{self, Context},
     driver::{Config, Driver},
     error::{Class, Error},
+    fake::{Fake, amazonec2::AmazonEc2},
     flags::Flags,
     gob::{Encoder, encode::Body},
     log::{Log, MemoryLog},
@@ -203,6 +205,41 @@ async fn dropping_a_plugin_kills_its_whole_process_group() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("the grandchild is still there");
+}
+
+/// The original driver makes an instance on our fake, and ours takes it over and removes it.
+#[tokio::test]
+async fn a_record_of_the_original_driver_is_taken_over() {
+    let Some(binary) = std::env::var_os("REMUDA_TEST_RANCHER_MACHINE") else {
+        eprintln!("skipped: no rancher-machine binary given");
+        return;
+    };
+    let fake = Fake::start(AmazonEc2::new("AKIDCANARY", "canary-secret", "us-east-1")).await.unwrap();
+    let memory = Arc::new(MemoryLog::default());
+    let store = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(store.path().join("machines/m1")).unwrap();
+    let plugin = Plugin::start(Launch::new("amazonec2", &binary), Log::new(memory.clone())).await.unwrap();
+    plugin.load(Config::named("m1", store.path().to_str().unwrap())).await.unwrap();
+    let mut values = Flags::defaults(&plugin.flags().await.unwrap());
+    values.set("amazonec2-access-key", "AKIDCANARY");
+    values.set("amazonec2-secret-key", "canary-secret");
+    values.set("amazonec2-endpoint", fake.authority());
+    values.set("amazonec2-insecure-transport", true);
+    values.set("amazonec2-vpc-id", "vpc-1");
+    plugin.configure(values).await.unwrap();
+    plugin.pre_create_check().await.unwrap();
+    let made = plugin.create().await;
+    made.unwrap_or_else(|error| panic!("{error}\n{:?}\n{}", fake.calls(), memory.text()));
+    assert_eq!(fake.api.resources().len(), 3, "{:?}", fake.api.resources());
+
+    let ours = builtin::open("amazonec2", Context::new(Log::new(memory.clone()))).unwrap();
+    ours.load(plugin.config().await.unwrap()).await.unwrap();
+    assert_eq!(ours.state().await.unwrap(), plugin.state().await.unwrap());
+    assert_eq!(ours.ssh().await.unwrap().key_path, plugin.ssh().await.unwrap().key_path);
+    ours.remove().await.unwrap();
+    assert_eq!(fake.api.resources(), ["group rancher-nodes"], "not ours, so it stays");
+    assert!(!memory.text().to_lowercase().contains("canary"), "{}", memory.text());
+    plugin.close().await;
 }
 
 /// Set `REMUDA_TEST_RANCHER_MACHINE` to a `rancher-machine` binary to run against Go's side of the protocol.
