@@ -69,6 +69,8 @@ pub async fn run_load(options: LoadOptions) -> Result<LoadReport, LoadError> {
         run.all().await
     };
     let result = tokio::select! {
+        // Being told to stop is how a held run ends well.
+        biased;
         result = work => result,
         () = outer.cancelled() => Err(LoadError::Stopped),
     };
@@ -103,7 +105,10 @@ impl Run {
         report.workload_requests = self.workloads.requests();
         match self.options.after {
             After::Keep => {}
-            After::Hold(duration) => self.pause(Stage::Hold, duration).await,
+            After::Hold(duration) => tokio::select! {
+                () = self.pause(Stage::Hold, duration) => {}
+                () = self.options.stop.cancelled() => {}
+            },
             After::Delete => self.delete(&mut report).await?,
         }
         drop(followed);

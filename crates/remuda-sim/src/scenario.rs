@@ -11,6 +11,7 @@
 //! | command | |
 //! |---|---|
 //! | `latency create=10s boot=20s …` | how long steps take; first thing in a file |
+//! | `failures create=1 boot=0.5 ready=0` | how often steps fail, from the next start of the controllers on |
 //! | `cluster NAME [cp=1] [workers=0] [version=V]` | a Cluster with control plane and a MachineDeployment `NAME-md` |
 //! | `template NAME [size=S]` | a SimMachineTemplate |
 //! | `apply`, then indented YAML | objects, as `kubectl apply` |
@@ -24,6 +25,7 @@
 //! | `node CLUSTER NODE ready`, `notready`, `silent` or `gone` | a Node |
 //! | `pod CLUSTER NS/NAME on NODE [label=value …] [ends=SECONDS]`, `nopod CLUSTER NS/NAME` | a Pod |
 //! | `budget CLUSTER NS/NAME min=N label=value` | a PodDisruptionBudget |
+//! | `look CLUSTER PLURAL [NS/]NAME` | tells whether a workload cluster has an object |
 //! | `show KIND [NAME PATH]` | tells how many objects there are, or a field |
 //! | `expect KIND NAME PATH VALUE`, `expect KIND COUNT` | fails unless it is so |
 

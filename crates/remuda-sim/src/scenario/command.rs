@@ -44,11 +44,12 @@ impl Stage {
             return Ok(());
         };
         // Whatever comes first is there before anybody looks.
-        if !matches!(*verb, "latency" | "stop") {
+        if !matches!(*verb, "latency" | "failures" | "stop") {
             self.start();
         }
         match (*verb, words) {
             ("latency", words) => self.latencies(words),
+            ("failures", words) => self.failures(words),
             ("cluster", [name, words @ ..]) => self.cluster(name, words).await,
             ("template", [name, words @ ..]) => {
                 let (set, _) = settings(words);
@@ -110,6 +111,14 @@ impl Stage {
             (verb, [cluster, words @ ..]) => {
                 let workload = self.workloads.get(&key(cluster));
                 let workload = workload.ok_or_else(|| format!("there is no workload cluster {cluster:?}"))?;
+                if let ("look", [plural, name]) = (verb, words) {
+                    let there = workload.has(plural, name);
+                    self.say(&format!(
+                        "{plural} {name} in {cluster}: {}",
+                        if there { "there" } else { "none" }
+                    ));
+                    return Ok(());
+                }
                 self.in_workload(&workload, verb, words)
             }
             _ => Err(format!("{line:?} is no command")),
@@ -129,6 +138,19 @@ impl Stage {
                 "delete" => &mut latencies.delete,
                 _ => return Err(format!("{step:?} is no step")),
             } = latency;
+        }
+        Ok(())
+    }
+
+    fn failures(&mut self, words: &[&str]) -> Done {
+        let failures = &mut self.options.failures;
+        for (step, share) in settings(words).0 {
+            *match step {
+                "create" => &mut failures.create,
+                "boot" => &mut failures.boot,
+                "ready" => &mut failures.ready,
+                _ => return Err(format!("{step:?} is no step that fails")),
+            } = number(share)?;
         }
         Ok(())
     }

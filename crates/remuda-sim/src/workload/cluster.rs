@@ -227,6 +227,13 @@ impl WorkloadCluster {
         self.lock().store.list(PODS, None).map(|pod| pod.value()).collect()
     }
 
+    /// Whether there is an object: of a plural, called `NAMESPACE/NAME` or `NAME`.
+    pub fn has(&self, plural: &str, name: &str) -> bool {
+        let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+        let kind = SERVED.iter().position(|known| known.plural == plural);
+        kind.is_some_and(|kind| self.lock().store.get(kind, namespace, name).is_some())
+    }
+
     /// Bytes of all objects kept.
     pub fn bytes(&self) -> usize {
         self.lock().store.bytes()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use remuda_names::capi::taint;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ impl WorkloadCluster {
             stage: Stage::Making,
             control_plane: plan.control_plane,
         });
-        let passed = SignedDuration::from(now.duration_since(server.started));
+        let passed = now.duration_since(server.started);
         let passed = Duration::try_from(passed).unwrap_or_default();
         let mut stage = server.stage;
         // The time by which each stage is reached, as long as no step takes for ever.

@@ -61,6 +61,7 @@ scenarios! {
     deletion_hooks
     drain_budget
     drain_rules
+    failing_servers
     health_check
     in_place
     lost_node
@@ -68,6 +69,7 @@ scenarios! {
     orphaning
     pause
     quick_start
+    resource_set
     restart
     rolling_update
     rollout_after
