@@ -53,6 +53,12 @@ enum Referred {
 }
 
 impl Referred {
+    fn unreadable(error: Error, errors: &mut Vec<Error>) -> Self {
+        let why = Chain(&error).to_string();
+        errors.push(error);
+        Referred::Unreadable(why)
+    }
+
     fn object(&self) -> Object {
         match self {
             Referred::No | Referred::Missing => Object::Gone,
@@ -216,23 +222,25 @@ impl Pools {
         let interest = Interest { waker: &self.waker, root: &self.capi.pools, key: &key };
         let namespace = pool.namespace().unwrap_or_default();
         let found = match self.capi.providers.get(reference, &namespace, &interest).await {
-            Ok(Some(found)) => self.own(pool, found).await,
-            other => other,
+            Ok(Some(found)) => found,
+            Ok(None) => return Referred::Missing,
+            Err(error) => return Referred::unreadable(error, errors),
         };
-        match found {
-            Ok(Some(provided)) => Referred::Here(provided),
+        match self.own(pool, &found).await {
+            Ok(Some(owned)) => Referred::Here(owned),
             Ok(None) => Referred::Missing,
+            Err(error @ Error::Invalid(_)) => Referred::unreadable(error, errors),
+            // Somebody wrote at the same time, most likely. It is there all the same.
             Err(error) => {
-                let why = Chain(&error).to_string();
                 errors.push(error);
-                Referred::Unreadable(why)
+                Referred::Here(found)
             }
         }
     }
 
-    async fn own(&self, pool: &MachinePool, found: Provided) -> Result<Option<Provided>, Error> {
+    async fn own(&self, pool: &MachinePool, found: &Provided) -> Result<Option<Provided>, Error> {
         if found.is_deleting() || pool.metadata.deletion_timestamp.is_some() {
-            return Ok(Some(found));
+            return Ok(Some(found.clone()));
         }
         let owner = controller(pool);
         let mut owners = found.object.owner_references().to_vec();
@@ -247,7 +255,7 @@ impl Pools {
         }
         ensure_owner(&mut owners, owner);
         let labels = [(label::CLUSTER_NAME, pool.spec.cluster_name.as_str())];
-        self.capi.providers.label_and_own(&found, &labels, owners).await
+        self.capi.providers.label_and_own(found, &labels, owners).await
     }
 
     /// Asks to go whatever is next, and tells what is waited for.

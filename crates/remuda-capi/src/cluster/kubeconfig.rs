@@ -139,3 +139,50 @@ fn generate(cluster: &str, endpoint: &Endpoint, ca: &Secret, now: Timestamp) -> 
         key = STANDARD.encode(own.serialize_pem()),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authority(certificate: &str, key: &str) -> Secret {
+        let data = [("tls.crt", certificate), ("tls.key", key)];
+        let data = data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
+        Secret { data: Some(data.collect()), ..Secret::default() }
+    }
+
+    fn now() -> Timestamp {
+        "2026-06-01T00:00:00Z".parse().unwrap()
+    }
+
+    /// Keys as `openssl` and Cluster API write them: not PKCS#8.
+    #[test]
+    fn authorities_of_all_usual_kinds_sign_administrators() {
+        for (certificate, key) in [
+            (include_str!("testdata/ca-rsa.crt"), include_str!("testdata/ca-rsa.key")),
+            (include_str!("testdata/ca-ec.crt"), include_str!("testdata/ca-ec.key")),
+        ] {
+            let endpoint = Endpoint { host: "api.demo".to_owned(), port: 6443 };
+            let text = generate("demo", &endpoint, &authority(certificate, key), now()).unwrap();
+            let config = kube::config::Kubeconfig::from_yaml(&text).unwrap();
+            let cluster = config.clusters[0].cluster.as_ref().unwrap();
+            assert_eq!(cluster.server.as_deref(), Some("https://api.demo:6443"));
+            let user = config.auth_infos[0].auth_info.as_ref().unwrap();
+            let pem = STANDARD.decode(user.client_certificate_data.as_ref().unwrap()).unwrap();
+            let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).unwrap();
+            let signed = pem.parse_x509().unwrap();
+            assert_eq!(signed.subject().to_string(), "O=system:masters, CN=kubernetes-admin");
+            let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).unwrap();
+            let authority = pem.parse_x509().unwrap();
+            assert_eq!(signed.issuer().as_raw(), authority.subject().as_raw());
+            assert!(signed.validity().not_after.timestamp() > now().as_second());
+        }
+    }
+
+    #[test]
+    fn an_authority_that_is_none_is_told() {
+        let endpoint = Endpoint { host: "h".to_owned(), port: 1 };
+        let told = |secret: &Secret| generate("demo", &endpoint, secret, now()).unwrap_err();
+        assert_eq!(told(&Secret::default()), "tls.crt is missing");
+        assert!(told(&authority("x", "y")).starts_with("tls.key: "));
+    }
+}

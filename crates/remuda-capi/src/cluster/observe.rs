@@ -81,27 +81,31 @@ impl Clusters {
         let key = ObjectKey::of(&cluster.metadata);
         let interest = Interest { waker: &self.waker, root: &self.capi.clusters, key: &key };
         let namespace = cluster.namespace().unwrap_or_default();
-        let found = self.capi.providers.get(reference, &namespace, &interest).await;
-        let found = match found {
-            Ok(Some(found)) => self.own(cluster, found).await,
-            other => other,
-        };
-        match found {
-            Ok(Some(provided)) => Referred::Here(provided),
-            Ok(None) => Referred::Missing,
+        let found = match self.capi.providers.get(reference, &namespace, &interest).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Referred::Missing,
             Err(error) => {
                 let why = Chain(&error).to_string();
                 errors.push(error);
-                Referred::Unreadable(why)
+                return Referred::Unreadable(why);
+            }
+        };
+        match self.own(cluster, &found).await {
+            Ok(Some(owned)) => Referred::Here(owned),
+            Ok(None) => Referred::Missing,
+            // Somebody wrote at the same time, most likely. It is there all the same.
+            Err(error) => {
+                errors.push(error);
+                Referred::Here(found)
             }
         }
     }
 
     /// Providers wait for their owner before they do anything. It is no controller, so that other tools can be,
     /// unless a topology is all there is.
-    async fn own(&self, cluster: &Cluster, found: Provided) -> Result<Option<Provided>, Error> {
+    async fn own(&self, cluster: &Cluster, found: &Provided) -> Result<Option<Provided>, Error> {
         if found.is_deleting() {
-            return Ok(Some(found));
+            return Ok(Some(found.clone()));
         }
         let owner = match cluster.spec.topology {
             Some(_) => controller(cluster),
@@ -117,7 +121,7 @@ impl Clusters {
             ensure_owner(&mut owners, owner);
         }
         let name = cluster.name_any();
-        self.capi.providers.label_and_own(&found, &[(label::CLUSTER_NAME, &name)], owners).await
+        self.capi.providers.label_and_own(found, &[(label::CLUSTER_NAME, &name)], owners).await
     }
 }
 
