@@ -1,8 +1,8 @@
 //! The way to workload clusters: one connection each, and an answer at once whether or not they do.
 //!
 //! Every cluster has a task of its own that connects, asks from time to time whether the other side is still
-//! there, and tries again when it is not ([`link`]). Nothing here waits for a cluster on behalf of another one:
-//! questions are answered from what is known, and calls go through a [`Lease`], of which a cluster has few.
+//! there, and tries again when it is not. Nothing here waits for a cluster on behalf of another one:
+//! questions are answered from what is known, and calls are leased, a few at a time per cluster.
 //!
 //! A cluster that cannot be reached keeps its last known nodes. They are handed out only as what they are: who
 //! asks for a node of such a cluster is told that it is [`Down`], never that the node is missing.

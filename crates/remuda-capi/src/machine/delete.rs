@@ -72,6 +72,7 @@ impl Machines {
         self.last_look_for_node(pass);
         let control_plane = self.control_plane(pass).await;
         let mut done = Done::default();
+        let mut node_trouble = None;
         loop {
             let step = self.next_step(pass, control_plane, done);
             pass.stage = Some((step.reason(), step.to_string()));
@@ -118,10 +119,16 @@ impl Machines {
                     false
                 }
                 Step::DeleteNode { node } => {
-                    done.node = self.delete_node(pass, node).await;
+                    done.node = self.delete_node(pass, node, &mut node_trouble).await;
                     true
                 }
-                Step::RetryNode => false,
+                Step::RetryNode => {
+                    if let Some(why) = &node_trouble {
+                        // Upstream only points at its log.
+                        pass.stage = Some((step.reason(), format!("Error deleting Node: {why}")));
+                    }
+                    false
+                }
                 Step::Finish => {
                     pass.finished = true;
                     false
@@ -349,30 +356,33 @@ impl Machines {
         }
     }
 
-    async fn delete_node(&self, pass: &mut Pass, name: &str) -> NodeDeletion {
-        let why = match self.capi.workloads.lease(&pass.cluster_key, &self.waker, &pass.key) {
+    /// One try. A cluster that is back wakes us, so one that is not is looked at now and then only.
+    async fn delete_node(&self, pass: &mut Pass, name: &str, trouble: &mut Option<String>) -> NodeDeletion {
+        let answer = match self.capi.workloads.lease(&pass.cluster_key, &self.waker, &pass.key) {
             Ok(lease) => {
                 let nodes: Api<Node> = Api::all(lease.client());
-                match lease.call(nodes.delete(name, &DeleteParams::default())).await {
-                    Ok(Ok(_)) => return NodeDeletion::Gone,
-                    Ok(Err(error)) if is_code(&error, 404) => return NodeDeletion::Gone,
-                    Ok(Err(error)) => Some(Chain(&error).to_string()),
-                    Err(down) => Some(down.to_string()),
-                }
+                lease.call(nodes.delete(name, &DeleteParams::default())).await
             }
-            Err(Refused::Busy) => None,
-            Err(Refused::Down(down)) => Some(down.to_string()),
+            Err(Refused::Down(down)) => Err(down),
+            Err(Refused::Busy) => {
+                pass.again(RETRY_NODE);
+                return NodeDeletion::Failed;
+            }
         };
-        if let Some(why) = why {
-            set_old(pass, OldCondition::bad(NODE_HEALTHY, Severity::Warning, "DeletionFailed", ""));
-            self.failed(
-                pass,
-                "FailedDeleteNode",
-                "DeleteNode",
-                format!("error deleting Machine's Node: {why}"),
-            );
-        }
-        pass.again(RETRY_NODE);
+        let why = match answer {
+            Ok(Ok(_)) => return NodeDeletion::Gone,
+            Ok(Err(error)) if is_code(&error, 404) => return NodeDeletion::Gone,
+            Ok(Err(error)) => {
+                pass.again(RETRY_NODE);
+                Chain(&error).to_string()
+            }
+            Err(down) => down.to_string(),
+        };
+        let deleted = pass.before.metadata.deletion_timestamp.as_ref().map_or(pass.now, |time| time.0);
+        self.retry(pass, deleted, pass.after.spec.deletion.node_deletion_timeout_seconds);
+        set_old(pass, OldCondition::bad(NODE_HEALTHY, Severity::Warning, "DeletionFailed", ""));
+        self.failed(pass, "FailedDeleteNode", "DeleteNode", format!("error deleting Machine's Node: {why}"));
+        *trouble = Some(why);
         NodeDeletion::Failed
     }
 }

@@ -397,20 +397,20 @@ async fn a_machine_survives_being_let_down_at_any_moment() {
     let kill_often = async |moments: std::ops::Range<usize>| {
         for moments in moments {
             let controllers = run(&world);
-            for _ in 0..moments * 7 {
+            for _ in 0..moments * 14 {
                 tokio::task::yield_now().await;
             }
             controllers.kill().await;
         }
     };
-    kill_often(0..60).await;
+    kill_often(0..30).await;
     let controllers = run(&world);
     for name in ["cp", "m"] {
         says(&world, name, "Available", "True Available").await;
     }
     controllers.kill().await;
     world.api::<Machine>().delete("m", &Default::default()).await.unwrap();
-    kill_often(0..60).await;
+    kill_often(0..30).await;
     let controllers = run(&world);
     until("it is gone", async || world.api::<Machine>().get_opt("m").await.unwrap().is_none()).await;
     settle(&world).await;
