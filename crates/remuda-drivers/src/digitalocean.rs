@@ -277,6 +277,10 @@ impl DigitalOcean {
 
     async fn clean(&self) -> Result<()> {
         let record = self.record();
+        if record.remuda_id.is_empty() && record.droplet_id == 0 && record.ssh_key_id == 0 {
+            // Never configured, so nothing was made; and there is no token to ask with.
+            return Ok(());
+        }
         let api = self.api(&record)?;
         let ours = !record.remuda_id.is_empty();
         let mut droplets = if ours { api.droplets(Some(&record.tag())).await? } else { Vec::new() };

@@ -229,6 +229,10 @@ impl AmazonEc2 {
 
     pub(super) async fn clean(&self) -> Result<()> {
         let record = self.record();
+        if record.remuda_id.is_empty() && record.instance_id.is_empty() && record.key_name.is_empty() {
+            // Never configured, so nothing was made; and there are no credentials to ask with.
+            return Ok(());
+        }
         let api = self.api()?;
         let mut found = self.find(&api, &record).await?;
         if found.is_empty() && record.instance_id.is_empty() && !record.remuda_id.is_empty() {

@@ -115,6 +115,15 @@ async fn fields_of_another_driver_of_that_name_are_kept() {
 }
 
 #[tokio::test]
+async fn removing_what_was_never_configured_asks_nobody() {
+    let world = World::new().await;
+    let driver = world.driver();
+    driver.load(Config::named("m1", "/s")).await.unwrap();
+    driver.remove().await.unwrap();
+    assert_eq!(world.fake.calls(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn creating_twice_makes_one_droplet() {
     let world = World::new().await;
     let driver = world.prepared(|_| {}).await;

@@ -42,6 +42,8 @@ pub(crate) struct Process {
     group: Pid,
     exit: watch::Receiver<Option<Exit>>,
     tail: Arc<Mutex<VecDeque<String>>>,
+    /// Closed when all output has been read.
+    reading: watch::Receiver<()>,
     _tasks: JoinSet<()>,
 }
 
@@ -84,6 +86,8 @@ impl Process {
         let (report, exit) = watch::channel(None);
         let (endless, too_much) = oneshot::channel();
         let endless = Arc::new(Mutex::new(Some(endless)));
+        let (reader, reading) = watch::channel(());
+        let reader = Arc::new(reader);
         let Output { log, prefix, stdout: use_of_stdout } = output;
         if let Some(stdout) = child.stdout.take() {
             let lines = Lines {
@@ -93,18 +97,20 @@ impl Process {
                 tail: tail.clone(),
                 stdout: use_of_stdout,
                 endless: endless.clone(),
+                _reader: reader.clone(),
             };
             tasks.spawn(lines.read(stdout));
         }
         if let Some(stderr) = child.stderr.take() {
             let prefix = format!("{prefix}DBG | ");
             let stdout = Stdout::Log;
-            let lines = Lines { log, level: Level::Debug, prefix, tail: tail.clone(), stdout, endless };
+            let (level, tail) = (Level::Debug, tail.clone());
+            let lines = Lines { log, level, prefix, tail, stdout, endless, _reader: reader };
             tasks.spawn(lines.read(stderr));
         }
         let stdin = child.stdin.take();
         tasks.spawn(supervise(child, group, too_much, report));
-        Ok((Self { group, exit, tail, _tasks: tasks }, stdin))
+        Ok((Self { group, exit, tail, reading, _tasks: tasks }, stdin))
     }
 
     /// Waits for the end of the process, at most so long, and says how it ended.
@@ -118,8 +124,10 @@ impl Process {
             Some(Exit::Unknown) => "ended".into(),
             None => "is still running".into(),
         };
-        // The pipes drain a moment after the process is gone.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        if ended.is_some() {
+            // Its last words may still be in the pipe.
+            let _ = timeout(Duration::from_secs(1), self.reading.clone().changed()).await;
+        }
         let tail = self.tail.lock();
         let lines: Vec<&str> = tail.iter().map(String::as_str).collect();
         if lines.is_empty() { how } else { format!("{how}; last output: {}", lines.join(" / ")) }
@@ -189,6 +197,7 @@ struct Lines {
     tail: Arc<Mutex<VecDeque<String>>>,
     stdout: Stdout,
     endless: Arc<Mutex<Option<oneshot::Sender<()>>>>,
+    _reader: Arc<watch::Sender<()>>,
 }
 
 impl Lines {

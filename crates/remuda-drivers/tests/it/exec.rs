@@ -23,7 +23,7 @@ impl World {
 
     fn driver(&self, name: &str, program: &Path) -> Exec {
         let timeouts =
-            Timeouts { call: Duration::from_secs(2), work: Duration::from_secs(2), ..Timeouts::default() };
+            Timeouts { call: Duration::from_secs(10), work: Duration::from_secs(10), ..Timeouts::default() };
         Exec::new(name, program, Log::new(self.output.clone())).with_timeouts(timeouts)
     }
 
@@ -118,7 +118,8 @@ async fn hostile_scripts_end() {
         ("exec 1>&-; exit 3", Class::Other),
     ];
     for (body, class) in cases {
-        let driver = world.script(body);
+        let short = Timeouts { work: Duration::from_secs(1), ..Timeouts::default() };
+        let driver = world.script(body).with_timeouts(short);
         world.prepared(&driver, Flags::default()).await;
         let error = driver.remove().await.unwrap_err();
         assert!(error.class() == class || error.class() == Class::DriverCrash, "{body}: {error}");

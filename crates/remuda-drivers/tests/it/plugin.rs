@@ -15,7 +15,7 @@ use remuda_drivers::{
     driver::{Config, Driver},
     error::{Class, Error},
     fake::{Fake, amazonec2::AmazonEc2},
-    flags::Flags,
+    flags::{Flag, Flags},
     gob::{Encoder, encode::Body},
     log::{Log, MemoryLog},
     plugin::{Launch, Plugin},
@@ -40,25 +40,30 @@ fn script(body: &str) -> Script {
     Script { _dir: dir, path }
 }
 
-fn quick(script: &Script) -> Launch {
+/// Patience for what is expected to happen, however busy the computer is.
+const LONG: Duration = Duration::from_secs(10);
+/// And for what is expected not to.
+const SHORT: Duration = Duration::from_millis(500);
+
+fn launch(script: &Script, patience: Duration) -> Launch {
     let mut launch = Launch::new("demo", &script.path);
-    launch.timeouts.start = Duration::from_millis(700);
-    launch.timeouts.call = Duration::from_millis(700);
-    launch.timeouts.work = Duration::from_millis(700);
+    launch.timeouts.start = patience;
+    launch.timeouts.call = patience;
+    launch.timeouts.work = SHORT;
     launch
 }
 
-async fn failure(body: &str) -> Error {
+async fn failure(body: &str, patience: Duration) -> Error {
     let script = script(body);
     let started = Instant::now();
-    let error = Plugin::start(quick(&script), Log::tracing()).await.err().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(5), "{error}");
+    let error = Plugin::start(launch(&script, patience), Log::tracing()).await.err().unwrap();
+    assert!(started.elapsed() < LONG, "{error}");
     error
 }
 
 #[tokio::test]
 async fn a_crash_at_the_start_is_told_with_the_last_output() {
-    let error = failure("echo cannot find my libraries >&2; exit 7").await;
+    let error = failure("echo cannot find my libraries >&2; exit 7", LONG).await;
     assert_eq!(error.class(), Class::DriverCrash);
     let text = error.to_string();
     assert!(text.contains("exit status: 7") && text.contains("cannot find my libraries"), "{text}");
@@ -66,25 +71,25 @@ async fn a_crash_at_the_start_is_told_with_the_last_output() {
 
 #[tokio::test]
 async fn garbage_instead_of_an_address_is_shown() {
-    let error = failure("echo 'Welcome to the driver!'; sleep 60").await;
+    let error = failure("echo 'Welcome to the driver!'; sleep 60", LONG).await;
     assert_eq!(error.class(), Class::DriverCrash);
     assert_eq!(error.to_string(), "driver printed \"Welcome to the driver!\" instead of its address");
-    let error = failure("echo 192.0.2.1:22; sleep 60").await;
+    let error = failure("echo 192.0.2.1:22; sleep 60", LONG).await;
     assert!(error.to_string().contains("not a loopback address"), "{error}");
 }
 
 #[tokio::test]
 async fn silence_is_a_timeout() {
-    let error = failure("sleep 60").await;
+    let error = failure("sleep 60", SHORT).await;
     assert_eq!(error.class(), Class::Timeout);
 }
 
 #[tokio::test]
 async fn output_without_end_or_line_ends_is_survived() {
-    let error = failure("tr '\\0' x < /dev/zero").await;
+    let error = failure("tr '\\0' x < /dev/zero", LONG).await;
     assert_eq!(error.class(), Class::DriverCrash, "{error}");
     assert!(error.to_string().len() < 400);
-    let error = failure("yes >&2").await;
+    let error = failure("yes >&2", SHORT).await;
     assert_ne!(error.class(), Class::Other, "{error}");
 }
 
@@ -138,7 +143,8 @@ async fn wrong_handshakes_wrong_types_and_huge_lengths_end_the_plugin_not_us() {
             tokio::time::sleep(Duration::from_secs(5)).await;
         })
         .await;
-        let error = Plugin::start(quick(&script), Log::tracing()).await.err().unwrap();
+        let patience = if *class == Class::Timeout { SHORT } else { LONG };
+        let error = Plugin::start(launch(&script, patience), Log::tracing()).await.err().unwrap();
         assert_eq!(error.class(), *class, "{error}");
     }
 }
@@ -169,7 +175,7 @@ async fn answers_of_the_wrong_type_are_told_by_their_method() {
         }
     })
     .await;
-    let plugin = Plugin::start(quick(&script), Log::tracing()).await.unwrap();
+    let plugin = Plugin::start(launch(&script, LONG), Log::tracing()).await.unwrap();
     let wrong = |error: Error, text: &str| {
         assert!(error.to_string().contains(text), "{error}");
         assert!(!error.to_string().contains("canary"), "{error}");
@@ -193,9 +199,19 @@ async fn dropping_a_plugin_kills_its_whole_process_group() {
     let dir = tempfile::tempdir().unwrap();
     let pid_file = dir.path().join("pid");
     let script = script(&format!("sleep 300 & echo $! > {}; sleep 300", pid_file.display()));
-    let start = Plugin::start(quick(&script), Log::tracing()).await;
-    assert_eq!(start.err().unwrap().class(), Class::Timeout);
-    let pid = std::fs::read_to_string(&pid_file).unwrap();
+    let launch = launch(&script, LONG);
+    let mut start = std::pin::pin!(Plugin::start(launch, Log::tracing()));
+    let pid = loop {
+        tokio::select! {
+            _ = &mut start => panic!("it never starts"),
+            () = tokio::time::sleep(Duration::from_millis(10)) => {}
+        }
+        match std::fs::read_to_string(&pid_file) {
+            Ok(pid) if pid.ends_with('\n') => break pid,
+            _ => {}
+        }
+    };
+    start.set(Plugin::start(Launch::new("demo", "/nonexistent"), Log::tracing()));
     let stat = format!("/proc/{}/stat", pid.trim());
     let gone = || std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "));
     for _ in 0..100 {
@@ -255,6 +271,15 @@ async fn the_drivers_inside_rancher_machine_answer() {
         let plugin = Plugin::start(Launch::new(name, &binary), Log::new(memory.clone())).await.unwrap();
         let flags = plugin.flags().await.unwrap();
         assert_eq!(flags.len(), count, "{name}");
+        if let Some(ours) = builtin::open(name, Context::new(Log::tracing())) {
+            let facts = |flags: Vec<Flag>| {
+                let mut facts: Vec<_> =
+                    flags.into_iter().map(|flag| (flag.name, flag.env, flag.kind)).collect();
+                facts.sort_by(|a, b| a.0.cmp(&b.0));
+                facts
+            };
+            assert_eq!(facts(ours.flags().await.unwrap()), facts(flags), "{name}");
+        }
         plugin.load(Config::named("m1", store.path().to_str().unwrap())).await.unwrap();
         assert_eq!(plugin.machine_name().await.unwrap(), "m1");
         plugin.close().await;
