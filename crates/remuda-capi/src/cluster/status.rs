@@ -74,46 +74,26 @@ fn write_counters(observed: &Observed, after: &mut Cluster, machines: &[Machine]
     };
     fill(&mut status.control_plane, control_plane);
 
-    let mut groups = Vec::new();
-    for pool in &observed.pools {
-        let status = pool.status.clone().unwrap_or_default();
-        groups.push(Counters {
-            desired: pool.spec.replicas,
-            counts: Counts {
-                replicas: status.replicas,
-                ready: status.ready_replicas,
-                available: status.available_replicas,
-                up_to_date: status.up_to_date_replicas,
-            },
-            versions: versions(&status.versions),
-        });
+    // They have the same fields and no type in common.
+    macro_rules! group {
+        ($object:expr) => {{
+            let status = $object.status.clone().unwrap_or_default();
+            Counters {
+                desired: $object.spec.replicas,
+                counts: Counts {
+                    replicas: status.replicas,
+                    ready: status.ready_replicas,
+                    available: status.available_replicas,
+                    up_to_date: status.up_to_date_replicas,
+                },
+                versions: versions(&status.versions),
+            }
+        }};
     }
-    for deployment in &observed.deployments {
-        let status = deployment.status.clone().unwrap_or_default();
-        groups.push(Counters {
-            desired: deployment.spec.replicas,
-            counts: Counts {
-                replicas: status.replicas,
-                ready: status.ready_replicas,
-                available: status.available_replicas,
-                up_to_date: status.up_to_date_replicas,
-            },
-            versions: versions(&status.versions),
-        });
-    }
-    for set in observed.sets.iter().filter(|set| owned(&***set, &observed.cluster)) {
-        let status = set.status.clone().unwrap_or_default();
-        groups.push(Counters {
-            desired: set.spec.replicas,
-            counts: Counts {
-                replicas: status.replicas,
-                ready: status.ready_replicas,
-                available: status.available_replicas,
-                up_to_date: status.up_to_date_replicas,
-            },
-            versions: versions(&status.versions),
-        });
-    }
+    let mut groups: Vec<Counters> = observed.pools.iter().map(|pool| group!(pool)).collect();
+    groups.extend(observed.deployments.iter().map(|deployment| group!(deployment)));
+    let sets = observed.sets.iter().filter(|set| owned(&***set, &observed.cluster));
+    groups.extend(sets.map(|set| group!(set)));
     let stand_alone: Vec<&Machine> = machines
         .iter()
         .filter(|machine| machine.stand_alone && !machine.control_plane && !machine.pooled)
