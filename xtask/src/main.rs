@@ -42,13 +42,20 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// The Cluster API controllers, on a thousand simulated clusters
+    Capi {
+        /// Passed on to the load generator; --help lists what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Ci => ci::run(),
         Chore::Crds { check } => crds::run(check),
-        Chore::Bench { what: Bench::Api { arguments } } => bench::api(&arguments),
+        Chore::Bench { what: Bench::Api { arguments } } => bench::run("api", &arguments),
+        Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {
                 print(&package.to_string());

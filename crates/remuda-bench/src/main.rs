@@ -1,15 +1,19 @@
-//! Measures the API server: starts the program on an empty directory and loads it over TLS.
+//! Measures the program as a process: starts it on an empty directory and loads it over TLS.
 //!
-//! Every client is a connection of its own and sends its next request when it has read the last
+//! For the API, every client is a connection of its own and sends its next request when it has read the last
 //! answer completely. Beside rates and latencies it reports the server's processor time per
 //! operation, which is what remains comparable when the clients take most of the machine.
 
+mod capi;
 mod http;
 mod load;
 mod process;
 mod table;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context;
 use clap::Parser;
@@ -25,6 +29,20 @@ struct Arguments {
     /// Passed on to `remuda server`, for example --datastore=memory
     #[arg(long, allow_hyphen_values = true)]
     with: Vec<String>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// The API server
+    Api(ApiArguments),
+    /// The Cluster API controllers, with simulated machines
+    Capi(capi::CapiArguments),
+}
+
+#[derive(clap::Args)]
+struct ApiArguments {
     /// Objects to create, a third each by 1, 16 and 64 clients
     #[arg(long, default_value_t = 9_000)]
     objects: usize,
@@ -46,9 +64,17 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments { server, with, what } = arguments;
+    match what {
+        What::Api(arguments) => api(&server, &with, arguments).await,
+        What::Capi(arguments) => capi::run(&server, &with, arguments).await,
+    }
+}
+
+async fn api(program: &Path, with: &[String], arguments: ApiArguments) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("make a temporary directory")?;
     let data = dir.path().join("data");
-    let server = Server::start(&arguments.server, &data, &arguments.with)?;
+    let server = Server::start(program, &data, "127.0.0.1:0", with)?;
     let access = kubeconfig::read(&data.join("admin.kubeconfig"))?;
     let target = Arc::new(Target::new(&access)?);
     let mut table = Table::new(server.pid());

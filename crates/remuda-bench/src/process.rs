@@ -17,10 +17,10 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts the program and waits until it serves.
-    pub(crate) fn start(program: &Path, data: &Path, with: &[String]) -> anyhow::Result<Server> {
+    pub(crate) fn start(program: &Path, data: &Path, bind: &str, with: &[String]) -> anyhow::Result<Server> {
         let started = Instant::now();
         let mut child = Command::new(program)
-            .args(["server", "--bind", "127.0.0.1:0", "--log-level", "warn", "--data-dir"])
+            .args(["server", "--bind", bind, "--log-level", "warn", "--data-dir"])
             .arg(data)
             .args(with)
             .stdout(Stdio::piped())
@@ -69,8 +69,17 @@ pub(crate) fn cpu(pid: u32) -> Duration {
 
 /// Memory in use, in bytes.
 pub(crate) fn resident(pid: u32) -> u64 {
+    status(pid, "VmRSS:")
+}
+
+/// The most memory that ever was in use, in bytes.
+pub(crate) fn peak(pid: u32) -> u64 {
+    status(pid, "VmHWM:")
+}
+
+fn status(pid: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap_or_default();
     kib * 1024
 }

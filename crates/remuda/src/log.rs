@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 use crate::failure::Failure;
 
 /// What libraries below say at these levels is about the network, not about us.
-const QUIET: &str = "hyper=warn,h2=warn,rustls=warn,tokio_rustls=warn,tonic=warn,tower=warn";
+const QUIET: &str = "hyper=warn,h2=warn,rustls=warn,tokio_rustls=warn,tonic=warn,tower=warn,kube_client=off";
 
 pub(crate) fn init(logging: &Logging) -> Result<(), Failure> {
     let filter = filter(&logging.level)?;
