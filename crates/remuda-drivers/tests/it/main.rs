@@ -3,4 +3,5 @@
 
 mod exec;
 mod plugin;
+mod rpc;
 mod served;
