@@ -112,7 +112,7 @@ pub(crate) struct NodeState<'a> {
     pub(crate) plan_bytes: &'a [u8],
     applied_bytes: Option<&'a [u8]>,
     /// The two are the same.
-    is_applied: bool,
+    pub(crate) is_applied: bool,
     plan: OnceCell<Option<NodePlan>>,
     applied: OnceCell<Option<NodePlan>>,
     pub(crate) failed: bool,

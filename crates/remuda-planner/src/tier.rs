@@ -81,6 +81,8 @@ struct Candidate<'p, 'a> {
     desired: Option<Desired>,
     change: bool,
     minor: bool,
+    /// The stored plan has another restart stamp.
+    other_stamp: bool,
 }
 
 impl Candidate<'_, '_> {
@@ -93,9 +95,13 @@ impl Candidate<'_, '_> {
 
     /// Whether applying the plan restarts the distribution on a node that runs it.
     fn restarts(&self) -> bool {
-        let applied = self.entry.node.as_ref().and_then(|node| node.applied());
-        let desired = self.desired.as_ref().map(|desired| &desired.plan);
-        applied.zip(desired).is_some_and(|(applied, desired)| applied.instructions != desired.instructions)
+        let Some((node, desired)) = self.entry.node.as_ref().zip(self.desired.as_ref()) else { return false };
+        if !node.has_applied() {
+            return false;
+        }
+        // What cannot be read may be anything.
+        (self.other_stamp && node.is_applied)
+            || node.applied().is_none_or(|applied| applied.instructions != desired.plan.instructions)
     }
 }
 
@@ -108,6 +114,28 @@ struct Groups {
     failing: Vec<String>,
     not_ready: Vec<String>,
     messages: BTreeMap<String, Vec<String>>,
+}
+
+impl Groups {
+    fn add(&mut self, entry: &Entry<'_>, verdict: Verdict, messages: Vec<String>) {
+        let name = entry.name().to_owned();
+        if entry.machine.summary.error {
+            self.failing.push(name.clone());
+        }
+        if entry.machine.summary.transitioning {
+            self.not_ready.push(name.clone());
+        }
+        if verdict == Verdict::Draining {
+            self.draining.push(name.clone());
+        }
+        let group = match verdict {
+            Verdict::Uncordoning => &mut self.uncordoning,
+            Verdict::Ready => &mut self.ready,
+            _ => &mut self.configuring,
+        };
+        group.push(name.clone());
+        self.messages.insert(name, messages);
+    }
 }
 
 /// Judges all machines of the tier, in order of their names.
@@ -125,13 +153,13 @@ pub(crate) fn reconcile<'a>(shared: &mut Shared<'_, 'a>, tier: &Tier<'_>) -> Res
         return Err(Unclean::Waiting(Waiting::AtLeastOne { tier: tier.name }));
     }
     let limit = limit(tier.concurrency, candidates.len()).map_err(Unclean::Failed)?;
-    let mut unavailable = candidates.iter().filter(|candidate| candidate.unavailable()).count();
+    let unavailable = candidates.iter().filter(|candidate| candidate.unavailable()).count();
+    let mut budget = Budget { limit, unavailable };
     let mut groups = Groups::default();
     for candidate in &candidates {
-        let verdict = judge(shared, tier, candidate, limit, &mut unavailable, &mut groups);
-        let name = candidate.entry.name().to_owned();
-        let messages = groups.messages.get(&name).cloned().unwrap_or_default();
-        shared.reports.insert(name, Report { verdict, messages });
+        let (verdict, messages) = judge(shared, tier, candidate, &mut budget);
+        groups.add(candidate.entry, verdict, messages.clone());
+        shared.reports.insert(candidate.entry.name().to_owned(), Report { verdict, messages });
     }
     conclude(shared, tier.name, groups)
 }
@@ -146,130 +174,135 @@ fn candidate<'p, 'a>(
         Join::Any => shared.servers.of(entry, shared.control_plane)?,
     };
     let desired = shared.renderer.desired(entry, server)?;
-    let Some(node) = entry.node.as_ref() else {
-        return Ok(Candidate { entry, desired: Some(desired), change: false, minor: false });
-    };
-    if node.plan_bytes == desired.bytes {
-        return Ok(Candidate { entry, desired: None, change: false, minor: false });
+    let mut candidate = Candidate { entry, desired: None, change: false, minor: false, other_stamp: false };
+    if let Some(node) = &entry.node {
+        if node.plan_bytes == desired.bytes {
+            return Ok(candidate);
+        }
+        candidate.other_stamp = desired.plan.restart_stamp().is_some_and(|stamp| !node.contains(stamp));
+        // Other bytes with the same stamp can still say the same.
+        candidate.change = candidate.other_stamp || node.plan() != Some(&desired.plan);
+        candidate.minor = !candidate.other_stamp
+            && candidate.change
+            && node.plan().is_some_and(|plan| plan.minor_change(&desired.plan));
     }
-    if desired.plan.restart_stamp().is_some_and(|stamp| !node.contains(stamp)) {
-        return Ok(Candidate { entry, desired: Some(desired), change: true, minor: false });
-    }
-    // Other bytes can still say the same.
-    let change = node.plan() != Some(&desired.plan);
-    let minor = change && node.plan().is_some_and(|plan| plan.minor_change(&desired.plan));
-    Ok(Candidate { entry, desired: Some(desired), change, minor })
+    candidate.desired = Some(desired);
+    Ok(candidate)
 }
 
+/// The verdict about a machine, and what is to be told about it.
 fn judge(
     shared: &mut Shared<'_, '_>,
     tier: &Tier<'_>,
     candidate: &Candidate<'_, '_>,
+    budget: &mut Budget,
+) -> (Verdict, Vec<String>) {
+    let entry = candidate.entry;
+    let status = plan_status(candidate);
+    let mut messages = entry.machine.summary.messages.clone();
+    messages.extend(status.clone());
+    let verdict = match (&candidate.desired, &entry.node) {
+        (Some(desired), None) => deliver(shared, tier, entry, desired, Delivery::Initial),
+        (Some(desired), Some(_)) if candidate.minor => deliver(shared, tier, entry, desired, Delivery::Minor),
+        (Some(desired), Some(node)) if candidate.change => {
+            let turn = node.failed || node.never_healthy() || budget.allows(candidate);
+            if turn {
+                change(shared, tier, candidate, desired, budget, &mut messages)
+            } else {
+                Verdict::Hold { unavailable: budget.unavailable, limit: budget.limit }
+            }
+        }
+        _ if status.is_some() => Verdict::Pending,
+        _ => applied(shared, entry, &mut messages),
+    };
+    (verdict, messages)
+}
+
+/// How many machines of the tier may be unavailable at a time, and how many are. A limit of 0 is none.
+struct Budget {
     limit: usize,
-    unavailable: &mut usize,
-    groups: &mut Groups,
+    unavailable: usize,
+}
+
+impl Budget {
+    /// A plan that has not been applied has already cost its machine; a better one costs nothing more.
+    fn allows(&self, candidate: &Candidate<'_, '_>) -> bool {
+        candidate.unavailable() || self.limit == 0 || self.unavailable < self.limit
+    }
+
+    fn spend(&mut self, candidate: &Candidate<'_, '_>) {
+        self.unavailable += usize::from(!candidate.unavailable());
+    }
+}
+
+/// The machine's turn to change has come: it is drained and given its plan, unless etcd needs it.
+fn change(
+    shared: &mut Shared<'_, '_>,
+    tier: &Tier<'_>,
+    candidate: &Candidate<'_, '_>,
+    desired: &Desired,
+    budget: &mut Budget,
+    messages: &mut Vec<String>,
 ) -> Verdict {
     let entry = candidate.entry;
-    let name = entry.name().to_owned();
-    let summary = &entry.machine.summary;
-    if summary.error {
-        groups.failing.push(name.clone());
+    let restarts = candidate.restarts();
+    if restarts && let Err(refusal) = shared.members.may_restart(entry.name()) {
+        messages.push(format!("waiting for etcd: {refusal}"));
+        return Verdict::Quorum(refusal);
     }
-    if summary.transitioning {
-        groups.not_ready.push(name.clone());
+    budget.spend(candidate);
+    if restarts {
+        // Nobody else may rely on it from here on.
+        shared.members.take_down(entry.name());
     }
-    let status = plan_status(candidate);
-    let mut messages = summary.messages.clone();
-    messages.extend(status.clone());
-    let verdict = 'verdict: {
-        let desired = candidate.desired.as_ref();
-        let Some(node) = entry.node.as_ref() else {
-            groups.configuring.push(name.clone());
-            break 'verdict deliver(shared, tier, entry, desired, Delivery::Initial);
-        };
-        if candidate.minor {
-            groups.configuring.push(name.clone());
-            break 'verdict deliver(shared, tier, entry, desired, Delivery::Minor);
+    let alone = shared.entries.len() == 1;
+    match drain::drain(entry, &desired.plan, tier.drain, alone) {
+        Drain::Done => {
+            if !entry.annotation(annotation::DRAIN_DONE).is_empty() {
+                messages.push("drain completed".to_owned());
+            } else if plan_status(candidate).is_none() {
+                messages.push(WAITING_FOR_PLAN.to_owned());
+            }
+            return deliver(shared, tier, entry, desired, Delivery::Changed { restarts });
         }
-        if let Some(wanted) = desired.filter(|_| candidate.change) {
-            groups.configuring.push(name.clone());
-            let restarts = candidate.restarts();
-            // A plan that has not been applied has already cost its machine; a better one costs nothing more.
-            let counted = candidate.unavailable();
-            let turn = counted || node.failed || limit == 0 || *unavailable < limit || node.never_healthy();
-            if !turn {
-                break 'verdict Verdict::Hold { unavailable: *unavailable, limit };
-            }
-            if restarts && let Err(refusal) = shared.members.may_restart(entry.name()) {
-                messages.push(format!("waiting for etcd: {refusal}"));
-                break 'verdict Verdict::Quorum(refusal);
-            }
-            if !counted {
-                *unavailable += 1;
-            }
-            let alone = shared.entries.len() == 1;
-            match drain::drain(entry, &wanted.plan, tier.drain, alone) {
-                Drain::Done => {
-                    if !entry.annotation(annotation::DRAIN_DONE).is_empty() {
-                        messages.push("drain completed".to_owned());
-                    } else if status.is_none() {
-                        messages.push(WAITING_FOR_PLAN.to_owned());
-                    }
-                    break 'verdict deliver(shared, tier, entry, desired, Delivery::Changed { restarts });
-                }
-                Drain::Error(error) => messages.push(error),
-                Drain::Pending => messages.push("draining node".to_owned()),
-                Drain::Write(key, value) => {
-                    messages.push("draining node".to_owned());
-                    annotate(shared, entry, key, value);
-                }
-            }
-            if restarts {
-                // Its turn has come: nobody else may rely on it from here on.
-                shared.members.take_down(entry.name());
-            }
-            groups.draining.push(name.clone());
-            break 'verdict Verdict::Draining;
+        Drain::Error(error) => messages.push(error),
+        Drain::Pending => messages.push("draining node".to_owned()),
+        Drain::Write(key, value) => {
+            messages.push("draining node".to_owned());
+            annotate(shared, entry, key, value);
         }
-        if status.is_some() {
-            groups.configuring.push(name.clone());
-            break 'verdict Verdict::Pending;
+    }
+    Verdict::Draining
+}
+
+/// The machine has its plan and is healthy. What is left?
+fn applied(shared: &mut Shared<'_, '_>, entry: &Entry<'_>, messages: &mut Vec<String>) -> Verdict {
+    match drain::undrain(entry) {
+        Drain::Done => {}
+        Drain::Error(error) => {
+            messages.push(error);
+            return Verdict::Uncordoning;
         }
-        let undrained = match drain::undrain(entry) {
-            Drain::Done => true,
-            Drain::Error(error) => {
-                messages.push(error);
-                false
+        pending => {
+            messages.push("waiting for uncordon to finish".to_owned());
+            if let Drain::Write(key, value) = pending {
+                annotate(shared, entry, key, value);
             }
-            pending => {
-                messages.push("waiting for uncordon to finish".to_owned());
-                if let Drain::Write(key, value) = pending {
-                    annotate(shared, entry, key, value);
-                }
-                false
-            }
-        };
-        if !undrained {
-            groups.uncordoning.push(name.clone());
-            break 'verdict Verdict::Uncordoning;
+            return Verdict::Uncordoning;
         }
-        let connected = shared.control_plane.status.agent_connected;
-        let pending = if connected && !kubelet_is_current(shared.control_plane, entry) {
-            "waiting for kubelet to update"
-        } else if entry.roles.control_plane && shared.pre_bootstrap {
-            "waiting for cluster pre-bootstrap to complete"
-        } else if entry.roles.control_plane && !connected {
-            "waiting for cluster agent to connect"
-        } else {
-            groups.ready.push(name.clone());
-            break 'verdict Verdict::Ready;
-        };
-        messages.push(pending.to_owned());
-        groups.configuring.push(name.clone());
-        Verdict::Pending
+    }
+    let connected = shared.control_plane.status.agent_connected;
+    let pending = if connected && !kubelet_is_current(shared.control_plane, entry) {
+        "waiting for kubelet to update"
+    } else if entry.roles.control_plane && shared.pre_bootstrap {
+        "waiting for cluster pre-bootstrap to complete"
+    } else if entry.roles.control_plane && !connected {
+        "waiting for cluster agent to connect"
+    } else {
+        return Verdict::Ready;
     };
-    groups.messages.insert(name, messages);
-    verdict
+    messages.push(pending.to_owned());
+    Verdict::Pending
 }
 
 const WAITING_FOR_PLAN: &str = "waiting for plan to be applied";
@@ -313,12 +346,12 @@ fn deliver(
     shared: &mut Shared<'_, '_>,
     tier: &Tier<'_>,
     entry: &Entry<'_>,
-    desired: Option<&Desired>,
+    desired: &Desired,
     delivery: Delivery,
 ) -> Verdict {
     // A machine with two roles is in two tiers; the plan is the same in both.
     let delivered = shared.reports.get(entry.name()).map(|report| report.verdict);
-    if let Some(desired) = desired.filter(|_| !matches!(delivered, Some(Verdict::Deliver(_)))) {
+    if !matches!(delivered, Some(Verdict::Deliver(_))) {
         let joined_to = if entry.init { Some(String::new()) } else { desired.joined_to.clone() };
         shared.writes.push(Write::Plan(PlanWrite {
             machine: entry.name().to_owned(),
@@ -329,9 +362,6 @@ fn deliver(
             max_failures: Some(-1),
             failure_threshold: Some(tier.failure_threshold),
         }));
-    }
-    if delivery == (Delivery::Changed { restarts: true }) {
-        shared.members.take_down(entry.name());
     }
     Verdict::Deliver(delivery)
 }
