@@ -24,7 +24,7 @@ use crate::{
     dice::Latency,
     kinds::SimMachine,
     names::{FINALIZER, GROUP, PROVIDER_ID_PREFIX},
-    workload::{ServerPlan, WorkloadCluster},
+    workload::ServerPlan,
 };
 
 pub(super) async fn run(providers: Arc<Providers>, stop: CancellationToken) {
@@ -80,7 +80,8 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
     let plan = plan(&providers, &object, &machine);
     let name = object.name_any();
     let progress = if provisioned && !world.has_server(&name) {
-        restore(&world, &name, &plan)
+        // The world was made anew under a server that exists.
+        world.restore_server(&name, &plan)
     } else {
         world.advance_server(&name, &plan)
     };
@@ -99,6 +100,7 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
             |kind: &str, address: &str| MachineAddress { kind: kind.to_owned(), address: address.to_owned() };
         status.addresses = vec![address("InternalIP", &plan.address), address("Hostname", &name)];
         status.failure_domain.clone_from(&machine.spec.failure_domain);
+        (status.failure_reason, status.failure_message) = (None, None);
         say(&mut status.conditions, &object, now, (condition::READY, true, "Running", ""));
         say_paused(&mut status.conditions, &object, now, false);
         write_status(&providers.ctx, &api, &object, &status).await?;
@@ -111,11 +113,6 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
         write_status(&providers.ctx, &api, &object, &status).await?;
     }
     Ok(progress.next.map_or(Next::Done, Next::After))
-}
-
-/// The world was made anew under a server that exists.
-fn restore(world: &WorkloadCluster, name: &str, plan: &ServerPlan) -> crate::workload::Progress {
-    world.restore_server(name, plan)
 }
 
 fn plan(providers: &Providers, object: &SimMachine, machine: &Machine) -> ServerPlan {

@@ -44,7 +44,7 @@ impl Stage {
             return Ok(());
         };
         // Whatever comes first is there before anybody looks.
-        if !matches!(*verb, "latency" | "failures" | "stop") {
+        if !matches!(*verb, "latency" | "failures" | "stop") && !self.stopped {
             self.start();
         }
         match (*verb, words) {
@@ -96,12 +96,18 @@ impl Stage {
                 Ok(())
             }
             ("settle", []) => self.settle().await,
-            ("start", []) => Ok(()),
+            ("start", []) => {
+                self.stopped = false;
+                self.start();
+                Ok(())
+            }
             ("stop", []) => {
+                self.stopped = true;
                 self.stop().await;
                 Ok(())
             }
             ("restart", []) => {
+                self.stopped = false;
                 self.stop().await;
                 self.start();
                 Ok(())

@@ -43,6 +43,8 @@ pub struct Stage {
     pub(super) narrative: Narrative,
     informers: Informers,
     running: Option<Running>,
+    /// The script has stopped the controllers, and has not started them yet.
+    pub(super) stopped: bool,
     seconds: u64,
     told: String,
 }
@@ -68,6 +70,7 @@ impl Stage {
             narrative,
             informers,
             running: None,
+            stopped: false,
             seconds: 0,
             told: String::new(),
         }

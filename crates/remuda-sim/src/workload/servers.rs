@@ -118,7 +118,7 @@ impl WorkloadCluster {
         }
         Progress {
             made: stage >= Stage::Made,
-            failed: plan.create.is_none(),
+            failed: plan.create.is_none() && stage < Stage::Made,
             began_to_serve: !served && state.is_serving(),
             next,
         }

@@ -5,5 +5,6 @@
 
 mod load;
 mod properties;
+mod providers;
 mod scenarios;
 mod world;

@@ -17,6 +17,7 @@ use remuda_sim::{
     Contract, Latencies, Latency,
     objects::{Shape, machine_template},
     scenario::Stage,
+    workload::Reach,
 };
 use serde_json::{Value, json};
 
@@ -316,6 +317,103 @@ fn chaos(seed: u64) {
     });
 }
 
+/// Nodes that fall silent and clusters that cannot be seen, with a health check.
+fn sickness(seed: u64) {
+    play(seed, async |play| {
+        let replicas = 4;
+        let limits = Limits { replicas, ..play.limits };
+        // Replacing a sick Machine is not a matter of the deployment's limits, but of one at a time.
+        play.edit(limits, json!({"replicas": replicas, "remediation": {"maxInFlight": 1}})).await;
+        let check = json!({"matchLabels": {"cluster.x-k8s.io/deployment-name": DEPLOYMENT}});
+        let condition = |status: &str| json!({"type": "Ready", "status": status, "timeoutSeconds": 60});
+        play.apply(json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineHealthCheck", "metadata": {"name": "demo"},
+            "spec": {
+                "clusterName": "demo",
+                "selector": check,
+                "checks": {
+                    "nodeStartupTimeoutSeconds": 600,
+                    "unhealthyNodeConditions": [condition("Unknown"), condition("False")],
+                },
+            },
+        }))
+        .await;
+        play.settle().await;
+        for _ in 0..4 {
+            let world = play.stage.workloads().list()[0].clone();
+            let machines = play.machines().await;
+            let sick = machines[play.chance.below(machines.len())].name_any();
+            match play.chance.below(3) {
+                0 => {
+                    play.note("cut off, and a node falls silent".to_owned());
+                    world.set_reach(Reach::Hangs);
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    world.set_node_ready(&sick, "Unknown", "NodeStatusUnknown", "");
+                    let before = play.observer.created();
+                    tokio::time::sleep(Duration::from_secs(900)).await;
+                    assert_eq!(play.observer.created(), before, "{:?}: replaced unseen", play.log);
+                    assert!(
+                        play.machines().await.iter().all(|one| one.metadata.deletion_timestamp.is_none())
+                    );
+                    // Back before anybody looks.
+                    world.set_node_ready(&sick, "True", "KubeletReady", "");
+                    world.set_reach(Reach::Answers);
+                }
+                1 => {
+                    play.note("all nodes but one are not ready".to_owned());
+                    for machine in machines.iter().skip(1) {
+                        world.set_node_ready(&machine.name_any(), "False", "KubeletNotReady", "");
+                    }
+                    play.disturb().await;
+                }
+                _ => {
+                    play.note("a node falls silent".to_owned());
+                    world.set_node_ready(&sick, "Unknown", "NodeStatusUnknown", "");
+                    play.disturb().await;
+                }
+            }
+            play.settle().await;
+            play.check_settled().await;
+            let nodes = play.stage.workloads().list()[0].nodes();
+            let ready = |node: &&Value| {
+                let conditions = node["status"]["conditions"].as_array().unwrap();
+                conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+            };
+            assert_eq!(nodes.iter().filter(ready).count(), replicas + 1, "{:?}", play.log);
+            assert!(play.observer.most_going() <= 1, "{:?}: one at a time", play.log);
+        }
+        play.check_silence().await;
+        play.check_nothing_left().await;
+    });
+}
+
+/// With nothing that takes time, a cluster costs so many writes and no more.
+#[test]
+fn a_cluster_is_provisioned_in_few_writes() {
+    play(7, async |play| {
+        play.settle().await;
+        play.check_nothing_left().await;
+        let before = play.api.writes().len();
+        play.stage.stop().await;
+        play.stage.options_mut().latencies = Latencies::default();
+        play.stage.start();
+        for object in Shape::new(NAMESPACE, "demo", 1, 3).objects() {
+            play.apply(object).await;
+        }
+        play.settle().await;
+        let mut by_kind = std::collections::BTreeMap::<String, usize>::new();
+        for write in &play.api.writes()[before..] {
+            let (method, path) = write.split_once(' ').unwrap();
+            let mut parts = path.split('/').skip_while(|part| *part != "namespaces").skip(2);
+            let kind = parts.next().unwrap_or(path).to_owned();
+            let status = if path.ends_with("/status") { "/status" } else { "" };
+            *by_kind.entry(format!("{method} {kind}{status}")).or_default() += 1;
+        }
+        let total: usize = by_kind.values().sum();
+        eprintln!("{total} {by_kind:#?}");
+    });
+}
+
 /// More seeds than usual, for a long run: `SIM_SEEDS=500` adds that many.
 fn more(first: u64) -> impl Iterator<Item = u64> {
     let asked = std::env::var_os("SIM_SEEDS").and_then(|asked| asked.to_str()?.parse().ok());
@@ -333,4 +431,5 @@ seeds! {
     machines_are_made_as_often_whatever_is_killed: exact 3..=4, 2000;
     limits_hold_in_chaos: chaos 101..=102, 3000;
     everything_heals_after_chaos: chaos 103..=104, 4000;
+    the_sick_are_replaced_one_at_a_time_and_only_when_seen: sickness 201..=202, 5000;
 }

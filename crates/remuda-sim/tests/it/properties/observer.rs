@@ -30,6 +30,8 @@ struct State {
     /// Machines of the deployment: available, and whether they are being deleted.
     machines: HashMap<String, (bool, bool)>,
     created: usize,
+    /// The most that were being deleted at once.
+    going: usize,
     remembered: usize,
     violations: Vec<String>,
 }
@@ -61,6 +63,7 @@ impl State {
             status.is_some_and(|status| conditions::is_true(&status.conditions, condition::AVAILABLE));
         let deleting = machine.metadata.deletion_timestamp.is_some();
         let before = self.machines.insert(name.clone(), (available, deleting));
+        self.going = self.going.max(self.machines.values().filter(|(_, deleting)| *deleting).count());
         match before {
             None => {
                 self.created += 1;
@@ -115,6 +118,11 @@ impl Observer {
 
     pub(crate) fn created(&self) -> usize {
         self.state.lock().created
+    }
+
+    /// The most Machines that were being deleted at once, ever.
+    pub(crate) fn most_going(&self) -> usize {
+        self.state.lock().going
     }
 
     /// How many Machines there are, for [`Self::before_scaling`].
