@@ -1,12 +1,13 @@
 //! Real controllers on the real API server over the memory store; providers are played by the tests.
 
-// Helpers of tests are tests.
-#![allow(clippy::unwrap_used)]
+// Helpers of tests are tests, and what they spawn ends with the test.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod cluster;
 mod fleet;
 mod health_check;
 mod machine_deployment;
+mod machine_deployment_whole;
 mod machine_set;
 mod machine;
 mod pool;
