@@ -164,9 +164,10 @@ pub struct Kube {
     name: String,
     credentials: Credentials,
     client: Client,
-    /// With the system's authorities, for servers whose certificate has changed to a public one.
-    fallback: Option<Client>,
-    uses_fallback: OnceLock<()>,
+    /// The system's authorities, for servers whose certificate has changed to a public one. They are
+    /// large, so they are loaded when they are needed.
+    fallback: Option<Trust>,
+    adopted: OnceLock<Client>,
 }
 
 /// What a watch brings.
@@ -203,10 +204,11 @@ impl Kube {
             proxies: Proxies::of(environment),
             timeouts: Timeouts::default(),
         };
-        let fallback = (has_authority && !strict && !trust.insecure)
-            .then(|| Trust { system: true, extra: Vec::new(), ..trust }.config())
-            .transpose()?
-            .map(|tls| Client { tls, ..client.clone() });
+        let fallback = (has_authority && !strict && !trust.insecure).then(|| Trust {
+            system: true,
+            extra: Vec::new(),
+            ..trust
+        });
         Ok(Self {
             server: config.server.trim_end_matches('/').to_owned(),
             namespace: info.namespace.clone(),
@@ -214,7 +216,7 @@ impl Kube {
             credentials: config.credentials,
             client,
             fallback,
-            uses_fallback: OnceLock::new(),
+            adopted: OnceLock::new(),
         })
     }
 
@@ -229,18 +231,16 @@ impl Kube {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        let Some(fallback) = self.fallback.as_ref().filter(|_| error.is_unknown_issuer()) else {
-            return Err(error);
-        };
-        if self.uses_fallback.get().is_some() {
-            return Err(error);
-        }
-        let response = self.send(fallback, Method::GET, "/version", Bytes::new()).await?;
+        let fallback =
+            self.fallback.as_ref().filter(|_| error.is_unknown_issuer() && self.adopted.get().is_none());
+        let Some(Ok(tls)) = fallback.map(Trust::config) else { return Err(error) };
+        let fallback = Client { tls, ..self.client.clone() };
+        let response = self.send(&fallback, Method::GET, "/version", Bytes::new()).await?;
         accept(response).await?.read(ANSWER_LIMIT).await?;
         tracing::warn!(
             "the server's certificate is not from the pinned authority but from one the system trusts"
         );
-        let _ = self.uses_fallback.set(());
+        let _ = self.adopted.set(fallback);
         Ok(())
     }
 
@@ -287,10 +287,7 @@ impl Kube {
     }
 
     fn current(&self) -> &Client {
-        match (&self.fallback, self.uses_fallback.get()) {
-            (Some(fallback), Some(())) => fallback,
-            _ => &self.client,
-        }
+        self.adopted.get().unwrap_or(&self.client)
     }
 
     fn collection(&self) -> String {
