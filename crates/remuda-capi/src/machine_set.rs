@@ -15,14 +15,14 @@ pub(crate) mod templates;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use kube::{ResourceExt, api::DynamicObject};
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineSet};
 use remuda_control::{
     Controller, Informer, Kind, Next, ObjectKey, Waker, drive,
     write::{controller_of, release},
 };
-use remuda_names::capi::{annotation, finalizer, label};
+use remuda_names::capi::{annotation, finalizer, group, label};
 use remuda_rollout::{
     condition::old::OldCondition,
     handoff::{Ownership, cluster_owns_set},
@@ -112,7 +112,7 @@ fn orphan<K: crate::managed::Managed>(object: &K) -> Vec<String> {
 fn sets_of(sets: &Informer<MachineSet>, machine: &Machine) -> Vec<ObjectKey> {
     let key = ObjectKey::of(&machine.metadata);
     if let Some(owner) = controller_of(&machine.metadata) {
-        let ours = owner.kind == "MachineSet" && group_of(&owner.api_version) == "cluster.x-k8s.io";
+        let ours = owner.kind == "MachineSet" && group_of(&owner.api_version) == group::CORE;
         return ours.then(|| key.sibling(&owner.name)).into_iter().collect();
     }
     let namespace = key.namespace.as_deref().unwrap_or_default();
@@ -310,7 +310,7 @@ fn own(set: &mut MachineSet, cluster: &Cluster) {
     let name = set.spec.cluster_name.clone();
     let owned_by = |kind: &str| {
         let owners = set.owner_references().iter();
-        owners.clone().any(|owner| owner.kind == kind && group_of(&owner.api_version) == "cluster.x-k8s.io")
+        owners.clone().any(|owner| owner.kind == kind && group_of(&owner.api_version) == group::CORE)
     };
     let ownership = Ownership {
         has_controller: controller_of(&set.metadata).is_some(),
@@ -331,6 +331,3 @@ fn own(set: &mut MachineSet, cluster: &Cluster) {
         labels.insert(label::CLUSTER_NAME.to_owned(), name.clone());
     }
 }
-
-/// The cache of objects of a provider's kind, with those found by owner that still belong to a set.
-pub(crate) type Clones = Informer<DynamicObject>;

@@ -14,8 +14,8 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions},
     core::ObjectMeta,
 };
-use remuda_api::core::{ContractReference, Machine, MachineSpec};
-use remuda_control::{Kind, ObjectKey, Scope};
+use remuda_api::core::{ContractReference, Machine, MachineDeletion, MachineSpec};
+use remuda_control::{Informer, Kind, ObjectKey, Scope, write::is_controlled_by};
 use remuda_names::capi::{annotation, finalizer, label};
 use remuda_rollout::{
     condition::old::{OldCondition, Severity},
@@ -23,7 +23,7 @@ use remuda_rollout::{
     set::{Candidate, machine_labels, orphans},
 };
 
-use super::{Clones, Pass};
+use super::Pass;
 use crate::{
     error::{Error, is_code},
     imprint,
@@ -150,7 +150,7 @@ impl Pass<'_> {
     }
 
     fn machine(&self, name: &str, mut spec: MachineSpec) -> Machine {
-        default_timeout(&mut spec);
+        spec.deletion = with_default(&spec.deletion);
         let mut machine = Machine::new(name, spec);
         machine.metadata.namespace = Some(self.namespace().to_owned());
         machine.metadata.labels = Some(self.machine_labels());
@@ -181,7 +181,7 @@ impl Pass<'_> {
                     api.get_opt(&name).await.map_err(Error::api("read", format!("Machine {name}")))?;
                 let ours = found.filter(|found| {
                     let uid = self.set.metadata.uid.as_deref().unwrap_or_default();
-                    super::members::is_ours(&found.metadata, uid)
+                    is_controlled_by(&found.metadata, uid)
                 });
                 if let Some(ours) = &ours {
                     // Made before, by whoever acted on the same state.
@@ -238,7 +238,7 @@ impl Pass<'_> {
     }
 
     /// The cache of a kind of clones.
-    pub(super) async fn clones(&self, group: &str, kind: &str) -> Result<Clones, Error> {
+    pub(super) async fn clones(&self, group: &str, kind: &str) -> Result<Informer<DynamicObject>, Error> {
         let resolved = self.capi.providers.resolve(group, kind, &self.interest()).await?;
         let cache = self.capi.ctx.informers.dynamic(&resolved.resource, Scope::all());
         let known = Kind::of::<DynamicObject>(&resolved.resource);
@@ -330,8 +330,11 @@ fn as_set() -> PostParams {
     PostParams { field_manager: Some(imprint::SET.to_owned()), ..PostParams::default() }
 }
 
-pub(super) fn default_timeout(spec: &mut MachineSpec) {
-    spec.deletion.node_deletion_timeout_seconds.get_or_insert(NODE_DELETION_TIMEOUT);
+/// Timeouts with what admission fills in.
+pub(super) fn with_default(deletion: &MachineDeletion) -> MachineDeletion {
+    let mut deletion = deletion.clone();
+    deletion.node_deletion_timeout_seconds.get_or_insert(NODE_DELETION_TIMEOUT);
+    deletion
 }
 
 /// Key of the object behind a Machine.

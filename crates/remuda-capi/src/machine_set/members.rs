@@ -7,7 +7,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use remuda_api::core::Machine;
-use remuda_control::write::{controller_of, is_controlled_by};
+use remuda_control::write::controller_of;
 use remuda_rollout::{
     selector::Labels,
     set::{Adoption, adopt},
@@ -137,9 +137,4 @@ impl Pass<'_> {
 
 fn fits(machine: &Machine, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| machine.labels().get(key) == Some(value))
-}
-
-/// Whether a set controls an object.
-pub(super) fn is_ours(meta: &kube::core::ObjectMeta, uid: &str) -> bool {
-    is_controlled_by(meta, uid)
 }

@@ -1,5 +1,7 @@
 //! What flows from a set to Machines that exist, without replacing them.
 
+use std::collections::BTreeMap;
+
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
@@ -32,7 +34,7 @@ impl Pass<'_> {
             let mut metadata = given.patch(&machine.metadata, &labels, &annotations);
             // The Machine tells what was given before, so it comes last.
             for reference in [&machine.spec.infrastructure_ref, &machine.spec.bootstrap.config_ref] {
-                self.propagate_behind(&machine, reference, &given).await?;
+                self.propagate_behind(&machine, reference, &given, &labels).await?;
             }
             let finalizers = machine.finalizers();
             if !finalizers.iter().any(|known| known == finalizer::MACHINE) {
@@ -82,6 +84,7 @@ impl Pass<'_> {
         machine: &Machine,
         reference: &ContractReference,
         given: &Given,
+        labels: &BTreeMap<String, String>,
     ) -> Result<(), Error> {
         if !reference.is_defined() {
             return Ok(());
@@ -94,7 +97,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let annotations = &self.set.spec.template.metadata.annotations;
-        let mut metadata = given.patch(&object.metadata, &self.machine_labels(), annotations);
+        let mut metadata = given.patch(&object.metadata, labels, annotations);
         if metadata.is_empty() {
             return Ok(());
         }
@@ -116,18 +119,23 @@ impl Pass<'_> {
 
 /// The merge patch of what may change in place.
 fn in_place(has: &MachineSpec, template: &MachineSpec) -> Map<String, Value> {
-    let mut wanted = has.clone();
-    wanted.readiness_gates = template.readiness_gates.clone();
-    wanted.min_ready_seconds = template.min_ready_seconds;
-    wanted.deletion = template.deletion.clone();
-    wanted.taints = template.taints.clone();
-    create::default_timeout(&mut wanted);
     // Nobody wrote the default on a Machine that has nothing: it is meant all the same.
-    let mut has = has.clone();
-    create::default_timeout(&mut has);
-    if wanted == has {
+    let (before, after) = (create::with_default(&has.deletion), create::with_default(&template.deletion));
+    if before == after
+        && has.readiness_gates == template.readiness_gates
+        && has.min_ready_seconds == template.min_ready_seconds
+        && has.taints == template.taints
+    {
         return Map::new();
     }
+    let has = MachineSpec { deletion: before, ..has.clone() };
+    let wanted = MachineSpec {
+        deletion: after,
+        readiness_gates: template.readiness_gates.clone(),
+        min_ready_seconds: template.min_ready_seconds,
+        taints: template.taints.clone(),
+        ..has.clone()
+    };
     let encode = |spec: &MachineSpec| serde_json::to_value(spec).unwrap_or_default();
     match remuda_control::write::difference(&encode(&has), &encode(&wanted)) {
         Some(Value::Object(patch)) => patch,
