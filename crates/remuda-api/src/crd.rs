@@ -27,42 +27,93 @@ const fn leading_number(text: &[u8]) -> u32 {
     number
 }
 
-/// Definitions by name, as committed.
-const DEFINITIONS: &[(&str, &str)] = &[
-    ("clusters.cluster.x-k8s.io", include_str!("../crds/clusters.yaml")),
-    ("machines.cluster.x-k8s.io", include_str!("../crds/machines.yaml")),
-    ("machinesets.cluster.x-k8s.io", include_str!("../crds/machinesets.yaml")),
-    ("machinedeployments.cluster.x-k8s.io", include_str!("../crds/machinedeployments.yaml")),
-    ("machinehealthchecks.cluster.x-k8s.io", include_str!("../crds/machinehealthchecks.yaml")),
-    ("machinedrainrules.cluster.x-k8s.io", include_str!("../crds/machinedrainrules.yaml")),
-    ("machinepools.cluster.x-k8s.io", include_str!("../crds/machinepools.yaml")),
-    ("clusterresourcesets.addons.cluster.x-k8s.io", include_str!("../crds/clusterresourcesets.yaml")),
-    (
-        "clusterresourcesetbindings.addons.cluster.x-k8s.io",
-        include_str!("../crds/clusterresourcesetbindings.yaml"),
-    ),
-    ("providers.clusterctl.cluster.x-k8s.io", include_str!("../crds/providers.yaml")),
-];
-
-/// Names of all definitions, in the order they are applied.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    DEFINITIONS.iter().map(|(name, _)| *name)
+/// A definition as it is committed.
+struct Committed {
+    name: &'static str,
+    /// Below `crds`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only generating writes files"))]
+    file: &'static str,
+    text: &'static str,
 }
 
-/// All definitions, in the order they are applied.
+macro_rules! committed {
+    ($($name:literal in $file:literal,)*) => {
+        &[$(Committed { name: $name, file: $file, text: include_str!(concat!("../crds/", $file)) },)*]
+    };
+}
+
+const CLUSTER_API: &[Committed] = committed! {
+    "clusters.cluster.x-k8s.io" in "clusters.yaml",
+    "machines.cluster.x-k8s.io" in "machines.yaml",
+    "machinesets.cluster.x-k8s.io" in "machinesets.yaml",
+    "machinedeployments.cluster.x-k8s.io" in "machinedeployments.yaml",
+    "machinehealthchecks.cluster.x-k8s.io" in "machinehealthchecks.yaml",
+    "machinedrainrules.cluster.x-k8s.io" in "machinedrainrules.yaml",
+    "machinepools.cluster.x-k8s.io" in "machinepools.yaml",
+    "clusterresourcesets.addons.cluster.x-k8s.io" in "clusterresourcesets.yaml",
+    "clusterresourcesetbindings.addons.cluster.x-k8s.io" in "clusterresourcesetbindings.yaml",
+    "providers.clusterctl.cluster.x-k8s.io" in "providers.yaml",
+};
+
+const RANCHER: &[Committed] = committed! {
+    "clusters.provisioning.cattle.io" in "provisioning.cattle.io/clusters.yaml",
+    "rkeclusters.rke.cattle.io" in "rke.cattle.io/rkeclusters.yaml",
+    "rkecontrolplanes.rke.cattle.io" in "rke.cattle.io/rkecontrolplanes.yaml",
+    "rkebootstraps.rke.cattle.io" in "rke.cattle.io/rkebootstraps.yaml",
+    "rkebootstraptemplates.rke.cattle.io" in "rke.cattle.io/rkebootstraptemplates.yaml",
+    "custommachines.rke.cattle.io" in "rke.cattle.io/custommachines.yaml",
+    "etcdsnapshots.rke.cattle.io" in "rke.cattle.io/etcdsnapshots.yaml",
+    "clusters.management.cattle.io" in "management.cattle.io/clusters.yaml",
+    "clusterregistrationtokens.management.cattle.io" in "management.cattle.io/clusterregistrationtokens.yaml",
+    "settings.management.cattle.io" in "management.cattle.io/settings.yaml",
+    "features.management.cattle.io" in "management.cattle.io/features.yaml",
+    "fleetworkspaces.management.cattle.io" in "management.cattle.io/fleetworkspaces.yaml",
+    "nodedrivers.management.cattle.io" in "management.cattle.io/nodedrivers.yaml",
+    "dynamicschemas.management.cattle.io" in "management.cattle.io/dynamicschemas.yaml",
+    "users.management.cattle.io" in "management.cattle.io/users.yaml",
+    "tokens.management.cattle.io" in "management.cattle.io/tokens.yaml",
+    "globalroles.management.cattle.io" in "management.cattle.io/globalroles.yaml",
+    "globalrolebindings.management.cattle.io" in "management.cattle.io/globalrolebindings.yaml",
+    "roletemplates.management.cattle.io" in "management.cattle.io/roletemplates.yaml",
+    "clusterroletemplatebindings.management.cattle.io" in "management.cattle.io/clusterroletemplatebindings.yaml",
+};
+
+fn committed() -> impl Iterator<Item = &'static Committed> {
+    CLUSTER_API.iter().chain(RANCHER)
+}
+
+/// Names of the definitions of Cluster API, in the order they are applied.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CLUSTER_API.iter().map(|definition| definition.name)
+}
+
+/// The definitions of Cluster API, in the order they are applied.
 ///
 /// Their versions are converted in process, so none of them names a conversion webhook.
 pub fn all() -> impl Iterator<Item = Value> {
-    DEFINITIONS.iter().map(|(name, text)| parse(name, text))
+    CLUSTER_API.iter().map(Committed::parse)
 }
 
-/// One definition by its name.
+/// Names of the definitions of Rancher's kinds, in the order they are applied.
+pub fn rancher_names() -> impl Iterator<Item = &'static str> {
+    RANCHER.iter().map(|definition| definition.name)
+}
+
+/// The definitions of Rancher's kinds, in the order they are applied. Each has one version.
+pub fn rancher() -> impl Iterator<Item = Value> {
+    RANCHER.iter().map(Committed::parse)
+}
+
+/// One definition by its name, of either.
 pub fn named(name: &str) -> Option<Value> {
-    DEFINITIONS.iter().find(|(known, _)| *known == name).map(|(name, text)| parse(name, text))
+    committed().find(|known| known.name == name).map(Committed::parse)
 }
 
-fn parse(name: &str, text: &str) -> Value {
-    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("committed definition {name}: {error}"))
+impl Committed {
+    fn parse(&self) -> Value {
+        serde_saphyr::from_str(self.text)
+            .unwrap_or_else(|error| panic!("committed definition {}: {error}", self.name))
+    }
 }
 
 #[cfg(test)]
@@ -71,17 +122,20 @@ mod tests {
     use remuda_schema::{CrdView, check_crd, default_crd};
 
     fn views() -> Vec<CrdView> {
-        all()
-            .map(|mut crd| {
-                default_crd(&mut crd);
-                CrdView::parse(&crd).unwrap()
-            })
-            .collect()
+        parsed(all())
+    }
+
+    fn parsed(crds: impl Iterator<Item = Value>) -> Vec<CrdView> {
+        crds.map(|mut crd| {
+            default_crd(&mut crd);
+            CrdView::parse(&crd).unwrap()
+        })
+        .collect()
     }
 
     #[test]
     fn every_definition_is_accepted_by_our_own_server() {
-        for mut crd in all() {
+        for mut crd in all().chain(rancher()) {
             default_crd(&mut crd);
             assert_eq!(check_crd(&crd, None), [], "{}", crd["metadata"]["name"]);
         }
@@ -89,7 +143,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_definitions() {
-        for (crd, name) in all().zip(names()) {
+        for (crd, name) in all().chain(rancher()).zip(names().chain(rancher_names())) {
             assert_eq!(crd["metadata"]["name"], name);
         }
         assert!(named("clusters.cluster.x-k8s.io").is_some());
@@ -207,6 +261,54 @@ mod tests {
             assert_eq!(labels["clusterctl.cluster.x-k8s.io"], "");
             let inventory = crd["spec"]["names"]["kind"] == "Provider";
             assert_eq!(labels["cluster.x-k8s.io/provider"] == "cluster-api", !inventory);
+        }
+    }
+
+    #[test]
+    fn kinds_of_rancher_are_shown_as_people_know_them() {
+        let expected = "
+            clusters.provisioning.cattle.io v1 namespaced status provisioning: Version|Cluster Name|Age|Kubeconfig|Ready
+            rkeclusters.rke.cattle.io v1 namespaced status cluster-api:
+            rkecontrolplanes.rke.cattle.io v1 namespaced status cluster-api rcp: Cluster|Initialized|API Server Available|Age|Version
+            rkebootstraps.rke.cattle.io v1 namespaced status cluster-api:
+            rkebootstraptemplates.rke.cattle.io v1 namespaced cluster-api:
+            custommachines.rke.cattle.io v1 namespaced status:
+            etcdsnapshots.rke.cattle.io v1 namespaced status:
+            clusters.management.cattle.io v3 status: Display Name|Provider|Version|Ready|Age
+            clusterregistrationtokens.management.cattle.io v3 namespaced: Cluster|Expires|Age
+            settings.management.cattle.io v3: Value
+            features.management.cattle.io v3: Custom Value|Default|Description
+            fleetworkspaces.management.cattle.io v3: Age
+            nodedrivers.management.cattle.io v3: Activated|Binary URL
+            dynamicschemas.management.cattle.io v3:
+            users.management.cattle.io v3:
+            tokens.management.cattle.io v3: User|Provider|Expires|Age
+            globalroles.management.cattle.io v3 status: STATUS|AGE
+            globalrolebindings.management.cattle.io v3 status: STATUS|AGE
+            roletemplates.management.cattle.io v3:
+            clusterroletemplatebindings.management.cattle.io v3 namespaced status: STATUS|AGE";
+        let mut found = Vec::new();
+        for view in &parsed(rancher()) {
+            let version = &view.versions[0];
+            assert_eq!((view.versions.len(), version.served, version.storage), (1, true, true));
+            let mut words = vec![format!("{}.{}", view.plural, view.group), version.name.clone()];
+            words.extend(view.namespaced.then(|| "namespaced".to_owned()));
+            words.extend(version.status.then(|| "status".to_owned()));
+            words.extend(view.categories.iter().chain(&view.short_names).cloned());
+            found
+                .push(format!("{}: {}", words.join(" "), columns(view, &version.name)).trim_end().to_owned());
+        }
+        let expected: Vec<_> = expected.trim().lines().map(str::trim).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn cluster_api_finds_the_contract_of_its_providers() {
+        for crd in rancher().filter(|crd| crd["spec"]["group"] == "rke.cattle.io") {
+            let labels = &crd["metadata"]["labels"];
+            let provider = crd["spec"]["names"]["kind"] != "ETCDSnapshot";
+            assert_eq!(labels["cluster.x-k8s.io/v1beta2"] == "v1", provider);
+            assert_eq!(labels["auth.cattle.io/cluster-indexed"], "true");
         }
     }
 }

@@ -8,6 +8,10 @@ pub mod clusterctl;
 pub mod convert;
 pub mod core;
 pub mod crd;
+pub mod management;
+mod object;
+pub mod provisioning;
+pub mod rke;
 
 /// Zero values are not written: an absent field and its zero mean the same, where they do not the field is an `Option`.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -32,3 +36,40 @@ macro_rules! wire {
     )*};
 }
 pub(crate) use wire;
+
+/// Null is the zero value as well.
+fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + serde::Deserialize<'de>,
+{
+    Ok(<Option<T> as serde::Deserialize>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// As [`wire`], for definitions that let fields be null, which then have their zero value.
+///
+/// What is written after two dots is part of the object itself: fields that several objects have in common,
+/// or a map of all that has no field here.
+macro_rules! lenient {
+    ($($(#[$attr:meta])* pub struct $name:ident {
+        $($(#[$field_attr:meta])* pub $field:ident: $type:ty,)*
+        $(..$flat:ident: $flat_type:ty,)?
+    })*) => {$(
+        $(#[$attr])*
+        #[derive(Debug, Clone, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
+        #[cfg_attr(test, derive(::schemars::JsonSchema))]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name {
+            $($(#[$field_attr])*
+            #[serde(
+                default,
+                deserialize_with = "crate::null_is_default",
+                skip_serializing_if = "crate::is_default"
+            )]
+            pub $field: $type,)*
+            $(#[serde(flatten)]
+            pub $flat: $flat_type,)?
+        }
+    )*};
+}
+pub(crate) use lenient;

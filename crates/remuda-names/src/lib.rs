@@ -131,3 +131,4 @@ pub mod user {
 }
 
 pub mod capi;
+pub mod rancher;

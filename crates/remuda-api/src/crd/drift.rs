@@ -1,6 +1,6 @@
 //! Types and schemas have the same fields, of the same types.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::types::{Shape, Types};
 
@@ -34,14 +34,25 @@ fn compare(path: &str, shape: &Shape<'_>, schema: &Value, found: &mut Vec<String
         "array" => compare(&format!("{path}[]"), &shape.items().unwrap(), &schema["items"], found),
         "object" => match (shape.values(), schema.get("additionalProperties")) {
             (Some(values), Some(schema)) => compare(&format!("{path}{{}}"), &values, schema, found),
-            (None, None) => compare_fields(path, shape, schema, found),
+            (None, None) => {
+                let is_open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+                if is_open != shape.is_open() && !shape.foreign {
+                    differ(format!(
+                        "keeps unknown fields only in {}",
+                        if is_open { "the schema" } else { "the type" }
+                    ));
+                }
+                compare_fields(path, shape, schema, found);
+            }
             (values, _) => {
                 differ(format!("a map only in {}", if values.is_some() { "the type" } else { "the schema" }));
             }
         },
         // A string may be said to be of a form that the type keeps as it is.
         _ if format.unwrap_or_default() != shape.format()
-            && !(kind == "string" && shape.format().is_empty()) =>
+            && !(kind == "string" && shape.format().is_empty())
+            // A number of no given width is kept in the widest.
+            && !(kind == "integer" && format.is_none() && shape.format() == "int64") =>
         {
             differ(format!("the schema says {format:?}, the type {:?}", shape.format()));
         }
@@ -50,7 +61,8 @@ fn compare(path: &str, shape: &Shape<'_>, schema: &Value, found: &mut Vec<String
 }
 
 fn compare_fields(path: &str, shape: &Shape<'_>, schema: &Value, found: &mut Vec<String>) {
-    let properties = schema["properties"].as_object().unwrap();
+    let none = Map::new();
+    let properties = schema["properties"].as_object().unwrap_or(&none);
     let common = |name: &str| path.is_empty() && COMMON.contains(&name);
     for (name, _, field) in shape.fields().filter(|(name, ..)| !common(name)) {
         let path = format!("{path}.{name}");
@@ -75,7 +87,7 @@ fn differences(definition: &Value) -> Vec<String> {
 
 #[test]
 fn types_and_definitions_have_the_same_fields() {
-    for definition in super::all() {
+    for definition in super::all().chain(super::rancher()) {
         assert_eq!(differences(&definition), Vec::<String>::new(), "{}", definition["metadata"]["name"]);
     }
 }
@@ -97,6 +109,21 @@ fn a_difference_is_found_whichever_side_it_is_on() {
             ".spec.minReadySeconds: the schema says Some(\"int64\"), the type \"int32\"",
             ".spec.providerID: not in the schema",
             ".spec.version: the schema says integer, the type string",
+        ]
+    );
+}
+
+#[test]
+fn a_schema_that_drops_what_the_type_keeps_differs() {
+    let mut definition = super::named("clusters.management.cattle.io").unwrap();
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    schema["spec"].as_object_mut().unwrap().remove("x-kubernetes-preserve-unknown-fields");
+    schema["status"]["properties"]["nodeCount"]["type"] = "string".into();
+    assert_eq!(
+        differences(&definition),
+        [
+            ".spec: keeps unknown fields only in the type",
+            ".status.nodeCount: the schema says string, the type integer",
         ]
     );
 }

@@ -2,11 +2,11 @@
 
 use std::{fmt::Write, fs, path::PathBuf};
 
-use remuda_names::capi::label;
+use remuda_names::{capi::label, rancher};
 use serde_json::{Map, Value, json};
 
 use super::{
-    DEFINITIONS, REVISION,
+    REVISION, committed,
     types::{Shape, Types},
 };
 
@@ -15,16 +15,29 @@ const WIDTH: usize = 110;
 /// A definition with everything that follows from elsewhere.
 fn generate(mut definition: Value) -> Value {
     let types = Types::of(definition["metadata"]["name"].as_str().unwrap());
-    let inventory = definition["spec"]["names"]["kind"] == "Provider";
-    definition["metadata"]["labels"] = if inventory {
-        json!({label::CLUSTERCTL: "", label::CLUSTERCTL_CORE: "inventory"})
-    } else {
-        json!({label::CLUSTERCTL: "", label::PROVIDER: "cluster-api"})
-    };
+    let names = &definition["spec"];
+    let labels = labels(names["group"].as_str().unwrap(), names["names"]["kind"].as_str().unwrap());
+    definition["metadata"]["labels"] = labels;
+    if definition["metadata"]["labels"].is_null() {
+        definition["metadata"].as_object_mut().unwrap().remove("labels");
+    }
     let versions = definition["spec"]["versions"].as_array_mut().unwrap();
     let version = versions.iter_mut().find(|version| version["storage"] == true).unwrap();
     describe(&types.shape(), &mut version["schema"]["openAPIV3Schema"]);
     definition
+}
+
+fn labels(group: &str, kind: &str) -> Value {
+    let indexed = rancher::label::CLUSTER_INDEXED;
+    match (group, kind) {
+        (_, "Provider") => json!({label::CLUSTERCTL: "", label::CLUSTERCTL_CORE: "inventory"}),
+        (rancher::group::MANAGEMENT, _) => Value::Null,
+        (rancher::group::PROVISIONING, _) | (_, "ETCDSnapshot") => json!({indexed: "true"}),
+        (rancher::group::RKE, _) => {
+            json!({indexed: "true", label::CONTRACT_V1BETA1: "v1", label::CONTRACT_V1BETA2: "v1"})
+        }
+        _ => json!({label::CLUSTERCTL: "", label::PROVIDER: "cluster-api"}),
+    }
 }
 
 /// Gives the fields of our own types their descriptions. Those of Kubernetes' types are in its
@@ -162,15 +175,16 @@ fn path(file: &str) -> PathBuf {
 fn definitions_are_as_generated() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut texts = Vec::new();
-    for (name, committed) in DEFINITIONS {
-        let definition: Value = serde_saphyr::from_str(committed).unwrap();
+    for committed in committed() {
+        let name = committed.name;
+        let definition = committed.parse();
         let text = print(&generate(definition.clone()));
         let read: Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read, generate(definition), "{name} does not read as it was written");
         if update {
-            fs::write(path(&format!("{}.yaml", name.split('.').next().unwrap())), &text).unwrap();
+            fs::write(path(committed.file), &text).unwrap();
         } else {
-            assert!(text == *committed, "{name} is not as generated; run cargo xtask crds");
+            assert!(text == committed.text, "{name} is not as generated; run cargo xtask crds");
         }
         texts.push(text);
     }

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{addons, clusterctl, core};
+use crate::{addons, clusterctl, core, management, provisioning, rke};
 
 /// A field of a type, references followed and absence left out.
 #[derive(Debug, Clone)]
@@ -63,6 +63,11 @@ impl<'a> Shape<'a> {
         })
     }
 
+    /// It keeps fields that it does not know.
+    pub(super) fn is_open(&self) -> bool {
+        self.schema["additionalProperties"] == true
+    }
+
     pub(super) fn values(&self) -> Option<Shape<'a>> {
         let values = self.schema.get("additionalProperties").filter(|values| values.is_object())?;
         Some(Shape::new(values, self.definitions))
@@ -96,6 +101,10 @@ impl Types {
         )
     }
 
+    fn object<T: JsonSchema>() -> Self {
+        Self::new(|generator| generator.subschema_for::<T>().to_value())
+    }
+
     pub(super) fn shape(&self) -> Shape<'_> {
         Shape::new(&self.root, &self.definitions)
     }
@@ -124,9 +133,33 @@ impl Types {
             "clusterresourcesetbindings.addons.cluster.x-k8s.io" => {
                 Self::spec::<addons::ClusterResourceSetBindingSpec>()
             }
-            "providers.clusterctl.cluster.x-k8s.io" => {
-                Self::new(|generator| generator.subschema_for::<clusterctl::Provider>().to_value())
-            }
+            "providers.clusterctl.cluster.x-k8s.io" => Self::object::<clusterctl::Provider>(),
+            "clusters.provisioning.cattle.io" => Self::object::<provisioning::Cluster>(),
+            "rkeclusters.rke.cattle.io" => Self::object::<rke::RkeCluster>(),
+            "rkecontrolplanes.rke.cattle.io" => Self::object::<rke::RkeControlPlane>(),
+            "rkebootstraps.rke.cattle.io" => Self::object::<rke::RkeBootstrap>(),
+            "rkebootstraptemplates.rke.cattle.io" => Self::object::<rke::RkeBootstrapTemplate>(),
+            "custommachines.rke.cattle.io" => Self::object::<rke::CustomMachine>(),
+            "etcdsnapshots.rke.cattle.io" => Self::object::<rke::EtcdSnapshot>(),
+            other => Self::management(other.strip_suffix(".management.cattle.io").unwrap_or(other)),
+        }
+    }
+
+    fn management(plural: &str) -> Self {
+        match plural {
+            "clusters" => Self::object::<management::Cluster>(),
+            "clusterregistrationtokens" => Self::object::<management::ClusterRegistrationToken>(),
+            "settings" => Self::object::<management::Setting>(),
+            "features" => Self::object::<management::Feature>(),
+            "fleetworkspaces" => Self::object::<management::FleetWorkspace>(),
+            "nodedrivers" => Self::object::<management::NodeDriver>(),
+            "dynamicschemas" => Self::object::<management::DynamicSchema>(),
+            "users" => Self::object::<management::User>(),
+            "tokens" => Self::object::<management::Token>(),
+            "globalroles" => Self::object::<management::GlobalRole>(),
+            "globalrolebindings" => Self::object::<management::GlobalRoleBinding>(),
+            "roletemplates" => Self::object::<management::RoleTemplate>(),
+            "clusterroletemplatebindings" => Self::object::<management::ClusterRoleTemplateBinding>(),
             other => panic!("{other} has no types"),
         }
     }
