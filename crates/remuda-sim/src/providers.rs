@@ -3,6 +3,10 @@
 //! They keep the contract of Cluster API to the letter: they wait for owners, for the cluster's infrastructure and
 //! for bootstrap data, leave paused objects alone, and hold a finalizer for as long as something of theirs exists.
 //! What they manage exists in [`Workloads`].
+//!
+//! Nobody else writes the status of a server, of its bootstrap data or of a cluster's infrastructure, so these are
+//! merged onto whatever the object is by then: a core controller that takes an object over at the same moment must
+//! not make us begin again.
 
 mod bootstrap;
 mod control_plane;

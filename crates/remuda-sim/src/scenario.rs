@@ -19,6 +19,7 @@
 //! | `delete KIND NAME`, `scale KIND NAME N`, `annotate KIND NAME KEY[=VALUE]`, `annotate KIND NAME KEY-` | |
 //! | `strip KIND NAME` | takes away all owners and finalizers |
 //! | `wait DURATION` | lets time pass |
+//! | `skip DURATION` | the same, and looks only when it is over: for what happens at moments nobody can tell |
 //! | `settle` | lets time pass until nothing has changed for three quarters of a minute |
 //! | `restart`, `stop`, `start` | of all controllers |
 //! | `reach CLUSTER answers`, `refuses` or `hangs` | the workload cluster |

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt, api::PostParams};
 use remuda_api::core::{Cluster, Machine};
 use remuda_control::{
     Controller, Error, Next, drive, via_index,
-    write::{owner_reference, write_status},
+    write::{merge_status, owner_reference},
 };
 use remuda_names::capi::{condition, label};
 use serde_json::json;
@@ -54,7 +54,7 @@ async fn reconcile(object: Arc<SimBootstrap>, providers: Arc<Providers>) -> Resu
     let paused = is_paused(&*object, Some(&cluster));
     if paused || pause_turned(&status.conditions, paused) {
         say_paused(&mut status.conditions, &*object, now, paused);
-        let written = write_status(&providers.ctx, &api, &object, &status).await?;
+        let written = merge_status(&providers.ctx, &api, &object, &status).await?;
         if paused || written.is_some() {
             return Ok(Next::Done);
         }
@@ -80,7 +80,7 @@ async fn reconcile(object: Arc<SimBootstrap>, providers: Arc<Providers>) -> Resu
     }
     say(&mut status.conditions, &*object, now, (condition::READY, true, "DataSecretCreated", ""));
     say_paused(&mut status.conditions, &*object, now, false);
-    write_status(&providers.ctx, &api, &object, &status).await?;
+    merge_status(&providers.ctx, &api, &object, &status).await?;
     providers.forget(&*object);
     Ok(Next::Done)
 }

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use remuda_api::core::Cluster;
 use remuda_control::{
     Controller, Error, Next, drive,
-    write::{release, write_status},
+    write::{merge_status, release},
 };
 use remuda_names::capi::condition;
 use serde_json::json;
@@ -47,7 +47,7 @@ async fn reconcile(object: Arc<SimCluster>, providers: Arc<Providers>) -> Result
     let paused = is_paused(&*object, cluster.as_deref());
     if paused || pause_turned(&status.conditions, paused) {
         say_paused(&mut status.conditions, &*object, now, paused);
-        let written = write_status(&providers.ctx, &api, &object, &status).await?;
+        let written = merge_status(&providers.ctx, &api, &object, &status).await?;
         if paused || written.is_some() {
             return Ok(Next::Done);
         }
@@ -105,7 +105,7 @@ async fn reconcile(object: Arc<SimCluster>, providers: Arc<Providers>) -> Result
     }
     say(&mut status.conditions, &object, now, (condition::READY, true, "Provisioned", ""));
     say_paused(&mut status.conditions, &object, now, false);
-    write_status(&providers.ctx, &api, &object, &status).await?;
+    merge_status(&providers.ctx, &api, &object, &status).await?;
     providers.forget(&object);
     Ok(Next::Done)
 }

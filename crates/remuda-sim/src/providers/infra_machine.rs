@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineAddress};
 use remuda_control::{
     Controller, Error, Next, drive, via_index,
-    write::{release, write_status},
+    write::{merge_status, release},
 };
 use remuda_names::capi::{condition, label};
 use serde_json::json;
@@ -54,7 +54,7 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
     let paused = is_paused(&*object, cluster.map(|cluster| &**cluster));
     if paused || pause_turned(&status.conditions, paused) {
         say_paused(&mut status.conditions, &*object, now, paused);
-        let written = write_status(&providers.ctx, &api, &object, &status).await?;
+        let written = merge_status(&providers.ctx, &api, &object, &status).await?;
         if paused || written.is_some() {
             return Ok(Next::Done);
         }
@@ -103,14 +103,14 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
         (status.failure_reason, status.failure_message) = (None, None);
         say(&mut status.conditions, &object, now, (condition::READY, true, "Running", ""));
         say_paused(&mut status.conditions, &object, now, false);
-        write_status(&providers.ctx, &api, &object, &status).await?;
+        merge_status(&providers.ctx, &api, &object, &status).await?;
     } else if progress.failed && status.failure_reason.is_none() {
         let message = "the cloud could not make the server";
         status.failure_reason = Some("CreateError".to_owned());
         status.failure_message = Some(message.to_owned());
         say(&mut status.conditions, &object, now, (condition::READY, false, "CreateFailed", message));
         say_paused(&mut status.conditions, &object, now, false);
-        write_status(&providers.ctx, &api, &object, &status).await?;
+        merge_status(&providers.ctx, &api, &object, &status).await?;
     }
     Ok(progress.next.map_or(Next::Done, Next::After))
 }

@@ -90,9 +90,13 @@ impl Stage {
                 let name = self.named(name)?;
                 api.delete(&name, &Default::default()).await.map(drop).map_err(failed)
             }
-            ("wait", [time]) => {
+            ("wait" | "skip", [time]) => {
                 let time = duration(time).ok_or_else(|| format!("{time:?} is no time"))?;
-                self.wait(time).await;
+                if *verb == "skip" {
+                    self.skip(time.as_secs()).await;
+                } else {
+                    self.wait(time).await;
+                }
                 Ok(())
             }
             ("settle", []) => self.settle().await,

@@ -143,8 +143,13 @@ impl Stage {
 
     /// Lets a second pass, and tells whether anything happened in it.
     pub(super) async fn second(&mut self) -> bool {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        self.seconds += 1;
+        self.skip(1).await
+    }
+
+    /// Lets time pass without a look at the world until it is over.
+    pub(super) async fn skip(&mut self, seconds: u64) -> bool {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        self.seconds += seconds;
         let lines = self.narrative.look();
         for line in &lines {
             self.say(line);
