@@ -17,7 +17,7 @@
 //! | `apply`, then indented YAML | objects, as `kubectl apply` |
 //! | `patch KIND NAME JSON`, `status KIND NAME JSON` | merge patch of an object, or of its status |
 //! | `delete KIND NAME`, `scale KIND NAME N`, `annotate KIND NAME KEY[=VALUE]`, `annotate KIND NAME KEY-` | |
-//! | `strip KIND NAME` | takes away all owners and finalizers |
+//! | `strip KIND NAME [owners]`, `strip KIND NAME finalizers` | takes away all owners and finalizers, or one of them |
 //! | `wait DURATION` | lets time pass |
 //! | `skip DURATION` | the same, and looks only when it is over: for what happens at moments nobody can tell |
 //! | `settle` | lets time pass until nothing has changed for three quarters of a minute |

@@ -81,9 +81,14 @@ impl Stage {
                 };
                 self.patch(word, name, json!({"metadata": {"annotations": {key: value}}}), false).await
             }
-            ("strip", [word, name]) => {
-                let bare = json!({"metadata": {"ownerReferences": null, "finalizers": null}});
-                self.patch(word, name, bare, false).await
+            ("strip", [word, name, what @ ..]) => {
+                let bare = match what {
+                    [] => json!({"ownerReferences": null, "finalizers": null}),
+                    ["owners"] => json!({"ownerReferences": null}),
+                    ["finalizers"] => json!({"finalizers": null}),
+                    _ => return Err("strip KIND NAME, or only its owners or finalizers".to_owned()),
+                };
+                self.patch(word, name, json!({"metadata": bare}), false).await
             }
             ("delete", [word, name]) => {
                 let api = self.api(&kind(word)?);

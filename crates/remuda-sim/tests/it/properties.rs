@@ -171,7 +171,7 @@ impl Play {
         self.stage.start();
     }
 
-    /// Takes owners and finalizers off a random object.
+    /// Takes owners or finalizers off a random object.
     async fn strip(&mut self) {
         let kinds = [
             ("cluster.x-k8s.io", "v1beta2", "Machine"),
@@ -191,8 +191,9 @@ impl Play {
             return;
         }
         let name = objects[self.chance.below(objects.len())].name_any();
-        self.note(format!("strip {kind}"));
-        let patch = Patch::Merge(json!({"metadata": {"ownerReferences": null, "finalizers": null}}));
+        let what = if self.chance.below(2) == 0 { "ownerReferences" } else { "finalizers" };
+        self.note(format!("strip {what} of a {kind}"));
+        let patch = Patch::Merge(json!({"metadata": {what: null}}));
         let _ = api.patch(&name, &PatchParams::default(), &patch).await;
     }
 
