@@ -45,6 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-control",
             "remuda-rollout",
             "remuda-capi",
+            "remuda-provisioning",
         ],
     ),
     ("remuda-api", &["remuda-names"]),
@@ -61,6 +62,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("remuda-testkit", &["*"]),
     ("remuda-planner", &["remuda-names"]),
+    ("remuda-provisioning", &["remuda-names", "remuda-schema", "remuda-cel"]),
     ("remuda-agent", &["remuda-names"]),
     ("remuda-drivers", &["remuda-names"]),
     ("remuda", &["*"]),
@@ -78,6 +80,7 @@ const PURE: &[&str] = &[
     "remuda-kinds",
     "remuda-rollout",
     "remuda-planner",
+    "remuda-provisioning",
 ];
 
 const IMPURE: &[&str] = &[

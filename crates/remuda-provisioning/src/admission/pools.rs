@@ -1,0 +1,46 @@
+//! Pools of machines.
+
+use std::collections::BTreeMap;
+
+use remuda_names::rancher::{annotation::ALLOW_SCHEMA_DROP, name::LOCAL};
+use remuda_schema::FieldError;
+use serde_json::Value;
+
+use super::{Findings, is_empty, list};
+
+/// The longest name that fits a label.
+const NAME: usize = 63;
+
+pub(super) fn names(spec: &Value, findings: &mut Findings) {
+    for (place, pool) in list(&spec["rkeConfig"]["machinePools"]).enumerate() {
+        if pool["name"].as_str().is_some_and(|name| name.len() > NAME) {
+            let field = format!("spec.rkeConfig.machinePools[{place}].name");
+            findings.invalid.push(FieldError::too_long(field, NAME));
+        }
+    }
+}
+
+/// What a driver could do when a pool was made stays known. Manifests do not have it, and applying one would
+/// otherwise replace all machines when the driver has become able to do more.
+pub(super) fn restore_schemas(name: &str, object: &mut Value, old: &Value) {
+    if name == LOCAL || object["metadata"]["annotations"][ALLOW_SCHEMA_DROP] == "true" {
+        return;
+    }
+    let pools = list(&old["spec"]["rkeConfig"]["machinePools"]);
+    let known: BTreeMap<&str, &str> = pools
+        .filter_map(|pool| Some((pool["name"].as_str()?, pool["dynamicSchemaSpec"].as_str()?)))
+        .filter(|(_, schema)| !schema.is_empty())
+        .collect();
+    if known.is_empty() {
+        return;
+    }
+    let pools = object.pointer_mut("/spec/rkeConfig/machinePools").and_then(Value::as_array_mut);
+    for pool in pools.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let Some(schema) = pool.get("name").and_then(Value::as_str).and_then(|name| known.get(name)) else {
+            continue;
+        };
+        if pool.get("dynamicSchemaSpec").is_none_or(is_empty) {
+            pool.insert("dynamicSchemaSpec".to_owned(), (*schema).into());
+        }
+    }
+}
