@@ -245,7 +245,10 @@ impl Play {
             }
         }
         let nodes = self.stage.workloads().list()[0].nodes();
-        assert_eq!(nodes.len(), machines.len() + 1, "{log:?}");
+        // A Machine that is deleted before its finalizer is back cannot take its Node with it.
+        if !log.iter().any(|line| line == "strip finalizers of a Machine") {
+            assert_eq!(nodes.len(), machines.len() + 1, "{log:?}");
+        }
     }
 
     /// A restart changes nothing, and neither does time.
