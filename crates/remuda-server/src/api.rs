@@ -15,10 +15,10 @@ use remuda_auth::{
 };
 
 use crate::{
-    addresses,
-    capi::Kinds,
+    addresses, capi,
     config::{Config, Datastore},
     pki::{Pki, PkiError},
+    rancher,
     rotate::RotatingFile,
     tokens::{self, TokenFileError},
 };
@@ -78,6 +78,13 @@ pub enum ApiConfigError {
     Pki(#[from] PkiError),
 }
 
+/// Kinds the server brings with it.
+#[derive(Clone, Default)]
+pub(crate) struct Kinds {
+    pub(crate) cluster_api: capi::Kinds,
+    pub(crate) rancher: rancher::Kinds,
+}
+
 pub(crate) fn config(
     config: &Config,
     prepared: Prepared,
@@ -114,8 +121,8 @@ pub(crate) fn config(
         anonymous: config.anonymous_auth,
         audit,
         limits,
-        hooks: kinds.hooks(),
-        conversions: kinds.conversions(),
+        hooks: [kinds.cluster_api.hooks(), kinds.rancher.hooks()].concat(),
+        conversions: kinds.cluster_api.conversions(),
         descriptions: Some(crate::explain::descriptions),
         controllers: match identity {
             None => Controllers::Always,

@@ -12,7 +12,6 @@
 
 mod admission;
 mod inventory;
-mod shipped;
 
 use std::{
     collections::BTreeMap,
@@ -24,19 +23,18 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Client, ResourceExt, core::PartialObjectMeta};
 use remuda_api::{convert, crd};
 use remuda_apiserver::{Hook, NativeConversion};
-use remuda_control::{Chain, Informer, Informers, ObjectKey, Scope};
+use remuda_control::{Informer, Informers, ObjectKey, Scope};
 use remuda_rollout::contract;
-use tracing::{info, warn};
 
-pub use self::{admission::Admission, shipped::InstallError};
+pub use self::admission::Admission;
+use crate::shipped;
+pub use crate::shipped::InstallError;
 
 /// The version admission speaks, and the one that is stored.
 const HUB: &str = "v1beta2";
 
 /// How long a start waits for what it can do without.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between attempts to install what could not be installed.
-const PAUSE: Duration = Duration::from_secs(10);
 
 type Definition = PartialObjectMeta<CustomResourceDefinition>;
 
@@ -88,33 +86,9 @@ impl Kinds {
 ///
 /// With `inventory` it also tells `clusterctl` that the core provider is installed, so that it
 /// leaves it alone.
-///
-/// What is here already is judged by its annotation [`SHIPPED`](remuda_names::annotation::SHIPPED):
-///
-/// - with our number or a lower one it is ours. It is applied with force as it is shipped, if it
-///   differs; labels, annotations and whatever else others added stay;
-/// - with a higher number a newer server put it there, before somebody went back or while servers
-///   on one etcd are replaced one by one. It is left as it is: an older schema would drop fields;
-/// - without it, or with a conversion webhook, somebody else's manifest was put over ours
-///   (`clusterctl init --core` does so), or somebody took it over on purpose. It is left as it is, and
-///   stays theirs until they delete it. Versions are converted in the process all the same.
-///
-/// Versions in which objects may be stored are never taken away.
 pub async fn install(client: &Client, inventory: bool) -> Result<(), InstallError> {
-    shipped::definitions(client).await?;
+    shipped::definitions(client, crd::all()).await?;
     if inventory { inventory::record(client).await } else { Ok(()) }
-}
-
-/// Tries again until it is done. What keeps us from installing may be something in the API itself,
-/// such as a webhook that does not answer; people need the API to remove it.
-pub(crate) async fn install_later(client: Client, inventory: bool) {
-    loop {
-        tokio::time::sleep(PAUSE).await;
-        match install(&client, inventory).await {
-            Ok(()) => return info!("the definitions of Cluster API are installed"),
-            Err(error) => warn!(error = %Chain(&error), "the definitions of Cluster API are not installed"),
-        }
-    }
 }
 
 #[cfg(test)]

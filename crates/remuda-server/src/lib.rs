@@ -22,9 +22,11 @@ pub mod listen;
 mod metrics;
 pub mod offline;
 pub mod pki;
+pub mod rancher;
 mod rotate;
 mod server;
 pub mod serving;
+mod shipped;
 pub mod tls;
 pub mod tokens;
 

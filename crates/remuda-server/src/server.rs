@@ -30,8 +30,8 @@ use tracing::{error, info, warn};
 use crate::{
     accept::{Acceptor, Counters},
     addresses,
-    api::{self, ApiConfigError, PrepareError, Prepared},
-    capi::{self, Kinds},
+    api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
+    capi,
     config::{Bind, Config, address},
     controllers::{self, Controllers, Run},
     datadir::{self, DataDir, DataDirError},
@@ -40,7 +40,9 @@ use crate::{
     identity, kubeconfig,
     listen::{self, ListenError},
     pki::{Issued, Pki, PkiError},
+    rancher,
     serving::{self, Serving, ServingError},
+    shipped,
     tls::{self, Clients},
 };
 
@@ -150,13 +152,9 @@ impl Server {
         let api = api::config(&config, prepared, &pki, &advertise, &kinds, identity.as_deref())?;
         let api = ApiServer::start(api, engine.store()).await.map_err(StartError::Api)?;
         let mut controllers = Controllers::new(&api, identity.as_deref());
-        let client = &controllers.ctx.client;
-        if let Err(error) = capi::install(client, config.controllers).await {
-            error!(error = %Chain(&error), "the definitions of Cluster API are not installed");
-            let again = capi::install_later(client.clone(), config.controllers);
-            controllers.attend(again);
-        }
-        kinds.follow(&controllers.ctx.informers).await;
+        install(&mut controllers, config.controllers).await;
+        kinds.cluster_api.follow(&controllers.ctx.informers).await;
+        kinds.rancher.follow(&controllers.ctx.informers);
 
         let url = format!("https://{}", local(config.bind, address));
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
@@ -283,6 +281,30 @@ impl Running {
 }
 
 /// What clients and agents elsewhere are told.
+/// Installs the definitions of our kinds. A server that cannot starts all the same, and tries again.
+async fn install(controllers: &mut Controllers, inventory: bool) {
+    let client = controllers.ctx.client.clone();
+    let cluster_api = capi::install(&client, inventory);
+    let (cluster_api, rancher) = tokio::join!(cluster_api, rancher::install(&client));
+    if let Err(error) = cluster_api {
+        error!(error = %Chain(&error), "the definitions of Cluster API are not installed");
+        let client = client.clone();
+        let install = move || {
+            let client = client.clone();
+            async move { capi::install(&client, inventory).await }
+        };
+        controllers.attend(shipped::again("Cluster API", install));
+    }
+    if let Err(error) = rancher {
+        error!(error = %Chain(&error), "the definitions of clusters are not installed");
+        let install = move || {
+            let client = client.clone();
+            async move { rancher::install(&client).await }
+        };
+        controllers.attend(shipped::again("clusters", install));
+    }
+}
+
 fn advertise(config: &Config, address: SocketAddr) -> String {
     let (host, port) = match &config.advertise {
         Some(advertise) => (advertise.host.clone(), advertise.port),

@@ -8,7 +8,7 @@ use remuda_api::clusterctl;
 use remuda_names::capi::label;
 use serde_json::{Value, json};
 
-use super::shipped::{self, InstallError};
+use crate::shipped::{self, InstallError};
 
 /// Where `clusterctl` puts the core provider.
 const NAMESPACE: &str = "capi-system";

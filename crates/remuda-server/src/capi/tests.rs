@@ -8,7 +8,8 @@ use remuda_names::annotation;
 use remuda_testkit::World;
 use serde_json::{Value, json};
 
-use super::{Kinds, install, shipped};
+use super::{Kinds, install};
+use crate::shipped;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

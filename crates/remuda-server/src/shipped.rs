@@ -1,10 +1,12 @@
 //! Objects that come with the server.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
+use futures::{StreamExt, TryStreamExt, stream};
 use http::{Method, Request, StatusCode, header};
 use kube::Client;
 use remuda_api::crd;
+use remuda_control::Chain;
 use remuda_names::{PROGRAM, annotation};
 use remuda_schema::default_crd;
 use serde_json::{Value, json};
@@ -14,6 +16,10 @@ use tracing::{info, warn};
 const TRIES: usize = 5;
 /// What another server has written is served here as soon as it is heard of.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
+/// Between attempts to install what could not be installed.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Definitions that are looked at and installed at one time.
+const AT_ONCE: usize = 4;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -28,16 +34,45 @@ pub enum InstallError {
     NotServed { name: String },
 }
 
-/// Creates and updates the CRDs, and waits until they are served.
-pub(super) async fn definitions(client: &Client) -> Result<(), InstallError> {
-    for mut definition in crd::all() {
+/// Creates and updates CRDs, and waits until they are served.
+///
+/// What is here already is judged by its annotation [`SHIPPED`](annotation::SHIPPED):
+///
+/// - with our number or a lower one it is ours. It is applied with force as it is shipped, if it
+///   differs; labels, annotations and whatever else others added stay;
+/// - with a higher number a newer server put it there, before somebody went back or while servers
+///   on one etcd are replaced one by one. It is left as it is: an older schema would drop fields;
+/// - without it, or with a conversion webhook, somebody else's manifest was put over ours
+///   (`clusterctl init --core` does so), or somebody took it over on purpose. It is left as it is, and
+///   stays theirs until they delete it. Versions are converted in the process all the same.
+///
+/// Versions in which objects may be stored are never taken away.
+pub(crate) async fn definitions(
+    client: &Client,
+    definitions: impl Iterator<Item = Value>,
+) -> Result<(), InstallError> {
+    let install = |mut definition: Value| async move {
         default_crd(&mut definition);
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         ensure(client, DEFINITIONS, definition).await?;
+        served(client, &name).await
+    };
+    stream::iter(definitions).map(install).buffered(AT_ONCE).try_collect().await
+}
+
+/// Tries again until it is done. What keeps us from installing may be something in the API itself,
+/// such as a webhook that does not answer; people need the API to remove it.
+pub(crate) async fn again<F>(what: &'static str, install: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), InstallError>>,
+{
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        match install().await {
+            Ok(()) => return info!("the definitions of {what} are installed"),
+            Err(error) => warn!(error = %Chain(&error), "the definitions of {what} are not installed"),
+        }
     }
-    for name in crd::names() {
-        served(client, name).await?;
-    }
-    Ok(())
 }
 
 /// What is to be done about an object that is there.
@@ -54,7 +89,7 @@ enum Verdict {
 }
 
 /// Brings an object below `collection` into the shipped form, or leaves it to whom it belongs.
-pub(super) async fn ensure(
+pub(crate) async fn ensure(
     client: &Client,
     collection: &str,
     mut shipped: Value,
@@ -185,7 +220,7 @@ async fn served(client: &Client, crd: &str) -> Result<(), InstallError> {
         .unwrap_or_else(|_| Err(InstallError::NotServed { name: crd.to_owned() }))
 }
 
-pub(super) async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube::Error> {
+pub(crate) async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube::Error> {
     match client.request(request(Method::GET, path, "application/json", String::new())).await {
         Ok(object) => Ok(Some(object)),
         Err(error) if is_code(&error, StatusCode::NOT_FOUND) => Ok(None),
@@ -193,7 +228,7 @@ pub(super) async fn get(client: &Client, path: &str) -> Result<Option<Value>, ku
     }
 }
 
-pub(super) fn request(method: Method, uri: &str, kind: &str, body: String) -> Request<Vec<u8>> {
+pub(crate) fn request(method: Method, uri: &str, kind: &str, body: String) -> Request<Vec<u8>> {
     Request::builder()
         .method(method)
         .uri(uri)
@@ -202,12 +237,12 @@ pub(super) fn request(method: Method, uri: &str, kind: &str, body: String) -> Re
         .expect("paths and types are made of names that are safe in both")
 }
 
-pub(super) fn is_code(error: &kube::Error, code: StatusCode) -> bool {
+pub(crate) fn is_code(error: &kube::Error, code: StatusCode) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code.as_u16())
 }
 
 /// A namespace, which is nobody's once it is there.
-pub(super) async fn namespace(client: &Client, name: &str) -> Result<(), InstallError> {
+pub(crate) async fn namespace(client: &Client, name: &str) -> Result<(), InstallError> {
     let error = |source| InstallError::Request { name: name.to_owned(), source };
     if get(client, &format!("/api/v1/namespaces/{name}")).await.map_err(error)?.is_some() {
         return Ok(());
