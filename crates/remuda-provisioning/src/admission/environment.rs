@@ -11,7 +11,7 @@ const SPACES: &str = "Malformed NO_PROXY environment variable value format: dete
                       labels (*)";
 
 /// Place and value of the first variable of a name.
-pub(super) fn find<'a>(spec: &'a Value, is: impl Fn(&str) -> bool) -> Option<(usize, &'a str)> {
+pub(super) fn find(spec: &Value, is: impl Fn(&str) -> bool) -> Option<(usize, &str)> {
     let mut variables = list(&spec["agentEnvVars"]).enumerate();
     let (place, variable) = variables.find(|(_, variable)| variable["name"].as_str().is_some_and(&is))?;
     Some((place, variable["value"].as_str().unwrap_or_default()))

@@ -92,12 +92,9 @@ async fn returns<T: Serialize + DeserializeOwned>(site: &Site, path: &str) {
 
 /// In a merge patch null takes away; what is null already is left out.
 fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        _ => {}
+    if let Value::Object(fields) = value {
+        fields.retain(|_, value| !value.is_null());
+        fields.values_mut().for_each(without_nulls);
     }
 }
 
