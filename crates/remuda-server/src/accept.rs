@@ -32,10 +32,16 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 use tracing::{debug, warn};
 
-use crate::tls;
+use crate::{
+    gather::{Cork, Gathered, Streams},
+    tls,
+};
 
 /// Who is at the other end of a connection, as far as TLS can tell.
 #[derive(Debug, Clone)]
@@ -193,11 +199,14 @@ impl<H: Handler> Acceptor<H> {
     }
 
     async fn http2(self, stream: TlsStream<TcpStream>, peer: H::Peer) {
+        // Requests are tasks of their own, so that those of one client use all cores.
         let service = service_fn(|request| {
             let (handler, peer) = (self.handler.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
+            let answer = self.tasks.spawn(async move { handler.handle(peer, request).await });
+            AbortOnDropHandle::new(answer)
         });
-        let connection = http2::Builder::new(Tasks(self.tasks.clone()))
+        let (streams, stream) = (Streams::default(), Cork::new(stream));
+        let connection = http2::Builder::new(streams.clone())
             .timer(TokioTimer::new())
             .keep_alive_interval(IDLE_PROBE)
             .keep_alive_timeout(Duration::from_secs(20))
@@ -206,26 +215,16 @@ impl<H: Handler> Acceptor<H> {
             .max_send_buf_size(SEND_BUFFER)
             .initial_stream_window_size(HTTP2_WINDOW)
             .initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
-            .serve_connection(TokioIo::new(stream), service);
-        let mut connection = pin!(connection);
+            .serve_connection(TokioIo::new(stream.clone()), service);
+        let mut connection = Gathered::new(connection, streams, stream);
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = &mut connection => ended,
             () = self.stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
+                connection.connection().graceful_shutdown();
                 connection.await
             }
         };
         log_end(ended);
-    }
-}
-
-/// Runs an HTTP/2 connection's streams on the tracker, so that shutting down waits for them.
-#[derive(Clone)]
-struct Tasks(TaskTracker);
-
-impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Tasks {
-    fn execute(&self, future: F) {
-        self.0.spawn(future);
     }
 }
 

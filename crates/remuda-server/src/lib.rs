@@ -16,6 +16,7 @@ pub mod datadir;
 pub mod engine;
 mod explain;
 mod front;
+mod gather;
 mod identity;
 pub mod kubeconfig;
 pub mod listen;

@@ -446,3 +446,18 @@ async fn installing_again_writes_nothing() {
         assert_eq!(list["items"], json!([]), "{names}");
     }
 }
+
+#[tokio::test]
+async fn servers_that_start_together_install_once() {
+    let world = World::bare().await;
+    let client = world.client();
+    let (first, second, third) = tokio::join!(install(&client), install(&client), install(&client));
+    first.and(second).and(third).unwrap();
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let crds = shipped::get(&client, path).await.unwrap().unwrap();
+    let crds = crds["items"].as_array().unwrap();
+    assert_eq!(crds.len(), remuda_api::crd::rancher_names().count());
+    for crd in crds {
+        assert_eq!(crd["metadata"]["generation"], 1, "{}", crd["metadata"]["name"]);
+    }
+}
