@@ -117,7 +117,7 @@ async fn population(
     let restart = async {
         holding.wait_for(|held| *held).await.context("the load ended by itself")?;
         let memory = (process::resident(pid) >> 20, process::peak(pid) >> 20);
-        let before = revision(&client).await?;
+        let before = settled(&client).await?;
         server.stop()?;
         let restarted = Instant::now();
         let server = Server::start(program, &data, &bind, with)?;
@@ -169,6 +169,18 @@ async fn text(client: &Client, path: &str) -> anyhow::Result<String> {
 async fn revision(client: &Client) -> anyhow::Result<u64> {
     let list: serde_json::Value = serde_json::from_str(&text(client, "/api/v1/namespaces?limit=1").await?)?;
     list["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse().context("resourceVersion")
+}
+
+/// Where the store is once nothing has been written for a while.
+async fn settled(client: &Client) -> anyhow::Result<u64> {
+    let (mut last, mut still) = (revision(client).await?, 0);
+    while still < 8 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = revision(client).await?;
+        still = if now == last { still + 1 } else { 0 };
+        last = now;
+    }
+    Ok(last)
 }
 
 /// When all queues were empty and nobody was at work, after as much work as there are machines.

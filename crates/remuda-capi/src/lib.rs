@@ -52,7 +52,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 16, workload: workload::Options::default(), leave: Vec::new() }
+        Self { workers: 8, workload: workload::Options::default(), leave: Vec::new() }
     }
 }
 

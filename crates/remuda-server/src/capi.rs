@@ -68,7 +68,7 @@ impl Kinds {
     /// Begins to follow the CRDs, by which references get their version. Until then, and for kinds
     /// that are not there, references in the old version say what the conversion makes up.
     pub async fn follow(&self, informers: &Informers) {
-        let definitions: Informer<Definition> = informers.of(Scope::all());
+        let definitions = informers.metadata::<CustomResourceDefinition>(Scope::all());
         // A store that is slow now is no reason not to start.
         let _ = tokio::time::timeout(PATIENCE, definitions.wait_synced()).await;
         let _ = self.definitions.set(definitions);

@@ -51,7 +51,7 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { age: Duration::from_secs(300), events: 10_000, superseded_bytes: 32 << 20 }
+        Self { age: Duration::from_secs(300), events: 10_000, superseded_bytes: 8 << 20 }
     }
 }
 

@@ -42,15 +42,17 @@ impl Pass<'_> {
         }
         let here = cluster_value(self.namespace(), &self.deployment.spec.cluster_name);
         let orphans = self.capi.sets.by_index(ORPHANS, &here);
+        let mut adopted = Ok(());
         for set in orphans.into_iter().filter(|set| selector.matches(set.labels())) {
-            self.adopt(&set).await;
+            adopted = adopted.and(self.adopt(&set).await);
         }
         self.all.pending.settled(&self.key, &self.capi.sets).await;
         self.sets = Some(self.members());
-        Ok(())
+        // A set that should be ours and is not yet would be made once more.
+        adopted
     }
 
-    async fn adopt(&mut self, set: &MachineSet) {
+    async fn adopt(&mut self, set: &MachineSet) -> Result<(), Error> {
         let mut owners = set.owner_references().to_vec();
         ensure_owner(&mut owners, controller(&self.deployment));
         let patch = json!({"metadata": {
@@ -71,12 +73,13 @@ impl Pass<'_> {
                 self.all.pending.wrote(&self.key, &adopted);
                 let note = format!("Adopted MachineSet {name:?}");
                 recorder.normal(&self.deployment, "SuccessfulAdopt", "Adopt", note);
+                Ok(())
             }
-            Err(error) if is_code(&error, 404) => {}
+            Err(error) if is_code(&error, 404) => Ok(()),
             Err(source) => {
                 let note = format!("Failed to adopt MachineSet {name:?}: {source}");
                 recorder.warning(&self.deployment, "FailedAdopt", "Adopt", note);
-                self.errors.push(Error::Api { verb: "adopt", what: format!("MachineSet {name}"), source });
+                Err(Error::Api { verb: "adopt", what: format!("MachineSet {name}"), source })
             }
         }
     }

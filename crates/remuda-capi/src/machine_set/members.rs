@@ -52,20 +52,21 @@ impl Pass<'_> {
         let wanted = self.selected()?;
         let here = cluster_value(self.namespace(), &self.set.spec.cluster_name);
         let orphans = self.capi.machines.by_index(ORPHANS, &here);
+        let mut adopted = Ok(());
         for machine in orphans.into_iter().filter(|machine| fits(machine, &wanted)) {
             let controller = controller_of(&machine.metadata);
             let controller = controller.map(|owner| (owner.name.as_str(), owner.uid.as_str()));
             if adopt(self.uid(), false, controller) == Adoption::Adopt {
-                self.adopt(&machine).await;
+                adopted = adopted.and(self.adopt(&machine).await);
             }
         }
         self.sets.pending.settled(&self.key, &self.capi.machines).await;
         self.machines = Some(self.members()?);
-        Ok(())
+        // A Machine that should be ours and is not yet would be replaced.
+        adopted
     }
 
-    /// Nothing else waits for an adoption: if it fails it is tried again when the Machine changes.
-    async fn adopt(&mut self, machine: &Machine) {
+    async fn adopt(&mut self, machine: &Machine) -> Result<(), Error> {
         let mut owners = machine.owner_references().to_vec();
         ensure_owner(&mut owners, controller(&self.set));
         let patch = json!({"metadata": {
@@ -80,12 +81,13 @@ impl Pass<'_> {
             Ok(adopted) => {
                 self.sets.pending.wrote(&self.key, &adopted);
                 recorder.normal(&self.set, "SuccessfulAdopt", "Adopt", format!("Adopted Machine {name:?}"));
+                Ok(())
             }
-            Err(error) if is_code(&error, 404) => {}
+            Err(error) if is_code(&error, 404) => Ok(()),
             Err(source) => {
                 let note = format!("Failed to adopt Machine {name:?}: {source}");
                 recorder.warning(&self.set, "FailedAdopt", "Adopt", note);
-                self.errors.push(Error::Api { verb: "adopt", what: format!("Machine {name}"), source });
+                Err(Error::Api { verb: "adopt", what: format!("Machine {name}"), source })
             }
         }
     }

@@ -59,6 +59,7 @@ pub(super) struct Source {
     pub(super) fields: Option<String>,
     /// Seconds after which the server ends a watch: random between these.
     pub(super) watch_seconds: (u32, u32),
+    pub(super) quiet: bool,
 }
 
 /// Where the cache stands relative to the server.
@@ -104,7 +105,7 @@ pub(super) async fn run<K: Cached>(
             end = follow(&source, &shared, &mut position, &mut opened) => end,
         };
         let pause = troubles.pause(&end, opened.map(|opened: Instant| opened.elapsed()));
-        shared.report(&end, &troubles);
+        shared.report(&end, &troubles, source.quiet);
         position = next_position(position, &end);
         let absent_now = matches!(end, End::Absent);
         if absent_now {
@@ -166,7 +167,7 @@ impl Troubles {
 
 impl<K> Shared<K> {
     /// Each trouble once: there may be thousands of caches, and the first says it all.
-    fn report(&self, end: &End, troubles: &Troubles) {
+    fn report(&self, end: &End, troubles: &Troubles, quiet: bool) {
         let kind = &self.kind;
         if matches!(end, End::Failed(_) | End::Silent) {
             let now = Instant::now();
@@ -175,7 +176,7 @@ impl<K> Shared<K> {
             });
         }
         match end {
-            End::Failed(error) if troubles.outages == 1 => {
+            End::Failed(error) if troubles.outages == 1 && !quiet => {
                 tracing::warn!(%kind, error = %Chain(error), "watch failed");
             }
             End::Failed(error) => tracing::debug!(%kind, error = %Chain(error), "watch failed again"),

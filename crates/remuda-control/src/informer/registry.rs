@@ -69,11 +69,13 @@ pub struct Options {
     /// Watches are opened anew after a random number of seconds between these, so that a dead
     /// connection is noticed and many watches do not end together.
     pub watch_seconds: (u32, u32),
+    /// Failures are told to nobody but the log of a developer: whoever made the client hears of them anyway.
+    pub quiet: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { watch_seconds: (300, 600) }
+        Self { watch_seconds: (300, 600), quiet: false }
     }
 }
 
@@ -222,6 +224,7 @@ impl Informers {
             labels: scope.labels,
             fields: scope.fields,
             watch_seconds: self.0.options.watch_seconds,
+            quiet: self.0.options.quiet,
         };
         let stop = self.0.stop.child_token();
         let definition = self.0.definitions.of(&kind);
