@@ -150,7 +150,11 @@ async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<
     let client = tokio::time::timeout(patience, inner.connect.connect(&entry.cluster)).await;
     let client = client.map_err(|_| late("connecting"))??;
     probe(&client, inner.options.probe_timeout).await?;
-    let informers = Informers::new(client.clone(), informer::Options { quiet: true, ..Default::default() }, inner.metrics.clone());
+    let informers = Informers::new(
+        client.clone(),
+        informer::Options { quiet: true, ..Default::default() },
+        inner.metrics.clone(),
+    );
     informers.trim(nodes::trim);
     let nodes: Informer<Node> = informers.of(Scope::all());
     nodes::index(&nodes);

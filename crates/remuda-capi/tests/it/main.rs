@@ -6,10 +6,10 @@
 mod cluster;
 mod fleet;
 mod health_check;
+mod machine;
 mod machine_deployment;
 mod machine_deployment_whole;
 mod machine_set;
-mod machine;
 mod pool;
 mod resource_set;
 mod workload;
