@@ -294,8 +294,9 @@ fn make(
     let terminating = meta::is_deleting(&object);
     let before = before.filter(|before| before.state.uid == uid);
     let names = object["status"]["acceptedNames"].take();
-    let same =
-        before.filter(|before| *before.state.spec == object["spec"] && has_names(&before.state.view, &names));
+    // Keys are sorted, so equal values have equal texts.
+    let spec = object["spec"].to_string();
+    let same = before.filter(|before| *before.state.spec == *spec && has_names(&before.state.view, &names));
     if let Some(before) = same {
         if before.state.terminating == terminating {
             return Ok(Made::Same(before.clone()));
@@ -328,7 +329,7 @@ fn make(
     Ok(Made::New(Served::new(CrdState {
         name: name.to_owned(),
         uid,
-        spec: Arc::new(object["spec"].take()),
+        spec: spec.into(),
         view: Arc::new(view),
         terminating,
         // After a restart this is the last write of the definition, which is never too early.

@@ -110,8 +110,8 @@ fn kind_doc(resource: &Resource) -> KindDoc {
         schema: match resource.custom() {
             None => openapi::Source::BuiltIn,
             Some(custom) => {
-                let schema = custom.crd.view.versions[custom.version].schema_json.clone();
-                openapi::Source::Custom(Some(schema))
+                let schema = &custom.crd.view.versions[custom.version].schema_json;
+                openapi::Source::Custom(serde_json::from_str(schema).ok().map(Arc::new))
             }
         },
         selectable_fields: resource

@@ -68,8 +68,8 @@ pub(crate) struct CrdState {
     pub name: String,
     pub uid: String,
     pub view: Arc<CrdView>,
-    /// As written, to tell what changes.
-    pub spec: Arc<serde_json::Value>,
+    /// As written, to tell what changes: as text, which is a small part of a value's size.
+    pub spec: Arc<str>,
     pub terminating: bool,
     /// Objects older than this may predate the schema and are defaulted and pruned when read.
     pub schema_since: Revision,
