@@ -59,7 +59,7 @@ pub mod annotation {
     pub const PLAN_PROBES_PASSED: &str = "rke.cattle.io/plan-probes-passed";
     /// Ours: the removal of this machine's etcd member has begun. Until the machine is gone the planner
     /// neither relies on the member nor takes down another one in its place.
-    pub const ETCD_LEAVING: &str = "rke.cattle.io/etcd-member-leaving";
+    pub const ETCD_LEAVING: &str = "remuda.io/etcd-member-leaving";
     /// On the control plane object: the cluster as its owner wrote it, packed.
     pub const CLUSTER_SPEC: &str = "rke.cattle.io/cluster-spec";
     /// On the control plane object: `true` or `false`; empty counts as absent.
