@@ -1,0 +1,1 @@
+//! The end of the tunnel inside a cluster.

@@ -1,0 +1,1 @@
+//! Registration of nodes and clusters, tunnels, and the way into clusters.

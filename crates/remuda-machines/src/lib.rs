@@ -1,0 +1,1 @@
+//! The machine provider: kinds of node drivers, jobs and their runner, credentials.

@@ -1,0 +1,1 @@
+//! The plan of a node: its wire format, its bytes and its checksum.

@@ -1,0 +1,1 @@
+//! Infrastructure, bootstrap and control plane of K3s and RKE2 clusters.

@@ -1,0 +1,1 @@
+//! Machines made of Linux namespaces, and the driver that makes them.
