@@ -46,6 +46,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-rollout",
             "remuda-capi",
             "remuda-provisioning",
+            "remuda-workload",
+            "remuda-install",
             "remuda-plan",
             "remuda-planner",
             "remuda-rke",
@@ -62,7 +64,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("remuda-control", &["remuda-names", "remuda-api"]),
     (
         "remuda-capi",
-        &["remuda-names", "remuda-api", "remuda-control", "remuda-rollout", "remuda-schema", "remuda-cel"],
+        &[
+            "remuda-names",
+            "remuda-api",
+            "remuda-control",
+            "remuda-rollout",
+            "remuda-workload",
+            "remuda-schema",
+            "remuda-cel",
+        ],
     ),
     (
         "remuda-sim",
@@ -70,6 +80,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("remuda-testkit", &["*"]),
     ("remuda-plan", &["remuda-names"]),
+    ("remuda-install", &["remuda-names"]),
+    ("remuda-workload", &["remuda-names", "remuda-api", "remuda-control"]),
     ("remuda-planner", &["remuda-names", "remuda-plan"]),
     (
         "remuda-provisioning",
@@ -77,12 +89,31 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "remuda-rke",
-        &["remuda-names", "remuda-api", "remuda-control", "remuda-plan", "remuda-planner"],
+        &[
+            "remuda-names",
+            "remuda-api",
+            "remuda-control",
+            "remuda-workload",
+            "remuda-install",
+            "remuda-plan",
+            "remuda-planner",
+        ],
     ),
     ("remuda-machines", &["remuda-names", "remuda-api", "remuda-control", "remuda-drivers"]),
     ("remuda-agent", &["remuda-names", "remuda-plan"]),
     ("remuda-cluster-agent", &["remuda-names", "remuda-tunnel"]),
-    ("remuda-gateway", &["remuda-names", "remuda-api", "remuda-control", "remuda-tunnel", "remuda-auth"]),
+    (
+        "remuda-gateway",
+        &[
+            "remuda-names",
+            "remuda-api",
+            "remuda-control",
+            "remuda-workload",
+            "remuda-install",
+            "remuda-tunnel",
+            "remuda-auth",
+        ],
+    ),
     ("remuda-sandbox", &["remuda-names", "remuda-drivers"]),
     ("remuda-node", &["*"]),
     ("remuda-cli", &["*"]),
@@ -102,6 +133,7 @@ const PURE: &[&str] = &[
     "remuda-kinds",
     "remuda-rollout",
     "remuda-plan",
+    "remuda-install",
     "remuda-planner",
 ];
 

@@ -23,6 +23,7 @@ use remuda_control::{
 };
 use remuda_names::capi::{condition, label};
 use remuda_rollout::cluster::delete::Step;
+use remuda_workload::{Health, What};
 use tokio_util::sync::CancellationToken;
 
 use self::takeover::Told;
@@ -31,7 +32,6 @@ use crate::{
     managed::{Begun, Managed},
     providers::{REFERENCES, reference_keys},
     save::save,
-    workload::{Health, What},
 };
 
 /// How long the last successful probe may be ago before that is told.

@@ -4,8 +4,7 @@ use std::fmt;
 
 use remuda_control::{Retry, Retryable};
 use remuda_rollout::contract::{NoContract, WrongType};
-
-use crate::workload::Down;
+use remuda_workload::Down;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -22,6 +22,7 @@ use remuda_rollout::{
     },
     health::{self, Action, Cause, HealthCheck, Report, Rule, Trigger, Verdict},
 };
+use remuda_workload::{Event, What};
 use tokio_util::sync::CancellationToken;
 
 use self::{external::External, targets::Target};
@@ -32,7 +33,6 @@ use crate::{
     mark::Marks,
     save::save,
     view, wake,
-    workload::{Event, What},
 };
 
 /// Field manager of what is written to Machines.

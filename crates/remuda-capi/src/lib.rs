@@ -2,7 +2,7 @@
 //!
 //! Each controller observes through shared caches, asks `remuda-rollout` what to do, and does it. Objects of
 //! providers are known only through their contract ([`providers`]); clusters that were made are reached only
-//! through [`workload`], which answers at once whether or not they do.
+//! through [`remuda_workload`], which answers at once whether or not they do.
 //!
 //! [`run`] runs them all. They speak to the API through a `kube::Client`, so they run on the embedded API
 //! server and on any other.
@@ -23,13 +23,13 @@ mod resource_set;
 mod save;
 mod view;
 mod wake;
-pub mod workload;
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet};
 use remuda_control::{Ctx, Informer, Scope};
+use remuda_workload::Workloads;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,6 @@ pub use self::error::Error;
 use self::{
     managed::{BY_CLUSTER, cluster_values},
     providers::Providers,
-    workload::Workloads,
 };
 
 /// What of the controllers' behaviour is a choice.
@@ -45,14 +44,13 @@ use self::{
 pub struct Options {
     /// How many objects of one kind are reconciled at once.
     pub workers: usize,
-    pub workload: workload::Options,
     /// Kinds that somebody else reconciles, such as `Machine`.
     pub leave: Vec<&'static str>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 8, workload: workload::Options::default(), leave: Vec::new() }
+        Self { workers: 8, leave: Vec::new() }
     }
 }
 
@@ -92,18 +90,11 @@ impl Capi {
     }
 }
 
-/// Runs all controllers until told to stop, and returns when their work has ended. `connect` gives the way
-/// to workload clusters.
-pub async fn run(
-    ctx: Arc<Ctx>,
-    options: Options,
-    connect: Arc<dyn workload::Connect>,
-    stop: CancellationToken,
-) {
-    let workloads = Workloads::new(ctx.clone(), options.workload.clone(), connect);
-    let capi = Capi::new(ctx, options, workloads.clone());
+/// Runs all controllers until told to stop, and returns when their work has ended. The way to workload
+/// clusters is kept by whoever made `workloads`.
+pub async fn run(ctx: Arc<Ctx>, options: Options, workloads: Workloads, stop: CancellationToken) {
+    let capi = Capi::new(ctx, options, workloads);
     let mut tasks = JoinSet::new();
-    tasks.spawn(workload::run(workloads, stop.clone()));
     let left = capi.options.leave.clone();
     let mut start = |kind: &'static str, controller: BoxFuture<'static, ()>| {
         if !left.contains(&kind) {

@@ -23,6 +23,7 @@ use remuda_rollout::{
     name::as_label,
     pool::{delete, nodes::Members},
 };
+use remuda_workload::{Event, What, provider_id};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -31,7 +32,6 @@ use crate::{
     providers::{Interest, Provided, REFERENCES, reference_keys},
     save::save,
     wake::with_cluster,
-    workload::{Event, What, provider_id},
 };
 
 /// Pools are filed by this name under [`node_value`] of each of their provider IDs.

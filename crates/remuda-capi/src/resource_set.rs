@@ -24,10 +24,11 @@ use remuda_api::{
 };
 use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive, via_index, write::release};
 use remuda_rollout::resource_set::{Fault, Outcome, Strategy, status};
+use remuda_workload::What;
 use tokio_util::sync::CancellationToken;
 
 use self::resource::Resource as Loaded;
-use crate::{Capi, Error, managed::Managed, save::save, view, wake::when_changed, workload::What};
+use crate::{Capi, Error, managed::Managed, save::save, view, wake::when_changed};
 
 /// Type of Secrets that may be applied.
 const SECRET_TYPE: &str = "addons.cluster.x-k8s.io/resource-set";

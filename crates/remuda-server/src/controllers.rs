@@ -10,9 +10,9 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use remuda_apiserver::ApiServer;
 use remuda_auth::identity::{GROUP_AUTHENTICATED, User};
-use remuda_capi::workload::KubeconfigSecret;
 use remuda_control::{Ctx, leases::Elector};
 use remuda_names::{PROGRAM, user};
+use remuda_workload::{KubeconfigSecret, Workloads};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -28,7 +28,12 @@ pub fn all() -> Vec<Run> {
 /// Workload clusters are reached by their kubeconfig secrets.
 fn cluster_api(ctx: Arc<Ctx>, stop: CancellationToken) -> BoxFuture<'static, ()> {
     let connect = Arc::new(KubeconfigSecret::new(&ctx));
-    Box::pin(remuda_capi::run(ctx, remuda_capi::Options::default(), connect, stop))
+    let workloads = Workloads::new(ctx.clone(), remuda_workload::Options::default(), connect);
+    let connections = remuda_workload::run(workloads.clone(), stop.clone());
+    let controllers = remuda_capi::run(ctx, remuda_capi::Options::default(), workloads, stop);
+    Box::pin(async move {
+        tokio::join!(connections, controllers);
+    })
 }
 
 /// The Lease for which servers on one store compete.

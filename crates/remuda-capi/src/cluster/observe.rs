@@ -7,13 +7,13 @@ use kube::ResourceExt;
 use remuda_api::core::{Cluster, ContractReference, Machine, MachineDeployment, MachinePool, MachineSet};
 use remuda_control::{Chain, Informer, ObjectKey};
 use remuda_names::capi::{group, label};
+use remuda_workload::Health;
 
 use super::Clusters;
 use crate::{
     Error,
     managed::{BY_CLUSTER, Managed, cluster_value, controller, ensure_owner, group_of, plain_owner},
     providers::{Interest, Provided},
-    workload::Health,
 };
 
 pub(super) struct Observed {

@@ -18,13 +18,14 @@ use remuda_rollout::{
     version::VersionCount,
     view::{Counts, Machine},
 };
+use remuda_workload::Health;
 
 use super::{
     delete::Stage,
     observe::{Observed, Referred, owned},
     takeover::Told,
 };
-use crate::{managed::Managed, providers::Provided, view, workload::Health};
+use crate::{managed::Managed, providers::Provided, view};
 
 /// Fills in phase, counters and conditions.
 pub(super) fn write(

@@ -12,13 +12,13 @@ use remuda_rollout::{
     contract::{ControlPlaneObject, InfraMachine},
     machine::delete::{ControlPlane, Done, Input, NodeDeletion, Started, Step, Timeouts, next},
 };
+use remuda_workload::{Down, Refused};
 
 use super::{Machines, Pass, Seen, drain, node::NODE_HEALTHY, volumes, watch::CONTROL_PLANE};
 use crate::{
     error::{Error, is_code},
     managed::cluster_value,
     providers::Interest,
-    workload::{Down, Refused},
 };
 
 /// How often a drain is looked at, and volumes, while nothing else happens.

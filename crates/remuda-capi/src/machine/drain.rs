@@ -24,6 +24,7 @@ use remuda_rollout::{
     machine::drain::{self, Behavior, Controller, Input, Outcome, Plan, PodKey, Rule},
     selector::{Labels, Selector},
 };
+use remuda_workload::Lease;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -35,7 +36,6 @@ use super::{
 use crate::{
     error::{Error, is_code},
     view,
-    workload::Lease,
 };
 
 /// How long one pass evicts pods.

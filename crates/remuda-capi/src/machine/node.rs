@@ -19,10 +19,11 @@ use remuda_rollout::{
         status::NodeReading,
     },
 };
+use remuda_workload::Refused;
 use serde_json::{Map, Value, json};
 
 use super::{Machines, Pass, Seen};
-use crate::{error::Error, workload::Refused};
+use crate::error::Error;
 
 /// v1beta1's word about a Node.
 pub(super) const NODE_HEALTHY: &str = "NodeHealthy";

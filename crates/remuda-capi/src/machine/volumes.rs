@@ -9,6 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, ResourceExt, api::ListParams};
 use remuda_rollout::machine::volumes::{Volume, attached};
+use remuda_workload::Lease;
 
 use super::{
     Machines, Pass,
@@ -16,7 +17,7 @@ use super::{
     drain::{Survey, list, survey},
     node::is_unreachable,
 };
-use crate::{error::Error, workload::Lease};
+use crate::error::Error;
 
 pub(super) async fn wait(
     machines: &Machines,

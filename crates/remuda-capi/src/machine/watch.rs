@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineDrainRule, MachineSet};
 use remuda_control::{Informer, ObjectKey, Waker, write::controller_of};
 use remuda_names::capi::{annotation, condition, label};
+use remuda_workload::{Event, What};
 
 use crate::{
     Capi,
@@ -13,7 +14,6 @@ use crate::{
     providers::{REFERENCES, reference_keys},
     view,
     wake::{true_since, when_changed},
-    workload::{self, Event, What},
 };
 
 /// Machines are filed under their Node, by name and by provider ID, within their Cluster.
@@ -129,7 +129,7 @@ fn of_deployment(deployment: &MachineDeployment) -> impl PartialEq + use<> {
     )
 }
 
-fn to_workloads(capi: &Arc<Capi>, waker: &Waker) -> workload::Subscription {
+fn to_workloads(capi: &Arc<Capi>, waker: &Waker) -> remuda_workload::Subscription {
     let (machines, waker) = (capi.machines.clone(), waker.clone());
     capi.workloads.subscribe(move |event: &Event| {
         let namespace = event.cluster.namespace.as_deref().unwrap_or_default();
@@ -147,7 +147,7 @@ fn to_workloads(capi: &Arc<Capi>, waker: &Waker) -> workload::Subscription {
                 for node in old.iter().chain(new) {
                     let name = within(namespace, cluster, &node.name_any());
                     woken.extend(machines.keys_by_index(BY_NODE, &name));
-                    if let Some(id) = workload::provider_id(node) {
+                    if let Some(id) = remuda_workload::provider_id(node) {
                         let id = within(namespace, cluster, id);
                         woken.extend(machines.keys_by_index(BY_PROVIDER_ID, &id));
                     }

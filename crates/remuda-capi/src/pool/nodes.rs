@@ -12,15 +12,11 @@ use remuda_api::core::MachinePool;
 use remuda_control::ObjectKey;
 use remuda_names::capi::{annotation, taint};
 use remuda_rollout::pool::nodes::{self, members, retired};
+use remuda_workload::{Lease, Refused, provider_id};
 use serde_json::{Map, Value, json};
 
 use super::{Pass, Pools};
-use crate::{
-    Capi, Error,
-    error::is_code,
-    managed::Managed,
-    workload::{Lease, Refused, provider_id},
-};
+use crate::{Capi, Error, error::is_code, managed::Managed};
 
 /// Names of nodes that exist, of those referred to; `None` if the cluster cannot be asked.
 pub(super) fn still_there(capi: &Capi, cluster: &ObjectKey, refs: &[ObjectReference]) -> Option<Vec<String>> {

@@ -16,14 +16,11 @@ use remuda_api::{
 };
 use remuda_control::{Chain, ObjectKey};
 use remuda_rollout::resource_set::{Bound, Outcome, Strategy, needs_apply};
+use remuda_workload::{Down, Lease, Refused};
 use serde_json::Value;
 
 use super::{ResourceSets, binding, resource::Resource};
-use crate::{
-    Error,
-    error::is_code,
-    workload::{Down, Lease, Refused},
-};
+use crate::{Error, error::is_code};
 
 /// What the API fills in, and nobody may send.
 const FILLED_IN: &[&str] =

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineSet};
 use remuda_control::{
     Ctx, Informer, Scope,
-    clock::TimerClock,
     informer::{Change, Subscription},
 };
 use serde_json::{Value, json};
@@ -36,8 +35,6 @@ pub(crate) struct Fleet {
     player: Option<JoinHandle<()>>,
     play: Arc<Mutex<Play>>,
     changed: Arc<Notify>,
-    /// Goes on when controllers start again.
-    pub(crate) clock: TimerClock,
 }
 
 struct Controllers {
@@ -77,8 +74,7 @@ impl Fleet {
         let play = Arc::new(Mutex::new(Play::default()));
         let changed = Arc::new(Notify::new());
         let player = tokio::spawn(play_machines(world.clone(), play.clone(), changed.clone()));
-        let clock = TimerClock::starting_at(Timestamp::now());
-        Self { world, controllers: None, player: Some(player), play, changed, clock }
+        Self { world, controllers: None, player: Some(player), play, changed }
     }
 
     /// With controllers at work.
@@ -89,12 +85,10 @@ impl Fleet {
     }
 
     pub(crate) fn run(&mut self) {
-        let ctx = Ctx::new(self.world.client(), "remuda-test").with_clock(Arc::new(self.clock));
-        let (ctx, stop) = (Arc::new(ctx), CancellationToken::new());
+        let (ctx, stop) = (self.world.ctx(), CancellationToken::new());
         let options =
             remuda_capi::Options { leave: vec!["Machine", "Cluster"], ..remuda_capi::Options::default() };
-        let connect = Arc::new(self.world.workloads.clone());
-        let task = tokio::spawn(remuda_capi::run(ctx.clone(), options, connect, stop.clone()));
+        let task = tokio::spawn(self.world.controllers(&ctx, options, stop.clone()));
         self.controllers = Some(Controllers { ctx, stop, task });
     }
 

@@ -76,7 +76,7 @@ impl Ward {
     }
 
     fn now(&self) -> Timestamp {
-        self.fleet.clock.now()
+        self.fleet.world.clock.now()
     }
 
     /// The Node of a Machine is not ready from now on.

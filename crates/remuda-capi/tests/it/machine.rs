@@ -6,21 +6,20 @@ mod seeing;
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
 use remuda_api::core::{Cluster, Machine};
-use remuda_control::{Ctx, clock::TimerClock};
+use remuda_control::Ctx;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{GROUP, World};
 
-/// Controllers at work, by a clock that follows the timer.
+/// Controllers at work.
 struct Running {
     ctx: Arc<Ctx>,
     stop: CancellationToken,
@@ -42,15 +41,9 @@ impl Running {
 }
 
 fn run(world: &World) -> Running {
-    run_by(world, TimerClock::starting_at(Timestamp::now()))
-}
-
-fn run_by(world: &World, clock: TimerClock) -> Running {
-    let ctx = Arc::new(Ctx::new(world.client(), "remuda-test").with_clock(Arc::new(clock)));
-    let (stop, connect) = (CancellationToken::new(), Arc::new(world.workloads.clone()));
-    let running = remuda_capi::run(ctx.clone(), remuda_capi::Options::default(), connect, stop.clone());
-    let mut tasks = JoinSet::new();
-    tasks.spawn(running);
+    let ctx = world.ctx();
+    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+    tasks.spawn(world.controllers(&ctx, remuda_capi::Options::default(), stop.clone()));
     Running { ctx, stop, tasks }
 }
 
@@ -331,8 +324,7 @@ async fn what_was_taken_over_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_settled_machine_asks_nothing_and_a_restart_writes_nothing() {
     let (world, workload) = demo().await;
-    let clock = TimerClock::starting_at(Timestamp::now());
-    let controllers = run_by(&world, clock);
+    let controllers = run(&world);
     for name in ["m1", "m2", "m3"] {
         running(&world, &workload, name, json!({}), json!({})).await;
     }
@@ -345,7 +337,7 @@ async fn a_settled_machine_asks_nothing_and_a_restart_writes_nothing() {
     controllers.stop().await;
 
     let before = world.writes().len();
-    let controllers = run_by(&world, clock);
+    let controllers = run(&world);
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(world.writes().split_off(before), Vec::<String>::new());
     assert_eq!(workload.writes(), beyond);

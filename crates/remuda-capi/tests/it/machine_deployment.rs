@@ -1,10 +1,14 @@
 //! MachineDeployments replace Machines within limits.
 
+use std::time::Duration;
+
+use jiff::SignedDuration;
 use kube::{
     ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use remuda_api::core::{Machine, MachineDeployment, MachineSet};
+use remuda_control::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::{
@@ -266,12 +270,11 @@ async fn a_wished_rollout_begins_at_its_time() {
     fleet.create_deployment("web", 2, json!({})).await;
     rolled_out(&fleet, "web", 2).await;
     fleet.settle().await;
-    // The server's clock is the host's: sets made from now on are made after this moment, by that clock.
-    tokio::time::resume();
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    let soon = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    tokio::time::pause();
+    let soon = fleet.world.clock.now() + SignedDuration::from_secs(5);
+    let soon = soon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     fleet.patch::<MachineDeployment>("web", json!({"spec": {"rollout": {"after": soon}}})).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(witness.seen.lock().created.len(), 2, "not before its time");
     until("all are replaced", async || {
         let created = witness.seen.lock().created.len();
         created == 4

@@ -13,7 +13,6 @@ use std::{
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
     Api, Client,
@@ -22,8 +21,8 @@ use kube::{
 };
 use parking_lot::Mutex;
 use remuda_api::core::Cluster;
-use remuda_capi::workload::{self, Connect, Down, KubeconfigSecret, Options, Subscription, What, Workloads};
-use remuda_control::{Ctx, ObjectKey, clock::TimerClock};
+use remuda_control::{Ctx, ObjectKey};
+use remuda_workload::{Connect, Down, KubeconfigSecret, Options, Subscription, What, Workloads};
 use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -107,8 +106,7 @@ struct Running {
 
 impl Running {
     fn start(world: &World, connect: impl Fn(&Ctx) -> Arc<dyn Connect>) -> Self {
-        let clock = Arc::new(TimerClock::starting_at(Timestamp::now()));
-        let ctx = Arc::new(Ctx::new(world.client(), "remuda-test").with_clock(clock));
+        let ctx = world.ctx();
         let workloads = Workloads::new(ctx.clone(), Options::default(), connect(&ctx));
         let told: Arc<Mutex<Vec<String>>> = Arc::default();
         let telling = told.clone();
@@ -121,7 +119,7 @@ impl Running {
         });
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(workload::run(workloads.clone(), stop.clone()));
+        tasks.spawn(remuda_workload::run(workloads.clone(), stop.clone()));
         Self { ctx, workloads, told, stop, tasks, _subscription: subscription }
     }
 

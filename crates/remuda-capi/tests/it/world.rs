@@ -4,18 +4,22 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
-use std::{collections::HashMap, ops::Deref, sync::Arc};
+use std::{cell::Cell, collections::HashMap, ops::Deref, sync::Arc};
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use parking_lot::Mutex;
-use remuda_capi::workload::{Connect, Down};
-use remuda_control::{Ctx, ObjectKey};
+use remuda_control::{
+    Ctx, ObjectKey,
+    clock::{Clock, TimerClock},
+};
 pub(crate) use remuda_testkit::until;
+use remuda_workload::{Connect, Down};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -64,11 +68,23 @@ pub(crate) fn fake_crd(kind: &str) -> Value {
     })
 }
 
+thread_local! {
+    /// API servers ask a function for the time. Each test has a thread, and with it a time of its own.
+    static CLOCK: Cell<Option<TimerClock>> = const { Cell::new(None) };
+}
+
+fn now() -> Timestamp {
+    CLOCK.get().map_or_else(Timestamp::now, |clock| clock.now())
+}
+
 /// The management API.
 #[derive(Clone)]
 pub(crate) struct World {
     api: remuda_testkit::World,
     pub(crate) workloads: Workloads,
+    /// The time, for API servers and controllers alike. It follows the timer and goes on when controllers
+    /// start again.
+    pub(crate) clock: TimerClock,
 }
 
 impl Deref for World {
@@ -85,10 +101,17 @@ pub(crate) struct Workloads(Arc<Mutex<HashMap<ObjectKey, remuda_testkit::World>>
 
 impl Workloads {
     pub(crate) async fn start(&self, cluster: &str) -> remuda_testkit::World {
-        let world = remuda_testkit::World::bare().await;
+        let world = remuda_testkit::World::with(config).await;
         self.0.lock().insert(ObjectKey::namespaced("default", cluster), world.clone());
         world
     }
+}
+
+/// Of an API server by our time.
+fn config() -> remuda_apiserver::Config {
+    let mut config = remuda_testkit::config();
+    config.clock = now;
+    config
 }
 
 impl Connect for Workloads {
@@ -115,8 +138,10 @@ impl Running {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        let clock = TimerClock::starting_at(Timestamp::now());
+        CLOCK.set(Some(clock));
         let api = remuda_testkit::World::with(|| {
-            let mut config = remuda_testkit::config();
+            let mut config = config();
             for name in remuda_api::crd::names() {
                 if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
                     config.conversions.insert(name.to_owned(), Arc::new(conversion));
@@ -128,7 +153,12 @@ impl World {
         for definition in remuda_api::crd::all().chain(KINDS.iter().map(|kind| fake_crd(kind))) {
             api.define(definition).await;
         }
-        Self { api, workloads: Workloads::default() }
+        Self { api, workloads: Workloads::default(), clock }
+    }
+
+    /// What controllers start with.
+    pub(crate) fn ctx(&self) -> Arc<Ctx> {
+        Arc::new(Ctx::new(self.client(), "remuda-test").with_clock(Arc::new(self.clock)))
     }
 
     /// Starts all controllers.
@@ -137,10 +167,25 @@ impl World {
     }
 
     pub(crate) fn run_with(&self, options: remuda_capi::Options) -> Running {
-        let (ctx, stop) = (Arc::new(Ctx::new(self.client(), "remuda-test")), CancellationToken::new());
-        let connect = Arc::new(self.workloads.clone());
-        let task = tokio::spawn(remuda_capi::run(ctx.clone(), options, connect, stop.clone()));
+        let (ctx, stop) = (self.ctx(), CancellationToken::new());
+        let task = tokio::spawn(self.controllers(&ctx, options, stop.clone()));
         Running { ctx, stop, task }
+    }
+
+    /// All controllers and the connections they use, as one thing that can be cut off.
+    pub(crate) fn controllers(
+        &self,
+        ctx: &Arc<Ctx>,
+        options: remuda_capi::Options,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let connect = Arc::new(self.workloads.clone());
+        let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), connect);
+        let connections = remuda_workload::run(workloads.clone(), stop.clone());
+        let controllers = remuda_capi::run(ctx.clone(), options, workloads, stop);
+        async move {
+            tokio::join!(connections, controllers);
+        }
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>

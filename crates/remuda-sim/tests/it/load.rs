@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use remuda_capi::workload::KubeconfigSecret;
 use remuda_control::Ctx;
 use remuda_sim::{
     Contract,
     load::{After, LoadOptions, Stage, run_load},
 };
+use remuda_workload::KubeconfigSecret;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,9 @@ async fn a_load_comes_is_measured_and_goes_without_a_trace() {
     let (ctx, stop) = (Arc::new(Ctx::new(api.client(), "remuda")), CancellationToken::new());
     let mut tasks = JoinSet::new();
     let connect = Arc::new(KubeconfigSecret::new(&ctx));
-    tasks.spawn(remuda_capi::run(ctx.clone(), remuda_capi::Options::default(), connect, stop.clone()));
+    let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), connect);
+    tasks.spawn(remuda_workload::run(workloads.clone(), stop.clone()));
+    tasks.spawn(remuda_capi::run(ctx.clone(), remuda_capi::Options::default(), workloads, stop.clone()));
 
     let stages = Arc::new(Mutex::new(Vec::new()));
     let told = stages.clone();

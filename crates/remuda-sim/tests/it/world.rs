@@ -5,12 +5,12 @@ use std::{cell::Cell, sync::Arc};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use remuda_capi::workload::{Connect, Down};
 use remuda_control::{
     Ctx, ObjectKey,
     clock::{Clock, TimerClock},
 };
 use remuda_sim::{Contract, kinds, scenario::Controllers, workload::Workloads};
+use remuda_workload::{Connect, Down};
 use tokio_util::sync::CancellationToken;
 
 thread_local! {
@@ -62,7 +62,10 @@ impl Controllers for Capi {
         Box::pin(async move {
             let ctx = Arc::new(Ctx::new(client, "remuda").with_clock(clock()));
             let connect = Arc::new(InProcess(workloads));
-            remuda_capi::run(ctx.clone(), remuda_capi::Options::default(), connect, stop).await;
+            let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), connect);
+            let connections = remuda_workload::run(workloads.clone(), stop.clone());
+            let options = remuda_capi::Options::default();
+            tokio::join!(connections, remuda_capi::run(ctx.clone(), options, workloads, stop));
             ctx.stop().await;
         })
     }

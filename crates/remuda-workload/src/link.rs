@@ -11,7 +11,7 @@ use rand::RngExt;
 use remuda_control::{Chain, Informer, Informers, Scope, informer};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{Down, Entry, Inner, What, nodes};
+use crate::{Down, Entry, Inner, What, nodes};
 
 /// After so many failures in a row a connection is given up.
 const FAILURES: u32 = 5;
@@ -251,7 +251,7 @@ async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
     }
 }
 
-impl super::State {
+impl crate::State {
     fn take_down(&mut self) {
         self.link = None;
         self.health.connected = false;

@@ -34,8 +34,10 @@ use remuda_names::capi::condition;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::kubeconfig::KubeconfigSecret;
-pub(crate) use self::lease::{Lease, Refused};
+pub use self::{
+    kubeconfig::KubeconfigSecret,
+    lease::{Lease, Refused},
+};
 use self::{lease::Budget, link::Link, nodes::BY_PROVIDER_ID};
 
 #[derive(Debug, Clone)]
@@ -416,6 +418,6 @@ impl Inner {
 }
 
 /// Who a node belongs to, as far as it says so itself.
-pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }

@@ -9,7 +9,7 @@ use remuda_names::capi::annotation;
 pub(super) const BY_PROVIDER_ID: &str = "provider-id";
 
 pub(super) fn index(nodes: &Informer<Node>) {
-    nodes.add_index(BY_PROVIDER_ID, |node| super::provider_id(node).map(str::to_owned).into_iter().collect());
+    nodes.add_index(BY_PROVIDER_ID, |node| crate::provider_id(node).map(str::to_owned).into_iter().collect());
 }
 
 /// Drops what nobody here reads: with thousands of nodes, images alone would be most of our memory.

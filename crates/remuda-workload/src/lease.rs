@@ -15,7 +15,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use remuda_control::{Chain, ObjectKey, Waker};
 
-use super::{Down, Entry, Workloads};
+use crate::{Down, Entry, Workloads};
 
 /// Calls under way to one cluster, and to all.
 const PER_CLUSTER: usize = 8;
@@ -46,14 +46,14 @@ impl Book {
 
 /// Why there is no lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     Down(Down),
     /// Whoever asked is woken when it may ask again.
     Busy,
 }
 
 /// The right to call a workload cluster, for one piece of work.
-pub(crate) struct Lease {
+pub struct Lease {
     client: Client,
     entry: Arc<Entry>,
     budget: Arc<Budget>,
@@ -62,12 +62,7 @@ pub(crate) struct Lease {
 
 impl Workloads {
     /// A lease, at once or not at all. If the cluster is busy, `key` is woken through `waker` later.
-    pub(crate) fn lease(
-        &self,
-        cluster: &ObjectKey,
-        waker: &Waker,
-        key: &ObjectKey,
-    ) -> Result<Lease, Refused> {
+    pub fn lease(&self, cluster: &ObjectKey, waker: &Waker, key: &ObjectKey) -> Result<Lease, Refused> {
         let down = || Refused::Down(Down::because("not connected yet"));
         let entry = self.entry(cluster).ok_or_else(down)?;
         let client = {
@@ -94,12 +89,12 @@ impl Workloads {
 }
 
 impl Lease {
-    pub(crate) fn client(&self) -> Client {
+    pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// The answer of the cluster, good or bad; or that there is none.
-    pub(crate) async fn call<T>(
+    pub async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<Result<T, kube::Error>, Down> {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use remuda_control::{Chain, Ctx, Informer, Informers, Metrics, ObjectKey, Scope, informer};
 use remuda_names::capi::label;
 
-use super::{Changed, Connect, Down, Following};
+use crate::{Changed, Connect, Down, Following};
 
 /// The name of the Secret is the Cluster's with this behind it.
 const SUFFIX: &str = "-kubeconfig";
