@@ -130,5 +130,6 @@ pub mod user {
     pub const MASTERS: &str = "system:masters";
 }
 
+pub mod agent;
 pub mod capi;
 pub mod rancher;

@@ -364,3 +364,37 @@ pub mod condition {
     /// Of NodeDrivers.
     pub const INACTIVE: &str = "Inactive";
 }
+
+/// Names of Settings.
+pub mod setting {
+    /// URL under which nodes, agents and people reach this server.
+    pub const SERVER_URL: &str = "server-url";
+    /// Certificates this server is trusted by.
+    pub const CACERTS: &str = "cacerts";
+    /// Certificates this server is trusted by at its inner address.
+    pub const INTERNAL_CACERTS: &str = "internal-cacerts";
+    /// Tells installations apart.
+    pub const INSTALL_UUID: &str = "install-uuid";
+    /// `strict`: agents trust `cacerts` and nothing else.
+    pub const AGENT_TLS_MODE: &str = "agent-tls-mode";
+    /// Image that installs a distribution, up to the name of the distribution.
+    pub const INSTALLER_IMAGE: &str = "system-agent-installer-image";
+    /// Registry of images that come with the product.
+    pub const SYSTEM_DEFAULT_REGISTRY: &str = "system-default-registry";
+    /// Secrets with credentials of that registry, separated by commas.
+    pub const SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS: &str = "system-default-registry-pull-secrets";
+    /// Version of the node agent this server hands out; empty hands out none.
+    pub const SYSTEM_AGENT_VERSION: &str = "system-agent-version";
+    /// Image of the agent in clusters.
+    pub const AGENT_IMAGE: &str = "agent-image";
+    /// Version of this server.
+    pub const SERVER_VERSION: &str = "server-version";
+    /// `false`: tokens machines boot with stay good.
+    pub const INSTALLER_TOKEN_TTL_ENABLED: &str = "system-agent-installer-token-ttl-enabled";
+    /// How long they are good.
+    pub const INSTALLER_TOKEN_LONG_TTL: &str = "system-agent-installer-token-long-ttl";
+    /// How long they are good after they were used.
+    pub const INSTALLER_TOKEN_SHORT_TTL: &str = "system-agent-installer-token-short-ttl";
+    /// Whether clusters use images of another vendor's edition unless they say otherwise.
+    pub const PRIME_DEFAULT: &str = "rke2-provisioning-prime-default";
+}
