@@ -132,4 +132,5 @@ pub mod user {
 
 pub mod agent;
 pub mod capi;
+pub mod provisioning;
 pub mod rancher;
