@@ -397,33 +397,9 @@ pub mod setting {
     pub const INSTALLER_TOKEN_SHORT_TTL: &str = "system-agent-installer-token-short-ttl";
     /// Whether clusters use images of another vendor's edition unless they say otherwise.
     pub const PRIME_DEFAULT: &str = "rke2-provisioning-prime-default";
-}
-
-/// Settings. Ensured at start, read by nearly everything.
-pub mod setting {
-    /// Where clients, agents and nodes reach this server.
-    pub const SERVER_URL: &str = "server-url";
-    /// Certificates that server is trusted by, in PEM.
-    pub const CA_CERTS: &str = "cacerts";
-    /// The same, for those who come from within.
-    pub const INTERNAL_CA_CERTS: &str = "internal-cacerts";
-    /// Tells one installation from all others.
-    pub const INSTALL_UUID: &str = "install-uuid";
-    /// `strict` if agents trust only the certificates above, else `system-store`.
-    pub const AGENT_TLS_MODE: &str = "agent-tls-mode";
-    /// Image by which nodes install their distribution, without its runtime and version.
-    pub const INSTALLER_IMAGE: &str = "system-agent-installer-image";
-    /// Registry all images are pulled from that say nothing else.
-    pub const DEFAULT_REGISTRY: &str = "system-default-registry";
-    /// Version of the node agent.
-    pub const AGENT_VERSION: &str = "system-agent-version";
-    /// Image of the agent in clusters.
-    pub const AGENT_IMAGE: &str = "agent-image";
-    /// Version of this server.
-    pub const SERVER_VERSION: &str = "server-version";
-    /// Minutes a registration token is good for, where it says nothing itself.
+    /// Minutes a registration token is good for that says nothing itself; none, or nothing, is for ever.
     pub const TOKEN_TTL: &str = "crt-default-ttl-minutes";
-    /// Minutes the registration token before stays good.
+    /// Minutes the registration token before it stays good.
     pub const TOKEN_GRACE: &str = "crt-default-grace-period-minutes";
 }
 
