@@ -118,6 +118,9 @@ pub mod annotation {
     /// On CRDs and inventory the server keeps as it ships them; its number grows with what is shipped.
     /// Written and read by the server at start. Taken away, the object belongs to whoever took it.
     pub const SHIPPED: &str = "remuda.io/shipped";
+    /// On plan Secrets: the removal of this machine's etcd member has begun. Until the machine is gone the
+    /// planner neither relies on the member nor takes down another one in its place.
+    pub const ETCD_LEAVING: &str = "remuda.io/etcd-member-leaving";
 }
 
 /// Users and groups the server issues certificates for.
@@ -132,5 +135,6 @@ pub mod user {
 
 pub mod agent;
 pub mod capi;
+pub mod machines;
 pub mod provisioning;
 pub mod rancher;

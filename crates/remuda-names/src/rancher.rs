@@ -217,6 +217,8 @@ pub mod annotation {
     /// On Machines: deletion waits until etcd has let go of the node.
     pub const PRE_TERMINATE: &str =
         "pre-terminate.delete.hook.machine.cluster.x-k8s.io/rke-bootstrap-cleanup";
+    /// Its value.
+    pub const PRE_TERMINATE_OWNER: &str = "rke-bootstrap-controller";
 
     /// On ETCDSnapshots: name of the object in the cluster.
     pub const SNAPSHOT_NAME: &str = "etcdsnapshot.rke.io/snapshot-name";
@@ -280,6 +282,12 @@ pub mod secret_type {
     pub const MACHINE_REQUEST: &str = "rke.cattle.io/machine-request";
     /// Credentials of a registry.
     pub const AUTH_CONFIG: &str = "rke.cattle.io/auth-config";
+    /// User and password, Kubernetes' own.
+    pub const BASIC_AUTH: &str = "kubernetes.io/basic-auth";
+    /// Credentials of registries, Kubernetes' own.
+    pub const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
+    /// Certificate and key, Kubernetes' own.
+    pub const TLS: &str = "kubernetes.io/tls";
     /// Credentials of a provider.
     pub const CLOUD_CREDENTIAL: &str = "provisioning.cattle.io/cloud-credential";
 }

@@ -20,11 +20,12 @@ use std::{
     sync::Arc,
 };
 
+use remuda_names::rancher::annotation;
+
 use crate::{
     distro::{self, Distro},
     entry::Entry,
     input::{AgentManifest, Input, Taint, Tokens},
-    keys::annotation,
     node_plan::{File, NodePlan},
     selector::BadSelector,
 };

@@ -4,7 +4,10 @@
 //! `drain-done`. The planner delivers the plan and, when the node is healthy again, writes `uncordon`; the
 //! controller uncordons and removes all of them.
 
-use crate::{entry::Entry, json, keys::annotation, node_plan::NodePlan, spec::DrainOptions};
+use remuda_names::rancher::annotation;
+use remuda_plan::json;
+
+use crate::{entry::Entry, node_plan::NodePlan, spec::DrainOptions};
 
 /// Where a drain stands.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,8 +34,8 @@ pub(crate) fn drain(entry: &Entry<'_>, desired: &NodePlan, options: &DrainOption
         return Drain::Done;
     }
     let text = options_text(options, alone);
-    if entry.annotation(annotation::DRAIN) != text {
-        return Drain::Write(annotation::DRAIN, text);
+    if entry.annotation(annotation::DRAIN_OPTIONS) != text {
+        return Drain::Write(annotation::DRAIN_OPTIONS, text);
     }
     if let Some(error) = error(entry, "draining") {
         return error;
@@ -42,7 +45,7 @@ pub(crate) fn drain(entry: &Entry<'_>, desired: &NodePlan, options: &DrainOption
 
 /// After the plan is applied and the node healthy.
 pub(crate) fn undrain(entry: &Entry<'_>) -> Drain {
-    let options = entry.annotation(annotation::DRAIN);
+    let options = entry.annotation(annotation::DRAIN_OPTIONS);
     let uncordon = entry.annotation(annotation::UNCORDON);
     if !options.is_empty() && options != uncordon {
         return Drain::Write(annotation::UNCORDON, options.to_owned());
@@ -110,16 +113,19 @@ mod tests {
 
     #[test]
     fn a_drain_runs_from_options_to_done() {
-        check(&[], &Drain::Write(annotation::DRAIN, TEXT.to_owned()));
-        check(&[(annotation::DRAIN, "{}")], &Drain::Write(annotation::DRAIN, TEXT.to_owned()));
-        check(&[(annotation::DRAIN, TEXT)], &Drain::Pending);
-        check(&[(annotation::DRAIN, TEXT), (annotation::DRAIN_DONE, TEXT)], &Drain::Done);
+        check(&[], &Drain::Write(annotation::DRAIN_OPTIONS, TEXT.to_owned()));
         check(
-            &[(annotation::DRAIN, TEXT), (annotation::DRAIN_ERROR, "pdb")],
+            &[(annotation::DRAIN_OPTIONS, "{}")],
+            &Drain::Write(annotation::DRAIN_OPTIONS, TEXT.to_owned()),
+        );
+        check(&[(annotation::DRAIN_OPTIONS, TEXT)], &Drain::Pending);
+        check(&[(annotation::DRAIN_OPTIONS, TEXT), (annotation::DRAIN_DONE, TEXT)], &Drain::Done);
+        check(
+            &[(annotation::DRAIN_OPTIONS, TEXT), (annotation::DRAIN_ERROR, "pdb")],
             &Drain::Error("error draining machine m: pdb".to_owned()),
         );
         let blip = "x: error trying to reach service: eof";
-        check(&[(annotation::DRAIN, TEXT), (annotation::DRAIN_ERROR, blip)], &Drain::Pending);
+        check(&[(annotation::DRAIN_OPTIONS, TEXT), (annotation::DRAIN_ERROR, blip)], &Drain::Pending);
     }
 
     #[test]
@@ -137,7 +143,7 @@ mod tests {
         let hooks = vec![DrainHook { annotation: "demo".into() }];
         let options = DrainOptions { pre_drain_hooks: hooks, ..enabled() };
         match drain(&Entry::new(&machine), &plan("new"), &options, true) {
-            Drain::Write(annotation::DRAIN, text) => {
+            Drain::Write(annotation::DRAIN_OPTIONS, text) => {
                 assert!(text.contains("\"enabled\":false") && text.contains("{\"annotation\":\"demo\"}"));
             }
             other => panic!("{other:?}"),
@@ -148,7 +154,7 @@ mod tests {
     fn an_uncordon_runs_until_its_annotations_are_gone() {
         let undrained = |annotations: &[(&str, &str)]| undrain(&Entry::new(&machine(annotations)));
         assert_eq!(undrained(&[]), Drain::Done);
-        let both = [(annotation::DRAIN, TEXT), (annotation::UNCORDON, TEXT)];
+        let both = [(annotation::DRAIN_OPTIONS, TEXT), (annotation::UNCORDON, TEXT)];
         assert_eq!(undrained(&both[..1]), Drain::Write(annotation::UNCORDON, TEXT.to_owned()));
         assert_eq!(undrained(&both), Drain::Pending);
         let failed = [both[0], both[1], (annotation::DRAIN_ERROR, "x")];

@@ -6,9 +6,10 @@
 //! belong to it. While all of those are being deleted, one of them stays the place to join, so that their
 //! successors can take over its data.
 
+use remuda_names::rancher::label;
+
 use crate::{
     entry::{Entry, NodeState},
-    keys::label,
     output::{Again, Waiting, Write},
     spec::ControlPlaneStatus,
 };
@@ -113,11 +114,10 @@ fn mark(entry: &Entry<'_>, marked: bool) -> Write {
 
 #[cfg(test)]
 mod tests {
+    use remuda_names::rancher::annotation;
+
     use super::*;
-    use crate::{
-        input::{Machine, PlanSecret},
-        keys::annotation,
-    };
+    use crate::input::{Machine, PlanSecret};
 
     /// One machine per line: `name [init] [url] [planned] [applied] [deleting] [failed] [bare] [worker] [id=x]`.
     fn machines(text: &str) -> Vec<Machine> {

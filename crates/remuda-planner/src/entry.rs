@@ -2,12 +2,11 @@
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
-use serde::Deserialize;
+use remuda_names::rancher::{annotation, label};
+use remuda_plan::{key, probe, sha256_hex, state};
 
 use crate::{
-    hash::sha256_hex,
     input::{Machine, PlanSecret},
-    keys::{annotation, data, label},
     node_plan::NodePlan,
 };
 
@@ -99,7 +98,7 @@ impl<'a> Entry<'a> {
 
     /// Some part of the exchange with the drain controller is under way.
     pub(crate) fn in_drain(&self) -> bool {
-        [annotation::PRE_DRAIN, annotation::POST_DRAIN, annotation::DRAIN, annotation::UNCORDON]
+        [annotation::PRE_DRAIN, annotation::POST_DRAIN, annotation::DRAIN_OPTIONS, annotation::UNCORDON]
             .iter()
             .any(|key| !self.annotation(key).is_empty())
     }
@@ -123,31 +122,25 @@ pub(crate) struct NodeState<'a> {
     pub(crate) probes_passed: bool,
 }
 
-#[derive(Deserialize)]
-struct ProbeStatus {
-    #[serde(default)]
-    healthy: bool,
-}
-
 impl<'a> NodeState<'a> {
     fn new(secret: &'a PlanSecret) -> Option<NodeState<'a>> {
         let value = |key: &str| secret.data.get(key).map(Vec::as_slice).filter(|value| !value.is_empty());
-        let plan_bytes = value(data::PLAN)?;
-        let applied_bytes = value(data::APPLIED_PLAN);
+        let plan_bytes = value(key::PLAN)?;
+        let applied_bytes = value(key::APPLIED_PLAN);
         let number = |key: &str| {
             value(key).and_then(|value| std::str::from_utf8(value).ok()?.trim().parse::<i64>().ok())
         };
-        let count = number(data::FAILURE_COUNT).unwrap_or(0);
-        let threshold = number(data::FAILURE_THRESHOLD).unwrap_or(1);
+        let count = number(key::FAILURE_COUNT).unwrap_or(0);
+        let threshold = number(key::FAILURE_THRESHOLD).unwrap_or(1);
         let mut failed = count > 0
             && threshold != -1
             && count >= threshold
-            && value(data::FAILED_CHECKSUM).is_some_and(|sum| sum == sha256_hex(plan_bytes).as_bytes());
+            && value(key::FAILED_CHECKSUM).is_some_and(|sum| sum == sha256_hex(plan_bytes).as_bytes());
         let is_applied = applied_bytes == Some(plan_bytes);
-        let in_sync = match value(data::PLAN_STATE) {
-            Some(b"succeeded") => true,
-            Some(b"in-progress") => false,
-            Some(b"failed") => {
+        let in_sync = match value(key::PLAN_STATE).map(std::str::from_utf8) {
+            Some(Ok(state::SUCCEEDED)) => true,
+            Some(Ok(state::IN_PROGRESS)) => false,
+            Some(Ok(state::FAILED)) => {
                 failed = true;
                 false
             }
@@ -162,7 +155,7 @@ impl<'a> NodeState<'a> {
             applied: OnceCell::new(),
             failed,
             in_sync,
-            unhealthy: value(data::PROBE_STATUSES).map_or_else(Vec::new, unhealthy),
+            unhealthy: value(key::PROBE_STATUSES).map_or_else(Vec::new, unhealthy),
             probes_passed: passed.is_some_and(|time| !time.is_empty()),
         })
     }
@@ -211,14 +204,8 @@ impl<'a> NodeState<'a> {
 
 /// Damaged statuses count as one failing probe without a name.
 fn unhealthy(statuses: &[u8]) -> Vec<String> {
-    match serde_json::from_slice::<BTreeMap<String, Option<ProbeStatus>>>(statuses) {
-        Ok(statuses) => statuses
-            .into_iter()
-            .filter(|(_, status)| !status.as_ref().is_some_and(|status| status.healthy))
-            .map(|(name, _)| name)
-            .collect(),
-        Err(_) => vec!["unreadable probe statuses".to_owned()],
-    }
+    let Some(statuses) = probe::parse(statuses) else { return vec!["unreadable probe statuses".to_owned()] };
+    statuses.into_iter().filter(|(_, status)| !status.healthy).map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]

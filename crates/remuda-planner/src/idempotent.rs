@@ -3,7 +3,9 @@
 //! An agent may apply a plan again after a restart. What must not happen twice goes through a script on
 //! the node that remembers the attempt it was made in; a retry counts as another attempt.
 
-use crate::{distro::provisioning_dir, hash::sha256_hex, node_plan::Instruction, spec::ControlPlaneSpec};
+use remuda_plan::sha256_hex;
+
+use crate::{distro::provisioning_dir, node_plan::Instruction, spec::ControlPlaneSpec};
 
 pub(crate) const SCRIPT: &str = include_str!("scripts/idempotent.sh");
 pub(crate) const WINDOWS_SCRIPT: &str = include_str!("scripts/idempotent.ps1");

@@ -7,6 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use remuda_names::rancher::name;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -329,8 +330,6 @@ pub struct References {
 
 /// Names of the objects the desired plans may need.
 pub fn references(control_plane: &ControlPlane, settings: &Settings) -> References {
-    use crate::keys::secret;
-
     let spec = &control_plane.spec;
     let namespace = &control_plane.namespace;
     let mut found = References::default();
@@ -357,7 +356,7 @@ pub fn references(control_plane: &ControlPlane, settings: &Settings) -> Referenc
         }
     }
     if !settings.system_default_registry.is_empty() {
-        settings.pull_secrets.iter().for_each(|name| secret(secret::SYSTEM_NAMESPACE, name));
+        settings.pull_secrets.iter().for_each(|name| secret(name::SYSTEM, name));
     }
     for source in spec.machine_selector_files.iter().flat_map(|files| &files.file_sources) {
         secret(namespace, &source.secret.name);
@@ -370,10 +369,8 @@ pub fn references(control_plane: &ControlPlane, settings: &Settings) -> Referenc
 
 /// Where a cloud credential lives: only one prefix names a namespace.
 pub(crate) fn credential_location<'a>(name: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
-    use crate::keys::secret::CREDENTIAL_NAMESPACE;
-
     match name.split_once(':') {
-        Some((CREDENTIAL_NAMESPACE, name)) => (CREDENTIAL_NAMESPACE, name),
+        Some((name::GLOBAL_DATA, name)) => (name::GLOBAL_DATA, name),
         _ => (namespace, name),
     }
 }

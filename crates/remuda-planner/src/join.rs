@@ -1,13 +1,13 @@
 //! Where nodes join: finding out each node's URL, and choosing one for each worker.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Read,
-    net::Ipv6Addr,
-};
+use std::{collections::BTreeSet, net::Ipv6Addr};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use flate2::read::GzDecoder;
+use remuda_names::rancher::annotation;
+use remuda_plan::{
+    key,
+    output::{PeriodicResults, unpack},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,16 +16,12 @@ use crate::{
     distro::Distro,
     entry::Entry,
     input::{AddressKind, ControlPlane},
-    keys::{annotation, data},
     output::Write,
 };
 
 /// Periodic instructions of an etcd-only init node.
 pub(crate) const CAPTURE_ADDRESS: &str = "capture-address";
 pub(crate) const ETCD_NAME: &str = "etcd-name";
-
-/// Agents keep the output of a few short commands.
-const OUTPUT_LIMIT: u64 = 8 << 20;
 
 /// Annotations that have to be written before anything is planned.
 pub(crate) fn maintain(entries: &[Entry<'_>], distro: Distro) -> Vec<Write> {
@@ -76,21 +72,11 @@ fn machine_address<'a>(entry: &Entry<'a>) -> Option<&'a str> {
     Some(found.address.as_str()).filter(|address| !address.is_empty())
 }
 
-#[derive(Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
-struct PeriodicOutput {
-    stdout: Option<String>,
-    exit_code: i64,
-    last_successful_run_time: Option<String>,
-}
-
-impl PeriodicOutput {
-    fn text(&self) -> Option<String> {
-        let succeeded = self.last_successful_run_time.as_ref().is_some_and(|time| !time.is_empty());
-        let stdout = self.stdout.as_ref().filter(|_| succeeded && self.exit_code == 0)?;
-        Some(String::from_utf8_lossy(&BASE64_STANDARD.decode(stdout).ok()?).into_owned())
-    }
+/// What a periodic instruction printed when it last ran, if that went well.
+fn printed(results: &PeriodicResults, name: &str) -> Option<String> {
+    let result = results.get(name).filter(|result| result.exit_code == 0)?;
+    let succeeded = !result.last_successful_run_time.is_empty();
+    succeeded.then(|| String::from_utf8_lossy(&result.stdout.0).into_owned())
 }
 
 #[derive(Default, Deserialize)]
@@ -109,12 +95,9 @@ struct DbMember {
 
 /// The address under which the node's own etcd member is known.
 fn reported_address(entry: &Entry<'_>) -> Option<String> {
-    let packed = entry.secret?.data.get(data::PERIODIC_OUTPUT).filter(|packed| !packed.is_empty())?;
-    let mut json = Vec::new();
-    GzDecoder::new(packed.as_slice()).take(OUTPUT_LIMIT).read_to_end(&mut json).ok()?;
-    let outputs: BTreeMap<String, PeriodicOutput> = serde_json::from_slice(&json).ok()?;
-    let info = outputs.get(CAPTURE_ADDRESS)?.text()?;
-    let name = outputs.get(ETCD_NAME)?.text()?;
+    let results: PeriodicResults = unpack(entry.secret?.data.get(key::APPLIED_PERIODIC_OUTPUT)?).ok()?;
+    let info = printed(&results, CAPTURE_ADDRESS)?;
+    let name = printed(&results, ETCD_NAME)?;
     let line = info.lines().find(|line| line.starts_with('{'))?;
     let info: DbInfo = serde_json::from_str(line).ok()?;
     let member = info.members.into_iter().find(|member| member.name == name.trim())?;
@@ -185,15 +168,13 @@ impl<'a> Servers<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::collections::BTreeMap;
 
-    use flate2::{Compression, write::GzEncoder};
+    use remuda_names::rancher::label;
+    use remuda_plan::output::{Blob, PeriodicResult, pack};
 
     use super::*;
-    use crate::{
-        input::{Address, Machine, PlanSecret},
-        keys::label,
-    };
+    use crate::input::{Address, Machine, PlanSecret};
 
     fn machine(name: &str) -> Machine {
         let mut secret = PlanSecret { name: format!("{name}-machine-plan"), ..PlanSecret::default() };
@@ -229,20 +210,28 @@ mod tests {
         let mut machine = machine("a");
         let info = "noise\n{\"members\":[{\"name\":\"x\",\"clientURLs\":[\"https://10.0.0.9:2379\"]},\
                     {\"name\":\"a-1\",\"clientURLs\":[\"https://[fd00::2]:2379\"]}]}\n";
-        let output = |text: &str| {
-            serde_json::json!({"stdout": BASE64_STANDARD.encode(text), "exitCode": 0,
-                               "lastSuccessfulRunTime": "Mon Aug  3 09:05:07 UTC 2026"})
+        let result = |name: &str, text: &str| {
+            let result = PeriodicResult {
+                name: name.to_owned(),
+                stdout: Blob(text.into()),
+                last_successful_run_time: "Mon Aug  3 09:05:07 UTC 2026".to_owned(),
+                ..PeriodicResult::default()
+            };
+            (name.to_owned(), result)
         };
-        let outputs = serde_json::json!({CAPTURE_ADDRESS: output(info), ETCD_NAME: output("a-1\n")});
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(outputs.to_string().as_bytes()).unwrap();
+        let results = PeriodicResults::from([result(CAPTURE_ADDRESS, info), result(ETCD_NAME, "a-1\n")]);
         let secret = machine.plan_secret.as_mut().unwrap();
-        secret.data.insert(data::PERIODIC_OUTPUT.to_owned(), packed.finish().unwrap());
+        secret.data.insert(key::APPLIED_PERIODIC_OUTPUT.to_owned(), pack(results));
         for key in [label::ETCD_ROLE, label::INIT_NODE] {
             secret.labels.insert(key.to_owned(), "true".to_owned());
         }
         assert_eq!(written(&machine), ["a: rke.cattle.io/join-url=https://[fd00::2]:9345"]);
-        machine.plan_secret.as_mut().unwrap().data.insert(data::PERIODIC_OUTPUT.to_owned(), b"junk".to_vec());
+        machine
+            .plan_secret
+            .as_mut()
+            .unwrap()
+            .data
+            .insert(key::APPLIED_PERIODIC_OUTPUT.to_owned(), b"junk".to_vec());
         assert_eq!(written(&machine), Vec::<String>::new());
     }
 

@@ -40,13 +40,9 @@ mod drain;
 pub mod driver;
 mod election;
 mod entry;
-pub mod hash;
 pub mod idempotent;
 pub mod input;
 mod join;
-mod json;
-pub mod keys;
-pub mod node_plan;
 pub mod output;
 mod planner;
 pub mod quorum;
@@ -60,3 +56,4 @@ mod desired;
 
 pub use desired::Unrenderable;
 pub use planner::plan;
+pub use remuda_plan::node_plan;

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
+use remuda_names::rancher::{annotation, label};
+use remuda_plan::key;
 
 use crate::{
     desired::Unrenderable,
     input::{PlanSecret, Tokens},
-    keys::{annotation, data},
     quorum::Refusal,
     spec::{ControlPlaneStatus, rfc3339},
 };
@@ -162,11 +163,11 @@ impl PlanWrite {
         }
         secret.annotations.insert(annotation::PLAN_LAST_UPDATED.to_owned(), rfc3339(now));
         secret.annotations.insert(annotation::PLAN_PROBES_PASSED.to_owned(), String::new());
-        secret.data.insert(data::PLAN.to_owned(), self.plan.clone());
-        secret.data.remove(data::PROBE_STATUSES);
-        secret.data.remove(data::PLAN_STATE);
+        secret.data.insert(key::PLAN.to_owned(), self.plan.clone());
+        secret.data.remove(key::PROBE_STATUSES);
+        secret.data.remove(key::PLAN_STATE);
         let limits =
-            [(data::MAX_FAILURES, self.max_failures), (data::FAILURE_THRESHOLD, self.failure_threshold)];
+            [(key::MAX_FAILURES, self.max_failures), (key::FAILURE_THRESHOLD, self.failure_threshold)];
         for (key, limit) in limits {
             match limit.filter(|limit| *limit > 0 || *limit == -1) {
                 Some(limit) => secret.data.insert(key.to_owned(), limit.to_string().into_bytes()),
@@ -185,10 +186,10 @@ impl Write {
                 secret.annotations.insert((*key).to_owned(), value.clone());
             }
             Write::Mark { marked: true, .. } => {
-                secret.labels.insert(crate::keys::label::INIT_NODE.to_owned(), "true".to_owned());
+                secret.labels.insert(label::INIT_NODE.to_owned(), "true".to_owned());
             }
             Write::Mark { marked: false, .. } => {
-                secret.labels.remove(crate::keys::label::INIT_NODE);
+                secret.labels.remove(label::INIT_NODE);
             }
             _ => {}
         }

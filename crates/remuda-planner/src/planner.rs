@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use remuda_names::rancher::{condition, label, secret_type};
+use remuda_plan::naming::safe_concat_name;
+
 use crate::{
     desired::Renderer,
     distro::Distro,
     election::{self, Election},
     entry::Entry,
-    hash::safe_concat_name,
     input::{Input, StateSecret, Tokens},
     join::{self, Servers},
-    keys::{condition, label, secret},
     output::{Again, Failure, Operation, Outcome, Output, Report, TierName, Verdict, Waiting, Write},
     quorum::Members,
     spec::{ConditionStatus, ControlPlaneStatus},
@@ -253,7 +254,7 @@ fn state(pass: &mut Pass<'_>) -> Result<(), Stop> {
     match &pass.input.state {
         StateSecret::Present(_) => Ok(()),
         StateSecret::WrongType(found) => {
-            let (found, expected) = (found.clone(), secret::CLUSTER_STATE);
+            let (found, expected) = (found.clone(), secret_type::CLUSTER_STATE);
             Err(Failure::StateType { namespace, name, found, expected }.into())
         }
         StateSecret::Missing if pass.entries.iter().any(|entry| entry.node.is_some()) => {

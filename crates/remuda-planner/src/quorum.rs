@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{entry::Entry, input::Machine, keys::annotation};
+use crate::{entry::Entry, input::Machine};
 
 /// How many of `members` must be up.
 pub fn needed(members: usize) -> usize {
@@ -143,7 +143,7 @@ impl FromIterator<(String, bool)> for Members {
 
 fn member(entry: &Entry<'_>) -> Option<(String, bool)> {
     let node = entry.node.as_ref().filter(|node| entry.roles.etcd && node.has_applied())?;
-    let leaving = !entry.annotation(annotation::ETCD_LEAVING).is_empty();
+    let leaving = !entry.annotation(remuda_names::annotation::ETCD_LEAVING).is_empty();
     let up = node.in_sync && node.healthy() && entry.machine.node_healthy != Some(false) && !leaving;
     Some((entry.machine.name.clone(), up))
 }

@@ -7,12 +7,12 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
+use remuda_names::rancher::annotation;
 
 use crate::{
     distro::Distro,
     entry::{Entry, Roles},
     input::Machine,
-    keys::annotation,
     quorum::{Members, Refusal},
 };
 
@@ -68,7 +68,7 @@ pub enum Decision {
     RemoveHook(Gone),
     /// Read the downstream Node and ask again.
     ReadNode,
-    /// Mark the plan secret with [`annotation::ETCD_LEAVING`], then annotate the Node with `annotation=true`;
+    /// Mark the plan secret with [`remuda_names::annotation::ETCD_LEAVING`], then annotate the Node with `annotation=true`;
     /// look again in 5 s.
     RemoveMember {
         annotation: String,
@@ -143,7 +143,7 @@ pub fn decide(input: &Input<'_>) -> Decision {
             Err(refusal) => Decision::Wait(Held::Quorum(refusal), 5),
         };
     }
-    let leaving = !entry.annotation(annotation::ETCD_LEAVING).is_empty();
+    let leaving = !entry.annotation(remuda_names::annotation::ETCD_LEAVING).is_empty();
     if let Some(held) = held(input, &entry, &members).filter(|_| !leaving) {
         return held;
     }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use remuda_names::rancher::annotation;
+
 use crate::{
     desired::{Desired, Renderer, Unrenderable},
     drain::{self, Drain},
     entry::{Entry, NodeState},
     input::{ControlPlane, Reconciled},
     join::Servers,
-    keys::annotation,
     output::{Action, Delivery, Failure, PlanWrite, Report, TierName, Verdict, Waiting, Write},
     quorum::Members,
     release::parse_version,

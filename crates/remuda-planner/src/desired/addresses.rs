@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use remuda_names::rancher::annotation;
 use serde_json::{Value, json};
 
 use super::{Unrenderable, config::Config, values};
-use crate::{driver::Driver, entry::Entry, keys::annotation};
+use crate::{driver::Driver, entry::Entry};
 
 #[derive(Default)]
 struct Known {

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
+use remuda_names::rancher::{annotation, label};
 use serde_json::{Value, json};
 
 use super::{Renderer, Unrenderable, addresses, s3, values};
 use crate::{
     distro::{self, Distro},
     entry::Entry,
-    keys::{annotation, label},
     node_plan::File,
     selector,
 };
@@ -216,7 +216,7 @@ fn role(
 
 fn prime(renderer: &Renderer<'_>, entry: &Entry<'_>, config: &mut Config) {
     let input = renderer.input;
-    let enabled = match input.control_plane.annotations.get(annotation::PRIME_ENABLED).map(String::as_str) {
+    let enabled = match input.control_plane.annotations.get(annotation::PRIME).map(String::as_str) {
         None | Some("") => input.settings.prime,
         Some(own) => own.eq_ignore_ascii_case("true"),
     };
@@ -254,13 +254,13 @@ fn labels(renderer: &Renderer<'_>, entry: &Entry<'_>, config: &mut Config) -> Re
     let group = remuda_names::capi::group::CORE;
     let cluster = renderer.input.cluster.as_ref().map_or("", |cluster| cluster.name.as_str());
     let machine = entry.machine;
-    labels.push(format!("{}={}", label::MACHINE_UID, machine.uid));
-    labels.push(format!("{}={group}", label::LIFECYCLE_CLUSTER_GROUP));
-    labels.push(format!("{}=Cluster", label::LIFECYCLE_CLUSTER_KIND));
-    labels.push(format!("{}={cluster}", label::LIFECYCLE_CLUSTER_NAME));
-    labels.push(format!("{}={group}", label::LIFECYCLE_MACHINE_GROUP));
-    labels.push(format!("{}=Machine", label::LIFECYCLE_MACHINE_KIND));
-    labels.push(format!("{}={}", label::LIFECYCLE_MACHINE_NAME, machine.name));
+    labels.push(format!("{}={}", label::MACHINE, machine.uid));
+    labels.push(format!("{}={group}", label::lifecycle::CLUSTER_GROUP));
+    labels.push(format!("{}=Cluster", label::lifecycle::CLUSTER_KIND));
+    labels.push(format!("{}={cluster}", label::lifecycle::CLUSTER_NAME));
+    labels.push(format!("{}={group}", label::lifecycle::MACHINE_GROUP));
+    labels.push(format!("{}=Machine", label::lifecycle::MACHINE_KIND));
+    labels.push(format!("{}={}", label::lifecycle::MACHINE_NAME, machine.name));
     labels.sort_unstable();
     config.insert("node-label".to_owned(), values::list(labels));
     Ok(())

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use remuda_names::rancher::annotation;
+use remuda_plan::json as go_json;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -15,8 +17,6 @@ use crate::{
     distro,
     entry::Entry,
     input::Secret,
-    json as go_json,
-    keys::annotation,
     node_plan::File,
     selector,
     spec::{KeyToPath, ObjectFiles},

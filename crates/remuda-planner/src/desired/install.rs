@@ -1,11 +1,11 @@
 //! Instructions of an ordinary plan.
 
+use remuda_plan::digest::hex;
 use sha2::{Digest, Sha256};
 
 use super::Renderer;
 use crate::{
     entry::Entry,
-    hash::hex,
     idempotent::WINDOWS_DIR,
     node_plan::{File, Instruction, PeriodicInstruction},
 };

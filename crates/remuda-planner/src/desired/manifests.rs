@@ -1,9 +1,11 @@
 //! Manifests the distribution deploys by itself.
 
+use remuda_names::rancher::annotation;
+use remuda_plan::json as go_json;
 use serde_json::{Map, Value, json};
 
 use super::{Renderer, Unrenderable, config};
-use crate::{entry::Entry, json as go_json, keys::annotation, node_plan::File};
+use crate::{entry::Entry, node_plan::File};
 
 impl Renderer<'_> {
     pub(super) fn manifests(&self, entry: &Entry<'_>, files: &mut Vec<File>) -> Result<(), Unrenderable> {

@@ -6,14 +6,14 @@ use base64::{
     Engine,
     prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD},
 };
+use remuda_names::rancher::{name, secret_type};
+use remuda_plan::json as go_json;
 use serde_json::{Value, json};
 
 use super::{Unrenderable, values};
 use crate::{
     distro,
     input::{Input, Secret},
-    json as go_json,
-    keys::secret,
     node_plan::File,
     spec::{Mirror, RegistryConfig},
 };
@@ -131,8 +131,8 @@ fn registry(
     }
     if !config.tls_secret_name.is_empty() {
         let secret = get(input, &config.tls_secret_name)?;
-        if secret.kind != secret::TLS {
-            return Err(wrong_type(&config.tls_secret_name, &[secret::TLS]));
+        if secret.kind != secret_type::TLS {
+            return Err(wrong_type(&config.tls_secret_name, &[secret_type::TLS]));
         }
         for (key, name, member) in [("tls.crt", "tls.crt", "cert_file"), ("tls.key", "tls.key", "key_file")] {
             if let Some(content) = secret.data.get(key).filter(|content| !content.is_empty()) {
@@ -153,14 +153,14 @@ fn registry(
 }
 
 fn auth(name: &str, secret: &Secret, host: &str) -> Result<Value, Unrenderable> {
-    const TYPES: [&str; 3] = [secret::AUTH_CONFIG, secret::BASIC_AUTH, secret::DOCKER_CONFIG];
+    const TYPES: [&str; 3] = [secret_type::AUTH_CONFIG, secret_type::BASIC_AUTH, secret_type::DOCKER_CONFIG];
     if !TYPES.contains(&secret.kind.as_str()) {
         return Err(wrong_type(name, &TYPES));
     }
     let text = |key: &str| {
         secret.data.get(key).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
     };
-    if secret.kind == secret::DOCKER_CONFIG {
+    if secret.kind == secret_type::DOCKER_CONFIG {
         let missing = || Unrenderable::NoCredentials { name: name.to_owned(), registry: host.to_owned() };
         let (username, password) = docker_login(secret, host).ok_or_else(missing)?;
         return Ok(login(&username, &password, &text("identityToken")));
@@ -195,9 +195,9 @@ fn docker_login(secret: &Secret, host: &str) -> Option<(String, String)> {
 /// The first global pull secret that has something for `host`.
 fn global_credentials(input: &Input, host: &str) -> Option<Value> {
     input.settings.pull_secrets.iter().find_map(|name| {
-        let key = (secret::SYSTEM_NAMESPACE.to_owned(), name.clone());
+        let key = (name::SYSTEM.to_owned(), name.clone());
         let secret =
-            input.resources.secrets.get(&key).filter(|secret| secret.kind == secret::DOCKER_CONFIG)?;
+            input.resources.secrets.get(&key).filter(|secret| secret.kind == secret_type::DOCKER_CONFIG)?;
         let (username, password) = docker_login(secret, host)?;
         Some(login(&username, &password, ""))
     })

@@ -1,11 +1,11 @@
 //! Where etcd snapshots are uploaded to.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use remuda_plan::digest::md5_hex;
 use serde_json::{Value, json};
 
 use super::{Renderer, Unrenderable, config::Config, values};
 use crate::{
-    hash::short_md5,
     input::{Secret, credential_location},
     node_plan::File,
     spec::S3,
@@ -95,7 +95,7 @@ fn encoded(ca: &str) -> String {
 
 /// The file of an authority; its name carries a digest of `named_by`.
 fn authority(renderer: &Renderer<'_>, ca: &str, named_by: &str) -> (String, File) {
-    let path = renderer.config_file(&format!("s3-endpoint-ca-{}.crt", short_md5(named_by, 5)));
+    let path = renderer.config_file(&format!("s3-endpoint-ca-{}.crt", md5_hex(named_by, 5)));
     let file = File { content: encoded(ca).into(), path: path.clone(), ..File::default() };
     (path, file)
 }

@@ -8,7 +8,7 @@ pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        other => crate::json::compact(other),
+        other => remuda_plan::json::compact(other),
     }
 }
 

@@ -7,11 +7,12 @@
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use remuda_names::rancher::{annotation, label, secret_type};
+use remuda_plan::sha256_hex;
+
 use remuda_planner::{
     driver::{Driver, DriverConfig},
-    hash::sha256_hex,
     input::{AgentManifest, ConfigMap, Secret},
-    keys::{annotation, label, secret},
     node_plan::NodePlan,
     output::Outcome,
     plan,
@@ -151,10 +152,10 @@ fn plans_of_an_rke2_cluster_with_everything() {
     put("fleet-default", "files", "Opaque", &[("a", "A"), ("b", "B")], files);
     let cloud = Some(annotation::SECRET_AUTHORIZED_FOR_CLUSTER);
     put("fleet-default", "cloud", "Opaque", &[("credential", "cloud config")], cloud);
-    put("fleet-default", "auth", secret::BASIC_AUTH, &[("username", "u"), ("password", "p")], None);
-    put("fleet-default", "tls", secret::TLS, &[("tls.crt", "CRT"), ("tls.key", "KEY")], None);
+    put("fleet-default", "auth", secret_type::BASIC_AUTH, &[("username", "u"), ("password", "p")], None);
+    put("fleet-default", "tls", secret_type::TLS, &[("tls.crt", "CRT"), ("tls.key", "KEY")], None);
     let docker = json!({"auths": {"n.io": {"auth": BASE64_STANDARD.encode("nu:np")}}}).to_string();
-    put("fleet-default", "docker", secret::DOCKER_CONFIG, &[(".dockerconfigjson", &docker)], None);
+    put("fleet-default", "docker", secret_type::DOCKER_CONFIG, &[(".dockerconfigjson", &docker)], None);
     let s3 = [
         ("s3credentialConfig-accessKey", "AK"),
         ("s3credentialConfig-secretKey", "SK"),
@@ -254,7 +255,7 @@ fn a_global_registry_is_used_with_its_pull_secret() {
     world.input.settings.pull_secrets = vec!["missing".to_owned(), "pull".to_owned()];
     let docker = json!({"auths": {"reg.io": {"username": "u", "password": "p"}}}).to_string().into_bytes();
     let pull = Secret {
-        kind: secret::DOCKER_CONFIG.to_owned(),
+        kind: secret_type::DOCKER_CONFIG.to_owned(),
         data: [(".dockerconfigjson".to_owned(), docker)].into(),
         ..Secret::default()
     };
@@ -303,7 +304,7 @@ fn prime_is_for_rke2_servers_that_know_it() {
     world.settle();
     assert_eq!(config(&world, "a")["prime"], true);
     assert_eq!(config(&world, "w").get("prime"), None);
-    world.input.control_plane.annotations.insert(annotation::PRIME_ENABLED.to_owned(), "false".to_owned());
+    world.input.control_plane.annotations.insert(annotation::PRIME.to_owned(), "false".to_owned());
     world.settle();
     assert_eq!(config(&world, "a").get("prime"), None);
 }

@@ -7,7 +7,6 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use proptest::prelude::*;
 use remuda_planner::{
-    keys::annotation,
     node_plan::NodePlan,
     output::{Delivery, Outcome, Write},
     plan,
@@ -362,7 +361,7 @@ fn a_leaving_member_is_marked_before_it_is_asked_to_go() {
     world.delete("c");
     world.pass_time(60);
     assert!(matches!(world.remover("c"), Decision::RemoveMember { .. }));
-    assert_eq!(world.secret("c").annotations[annotation::ETCD_LEAVING], "true");
+    assert_eq!(world.secret("c").annotations[remuda_names::annotation::ETCD_LEAVING], "true");
     // While c is on its way out nobody is restarted in its place.
     world.edit(|spec| spec["provisionGeneration"] = json!(1));
     let output = world.step();

@@ -1,9 +1,10 @@
 //! Whether the hook that keeps an etcd machine's server comes off.
 
 use jiff::{SignedDuration, Timestamp};
+use remuda_names::rancher::annotation;
+
 use remuda_planner::{
     distro::Distro,
-    keys::annotation,
     removal::{Cluster, Decision, Gone, Held, Input, Node, decide},
 };
 use serde_json::json;

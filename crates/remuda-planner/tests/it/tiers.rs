@@ -1,9 +1,10 @@
 //! Who gets a plan now, and who waits.
 
+use remuda_names::rancher::annotation;
+
 use remuda_planner::{
     driver::{Driver, DriverConfig},
     input::Summary,
-    keys::annotation,
     output::{Outcome, Output, Verdict, Write},
 };
 use serde_json::{Value, json};
@@ -97,7 +98,7 @@ fn a_failed_plan_is_reported_and_can_be_replaced_at_once() {
     world.step();
     world.step();
     let plan = world.secret("w1").data["plan"].clone();
-    let hash = remuda_planner::hash::sha256_hex(&plan);
+    let hash = remuda_plan::sha256_hex(&plan);
     let secret = world.secret("w1");
     secret.data.insert("failure-count".to_owned(), b"1".to_vec());
     secret.data.insert("failed-checksum".to_owned(), hash.into_bytes());

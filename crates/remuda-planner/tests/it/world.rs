@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, io::Write as _, sync::Arc};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use flate2::{Compression, write::GzEncoder};
 use jiff::{SignedDuration, Timestamp};
+use remuda_names::rancher::{annotation, label};
+
 use remuda_planner::{
     distro::Distro,
     driver::Driver,
@@ -13,7 +15,6 @@ use remuda_planner::{
         Address, AddressKind, AgentManifest, Cluster, ControlPlane, Input, Machine, PlanSecret, Reconciled,
         Resources, Settings, StateSecret, Summary, Taint, Tokens,
     },
-    keys::{annotation, label},
     node_plan::NodePlan,
     output::{Outcome, Output, Write},
     plan,
@@ -273,14 +274,14 @@ impl World {
     pub fn drainer(&mut self) {
         for machine in &mut self.input.machines {
             let annotations = &mut machine.plan_secret.as_mut().unwrap().annotations;
-            let options = annotations.get(annotation::DRAIN).cloned().unwrap_or_default();
+            let options = annotations.get(annotation::DRAIN_OPTIONS).cloned().unwrap_or_default();
             if options.is_empty() {
                 continue;
             }
             if annotations.get(annotation::DRAIN_DONE) != Some(&options) {
                 annotations.insert(annotation::DRAIN_DONE.to_owned(), options);
             } else if annotations.contains_key(annotation::UNCORDON) {
-                for key in [annotation::DRAIN, annotation::DRAIN_DONE, annotation::UNCORDON] {
+                for key in [annotation::DRAIN_OPTIONS, annotation::DRAIN_DONE, annotation::UNCORDON] {
                     annotations.remove(key);
                 }
             }
@@ -314,7 +315,7 @@ impl World {
             removal::Decision::RemoveHook(_) => self.truth.get_mut(name).unwrap().hooked = false,
             removal::Decision::RemoveMember { .. } => {
                 let annotations = &mut self.secret(name).annotations;
-                annotations.insert(annotation::ETCD_LEAVING.to_owned(), "true".to_owned());
+                annotations.insert(remuda_names::annotation::ETCD_LEAVING.to_owned(), "true".to_owned());
                 self.truth.get_mut(name).unwrap().asked = true;
             }
             _ => {}

@@ -1,0 +1,54 @@
+//! What the machine provider writes: labels and annotations, variables of its jobs, tags at providers.
+
+/// Labels.
+pub mod label {
+    /// `true` on ConfigMaps that keep what the jobs of a machine wrote. Written by the runner of jobs, read by
+    /// `remuda machine logs`.
+    pub const LOG: &str = "remuda.io/machine-log";
+    /// On the objects of a driver's kinds: the driver. Written and read by the machine provider.
+    pub const DRIVER: &str = "remuda.io/driver";
+    /// On Jobs: a digest of driver and credential, to count how many run at once.
+    pub const LANE: &str = "remuda.io/lane";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// On machine-state Secrets: the run of a job that may write them. A run that finds another one there ends.
+    pub const RUN: &str = "remuda.io/run";
+    /// On ConfigMaps with logs: when the machine was gone, RFC 3339.
+    pub const GONE: &str = "remuda.io/gone-at";
+    /// On NodeDrivers: sha256 of the program that is used.
+    pub const DRIVER_DIGEST: &str = "remuda.io/driver-digest";
+}
+
+/// Environment variables of a machine's job, set by the runner.
+pub mod env {
+    /// Address of the API.
+    pub const SERVER: &str = "REMUDA_MACHINE_SERVER";
+    /// File with the API's certificate authority.
+    pub const CA_FILE: &str = "REMUDA_MACHINE_CA_FILE";
+    /// File with the token of the job's ServiceAccount.
+    pub const TOKEN_FILE: &str = "REMUDA_MACHINE_TOKEN_FILE";
+    /// File the job's last word goes to, as Kubernetes' termination log.
+    pub const RESULT_FILE: &str = "REMUDA_MACHINE_RESULT_FILE";
+    /// Directory of the job's own.
+    pub const SCRATCH: &str = "REMUDA_MACHINE_SCRATCH";
+}
+
+/// Tags on what built-in drivers make at providers.
+pub mod tag {
+    /// Key of the tag with the machine's identity.
+    pub const MACHINE: &str = "remuda.io/machine";
+    /// Key of the tag on what belongs to no single machine.
+    pub const OWNED: &str = "remuda.io/owned";
+    /// What a tag begins with at providers whose tags have no keys; the identity follows.
+    pub const PREFIX: &str = "remuda:";
+}
+
+/// Below the data directory.
+pub mod file {
+    /// Downloaded programs of drivers.
+    pub const DRIVERS: &str = "machine-drivers";
+    /// One directory for each job under way.
+    pub const JOBS: &str = "machine-jobs";
+}
