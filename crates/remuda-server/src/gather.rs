@@ -238,3 +238,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
         Pin::new(&mut held.inner).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests;
