@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+use remuda_names::agent::ERROR_OUTPUT;
+use remuda_plan::{
+    CheckedPlan, Command, PeriodicInstruction,
+    output::{Blob, Outputs, PeriodicResults, pack, unpack},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -15,12 +20,9 @@ use crate::{
     image::Images,
     interlock::{self, InterlockError},
     journal::{End, Journal, boot_id, captured},
-    output::{Blob, Outputs, PeriodicResults, pack, unpack},
     periodic::{self, Ran},
-    plan::{CheckedPlan, Command},
     report::Ended,
     stamp::Stamp,
-    wire::ERROR_OUTPUT,
 };
 
 /// Times an instruction may be cut off by a crash of the machine before it counts as failed. An
@@ -130,11 +132,11 @@ impl Engine {
             PeriodicResults::new()
         });
         let executes = order.run.executes();
-        let is_due = |(_, instruction): &(usize, &crate::plan::Periodic)| {
-            let previous = results.get(&instruction.command.name);
+        let is_due = |instruction: &&PeriodicInstruction| {
+            let previous = results.get(&instruction.name);
             periodic::due(instruction, previous, order.now, executes).is_some()
         };
-        let is_quiet = !order.plan.plan.periodic.iter().enumerate().any(|entry| is_due(&entry));
+        let is_quiet = !order.plan.plan.periodic_instructions.iter().any(|instruction| is_due(&instruction));
         if matches!(order.run, Run::Skip(_)) && is_quiet {
             if self.is_dirty && !self.config.preserve_work_directory && journal.open_try().is_none() {
                 self.is_dirty = remove_all(&self.config.work_directory).is_err();
@@ -233,8 +235,8 @@ impl Engine {
         journal: &mut Journal,
         stop: &CancellationToken,
     ) -> Result<End, Failure> {
-        for (index, instruction) in order.plan.plan.one_time.iter().enumerate() {
-            let command = &instruction.command;
+        for (index, instruction) in order.plan.plan.instructions.iter().enumerate() {
+            let command = instruction.command();
             let status = self.run_step(order, journal, index, command, stop).await;
             let status = status.map_err(|failure| match failure {
                 Failure::Reason(reason) => Failure::Reason(format!("{}: {reason}", title(index, command))),
@@ -259,7 +261,7 @@ impl Engine {
         order: &Order<'_>,
         journal: &mut Journal,
         index: usize,
-        command: &Command,
+        command: Command<'_>,
         stop: &CancellationToken,
     ) -> Result<i64, Failure> {
         let label = format!("{}_{index}", order.plan.checksum);
@@ -302,7 +304,12 @@ impl Engine {
     }
 
     /// Makes the work directory of an instruction.
-    async fn stage(&self, work: &Path, command: &Command, stop: &CancellationToken) -> Result<(), Failure> {
+    async fn stage(
+        &self,
+        work: &Path,
+        command: Command<'_>,
+        stop: &CancellationToken,
+    ) -> Result<(), Failure> {
         if command.image.is_empty() {
             return Ok(create_dirs(work, 0o755)?);
         }
@@ -311,7 +318,7 @@ impl Engine {
         tracing::info!(image = command.image, "unpacking image");
         tokio::select! {
             () = stop.cancelled() => Err(Failure::Stopping),
-            staged = self.images.stage(work, &command.image) => {
+            staged = self.images.stage(work, command.image) => {
                 staged.map_err(|error| Failure::Reason(format!("image {}: {}", command.image, Chain(&error))))
             }
         }
@@ -336,19 +343,19 @@ impl Engine {
         outputs.remove(ERROR_OUTPUT);
         let execution = journal.current();
         for (index, instruction) in
-            order.plan.plan.one_time.iter().enumerate().filter(|(_, one)| one.save_output)
+            order.plan.plan.instructions.iter().enumerate().filter(|(_, one)| one.save_output)
         {
             let Some(step) =
                 execution.and_then(|execution| execution.steps.get(index)).filter(|step| step.tries > 0)
             else {
                 break;
             };
-            if instruction.command.name.is_empty() {
+            if instruction.name.is_empty() {
                 tracing::warn!(index, "instruction has no name to save its output under");
                 continue;
             }
             let stdout = captured(&journal.try_directory(index, step.tries), "stdout");
-            outputs.insert(instruction.command.name.clone(), Blob(stdout));
+            outputs.insert(instruction.name.clone(), Blob(stdout));
         }
         if !end.succeeded {
             outputs.insert(ERROR_OUTPUT.to_owned(), Blob(end.error.clone().into_bytes()));
@@ -366,8 +373,8 @@ impl Engine {
         stop: &CancellationToken,
     ) -> Result<Option<Vec<u8>>, ApplyError> {
         let mut has_run = false;
-        for (index, instruction) in order.plan.plan.periodic.iter().enumerate() {
-            let name = &instruction.command.name;
+        for (index, instruction) in order.plan.plan.periodic_instructions.iter().enumerate() {
+            let name = &instruction.name;
             if name.is_empty() {
                 tracing::warn!(index, "periodic instruction has no name and is not run");
                 continue;
@@ -377,7 +384,8 @@ impl Engine {
             let label = format!("{}_{index}", order.plan.checksum);
             let work = self.config.work_directory.join(order.now.compact()).join(&label);
             self.is_dirty = true;
-            let ran = match self.run_once(&work, &instruction.command, attempt, journal, &label, stop).await {
+            let ran = match self.run_once(&work, instruction.command(), attempt, journal, &label, stop).await
+            {
                 Ok(ran) => ran,
                 Err(Failure::Stopping) => return Err(ApplyError::Stopping),
                 Err(Failure::Reason(error)) => {
@@ -399,7 +407,7 @@ impl Engine {
     async fn run_once(
         &self,
         work: &Path,
-        command: &Command,
+        command: Command<'_>,
         attempt: i64,
         journal: &Journal,
         label: &str,
@@ -414,7 +422,7 @@ impl Engine {
     }
 }
 
-fn title(index: usize, command: &Command) -> String {
+fn title(index: usize, command: Command<'_>) -> String {
     if command.name.is_empty() {
         format!("instruction {index}")
     } else {

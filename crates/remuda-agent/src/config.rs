@@ -6,14 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remuda_names::agent::path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    disk::{Context, DiskError, read_limited},
-    plan::fold_keys,
-    wire::path,
-};
+use crate::disk::{Context, DiskError, read_limited};
 
 const FILE_LIMIT: u64 = 4 << 20;
 
@@ -248,6 +245,25 @@ pub(crate) fn yaml<T: for<'de> Deserialize<'de>>(raw: &[u8]) -> Result<T, String
     let text = std::str::from_utf8(raw).map_err(|error| error.to_string())?;
     serde_saphyr::from_str(text)
         .map_err(|error| error.to_string().lines().next().unwrap_or("invalid YAML").to_owned())
+}
+
+/// Renames keys that differ from a known one only by case. An exact key wins over a folded one.
+fn fold_keys(value: &mut Value, known: &[&str]) {
+    let Some(object) = value.as_object_mut() else { return };
+    let renames: Vec<(String, &str)> = object
+        .keys()
+        .filter_map(|key| {
+            let name = known.iter().find(|name| name.eq_ignore_ascii_case(key))?;
+            (*name != key).then(|| (key.clone(), *name))
+        })
+        .collect();
+    for (from, to) in renames {
+        if let Some(moved) = object.remove(&from)
+            && !object.contains_key(to)
+        {
+            object.insert(to.to_owned(), moved);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use remuda_plan::{key, sha256_hex, state};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    plan,
-    stamp::Stamp,
-    wire::{key, state},
-};
+use crate::stamp::Stamp;
 
 /// A Secret's data, decoded.
 pub type Data = BTreeMap<String, Vec<u8>>;
@@ -269,7 +266,7 @@ fn checksum_trigger(data: &Data) -> String {
         key::LAST_APPLY_TIME,
     ]
     .map(|name| text(data, name));
-    format!("state {}", plan::checksum(facts.join("\n").as_bytes()))
+    format!("state {}", sha256_hex(facts.join("\n").as_bytes()))
 }
 
 /// One more than a decimal counter; what is no number counts as none.

@@ -12,6 +12,8 @@ use std::{
 };
 
 use nix::{sys::signal::Signal, unistd::Pid};
+use remuda_names::agent::env;
+use remuda_plan::Command;
 use tokio::process::{Child, Command as Process};
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +23,6 @@ use crate::{
     journal::{Step, Try, captured, inspect},
     output::CAPTURE_LIMIT,
     periodic::Ran,
-    plan::Command,
-    wire::env,
 };
 
 /// Claims the try, runs the command, leaves its status. Uses only what every shell has built in.
@@ -73,16 +73,16 @@ impl Launch {
     /// Decides program and environment. Bare names are looked up in the agent's own `PATH`, others are
     /// relative to the work directory.
     pub fn new(
-        command: &Command,
+        command: Command<'_>,
         directory: &Path,
         attempt: i64,
         environment: &Environment,
     ) -> Result<Self, ExecuteError> {
         let path = environment.get("PATH").unwrap_or_default();
-        let name = if command.command.is_empty() {
+        let name = if command.program.is_empty() {
             directory.join("run.sh")
         } else {
-            PathBuf::from(&command.command)
+            PathBuf::from(command.program)
         };
         let program = if name.components().count() > 1 || name.is_absolute() {
             Some(directory.join(&name))
@@ -95,7 +95,7 @@ impl Launch {
 
         let own = environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut variables: BTreeMap<OsString, OsString> = own.collect();
-        for variable in &command.env {
+        for variable in command.env {
             if let Some((name, value)) = variable.split_once('=')
                 && !name.is_empty()
                 && !variable.contains('\0')
@@ -111,7 +111,7 @@ impl Launch {
         variables.insert("PATH".into(), search);
         Ok(Self {
             program,
-            arguments: command.args.clone(),
+            arguments: command.args.to_vec(),
             environment: variables,
             directory: directory.to_owned(),
         })
@@ -309,6 +309,8 @@ fn follow(label: &str, path: &Path, name: &str, position: &mut u64) -> io::Resul
 
 #[cfg(test)]
 mod tests {
+    use remuda_plan::Instruction;
+
     use super::*;
     use crate::journal::boot_id;
 
@@ -316,16 +318,16 @@ mod tests {
         Environment::of_process()
     }
 
-    fn shell(script: &str) -> Command {
-        Command { command: "sh".into(), args: vec!["-c".into(), script.into()], ..Command::default() }
+    fn shell(script: &str) -> Instruction {
+        Instruction { command: "sh".into(), args: vec!["-c".into(), script.into()], ..Instruction::default() }
     }
 
     fn step() -> Step {
         Step { tries: 1, boot: boot_id(), exit: None }
     }
 
-    async fn once(dir: &Path, command: &Command) -> Result<Option<i64>, ExecuteError> {
-        let launch = || Launch::new(command, dir, 4, &environment());
+    async fn once(dir: &Path, instruction: &Instruction) -> Result<Option<i64>, ExecuteError> {
+        let launch = || Launch::new(instruction.command(), dir, 4, &environment());
         see_through(launch, dir, &step(), &boot_id(), "test", &CancellationToken::new()).await
     }
 
@@ -343,11 +345,11 @@ mod tests {
     #[tokio::test]
     async fn the_default_command_is_run_sh_of_the_work_directory() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(once(dir.path(), &Command::default()).await, Err(ExecuteError::NotFound(_))));
+        assert!(matches!(once(dir.path(), &Instruction::default()).await, Err(ExecuteError::NotFound(_))));
         let script = dir.path().join("run.sh");
         fs::write(&script, "#!/bin/sh\necho ran\n").unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(once(dir.path(), &Command::default()).await.unwrap(), Some(0));
+        assert_eq!(once(dir.path(), &Instruction::default()).await.unwrap(), Some(0));
         assert_eq!(captured(dir.path(), "stdout"), b"ran\n");
     }
 
@@ -355,7 +357,7 @@ mod tests {
     async fn a_claimed_try_is_waited_for_and_not_started_again() {
         let dir = tempfile::tempdir().unwrap();
         let command = shell("echo x >> count; sleep 0.4; exit 5");
-        let launch = Launch::new(&command, dir.path(), 1, &environment()).unwrap();
+        let launch = Launch::new(command.command(), dir.path(), 1, &environment()).unwrap();
         let mut first = launch.detached(dir.path()).unwrap();
         let mut second = launch.detached(dir.path()).unwrap();
         assert_eq!(once(dir.path(), &command).await.unwrap(), Some(5));
@@ -367,7 +369,7 @@ mod tests {
     async fn a_try_nobody_has_claimed_is_revoked_before_something_else_runs() {
         let dir = tempfile::tempdir().unwrap();
         wait_for_end(dir.path(), &step(), &boot_id(), &CancellationToken::new()).await.unwrap();
-        let launch = Launch::new(&shell("echo x >> count"), dir.path(), 1, &environment()).unwrap();
+        let launch = Launch::new(shell("echo x >> count").command(), dir.path(), 1, &environment()).unwrap();
         launch.detached(dir.path()).unwrap().wait().await.unwrap();
         assert!(!dir.path().join("count").exists());
     }
@@ -384,7 +386,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let command = shell("echo x >> count; sleep 0.3");
         let stop = CancellationToken::new();
-        let launch = || Launch::new(&command, dir.path(), 1, &environment());
+        let launch = || Launch::new(command.command(), dir.path(), 1, &environment());
         let boot = boot_id();
         let step = step();
         let running = see_through(launch, dir.path(), &step, &boot, "test", &stop);
@@ -403,7 +405,8 @@ mod tests {
     #[tokio::test]
     async fn a_periodic_command_killed_by_a_signal_has_status_minus_one() {
         let dir = tempfile::tempdir().unwrap();
-        let launch = Launch::new(&shell("echo out; kill -9 $$"), dir.path(), 1, &environment()).unwrap();
+        let launch =
+            Launch::new(shell("echo out; kill -9 $$").command(), dir.path(), 1, &environment()).unwrap();
         let ran = run(&launch, dir.path(), "test", &CancellationToken::new()).await.unwrap();
         assert_eq!((ran.exit_code, ran.stdout.as_slice()), (-1, &b"out\n"[..]));
     }

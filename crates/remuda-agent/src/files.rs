@@ -8,10 +8,9 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use crate::{
-    disk::{Context, DiskError, create_dirs, remove_all},
-    plan::File,
-};
+use remuda_plan::File;
+
+use crate::disk::{Context, DiskError, create_dirs, remove_all};
 
 /// Why a file is not as the plan wants it.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +64,7 @@ pub fn apply(file: &File) -> Result<(), FileError> {
         create_dirs(path, mode)?;
     } else {
         let content = STANDARD
-            .decode(&file.content)
+            .decode(file.content.as_bytes())
             .map_err(|error| FileError::Content { path: file.path.clone(), reason: error.to_string() })?;
         write(path, &content)?;
     }
@@ -141,11 +140,11 @@ mod tests {
     fn files_get_content_parents_and_permissions() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/c");
-        let file = File { content: STANDARD.encode("hello"), ..mine(&path) };
+        let file = File { content: STANDARD.encode("hello").into(), ..mine(&path) };
         apply(&file).unwrap();
         assert_eq!((fs::read(&path).unwrap().as_slice(), bits(&path)), (&b"hello"[..], 0o600));
         let before = fs::metadata(&path).unwrap().ino();
-        apply(&File { content: STANDARD.encode("other"), permissions: "4755".into(), ..file.clone() })
+        apply(&File { content: STANDARD.encode("other").into(), permissions: "4755".into(), ..file.clone() })
             .unwrap();
         assert_eq!((fs::read(&path).unwrap().as_slice(), bits(&path)), (&b"other"[..], 0o755));
         assert_eq!(fs::metadata(&path).unwrap().ino(), before);

@@ -2,23 +2,15 @@
 
 use std::{fs, path::Path};
 
-use serde::Serialize;
+use remuda_names::agent::path;
+use remuda_plan::CheckedPlan;
 
 use crate::{
     disk::{Context, DiskError, create_dirs, read_limited, remove_all, replace},
-    plan::{CheckedPlan, Plan},
     stamp::Stamp,
-    wire::path,
 };
 
 const KEPT: usize = 64;
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Entry<'a> {
-    plan: &'a Plan,
-    checksum: &'a str,
-}
 
 /// Adds a plan unless it is the newest one already. An empty directory name means no history.
 pub fn record(directory: &Path, plan: &CheckedPlan, now: Stamp) -> Result<(), DiskError> {
@@ -33,7 +25,9 @@ pub fn record(directory: &Path, plan: &CheckedPlan, now: Stamp) -> Result<(), Di
         .filter(|name| name.ends_with(path::APPLIED_SUFFIX))
         .collect();
     names.sort();
-    let content = crate::output::json(&Entry { plan: &plan.plan, checksum: &plan.checksum });
+    let mut content = br#"{"Plan":"#.to_vec();
+    content.extend_from_slice(&plan.plan.encode());
+    content.extend_from_slice(format!(r#","Checksum":"{}"}}"#, plan.checksum).as_bytes());
     let newest = names.last().map(|name| directory.join(name));
     let is_known =
         newest.is_some_and(|newest| read_limited(&newest, 64 << 20).is_ok_and(|known| known == content));
@@ -51,20 +45,19 @@ pub fn record(directory: &Path, plan: &CheckedPlan, now: Stamp) -> Result<(), Di
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::decode;
 
     #[test]
     fn equal_plans_are_written_once_and_only_the_newest_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let count = || fs::read_dir(dir.path()).unwrap().count();
-        let plan = decode(b"{}").unwrap();
+        let plan = CheckedPlan::decode(b"{}").unwrap();
         record(dir.path(), &plan, Stamp(0)).unwrap();
         record(dir.path(), &plan, Stamp(1)).unwrap();
         assert_eq!(count(), 1);
         let text = fs::read_to_string(dir.path().join("19700101-000000-applied.plan")).unwrap();
         assert_eq!(text, format!(r#"{{"Plan":{{}},"Checksum":"{}"}}"#, plan.checksum));
         for index in 0..80 {
-            let plan = decode(format!(r#"{{"error":"{index}"}}"#).as_bytes()).unwrap();
+            let plan = CheckedPlan::decode(format!(r#"{{"error":"{index}"}}"#).as_bytes()).unwrap();
             record(dir.path(), &plan, Stamp(100 + index)).unwrap();
         }
         assert_eq!(count(), KEPT);

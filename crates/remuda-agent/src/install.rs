@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use remuda_names::agent::path;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +23,6 @@ use crate::{
     disk::{Context, DiskError, create_dirs, read_if_exists, remove_all, replace},
     environment::Environment,
     supervise,
-    wire::path,
 };
 
 mod register;
@@ -338,7 +338,7 @@ fn machine_id(layout: &Layout, registration: &Registration) -> Result<String, In
     if let Some(known) = known.filter(|known| !known.is_empty()) {
         return Ok(known);
     }
-    let mut id = crate::plan::hex(&rand::random::<[u8; 32]>());
+    let mut id = remuda_plan::digest::hex(&rand::random::<[u8; 32]>());
     id.truncate(63);
     replace(&path, format!("{id}\n").as_bytes(), 0o600)?;
     Ok(id)

@@ -5,10 +5,11 @@
 
 use std::{fs, path::Path, path::PathBuf};
 
+use remuda_names::agent::path;
+
 use crate::{
     disk::{DiskError, read_if_exists, remove_all, replace},
     stamp::Stamp,
-    wire::path,
 };
 
 const PATIENCE: i64 = 5 * 60;

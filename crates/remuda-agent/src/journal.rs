@@ -153,7 +153,7 @@ impl Journal {
     }
 
     fn write(&mut self, execution: Execution) -> Result<(), DiskError> {
-        let raw = crate::output::json(&execution);
+        let raw = remuda_plan::json::encode(&execution);
         replace(&self.directory.join(EXECUTION), &raw, 0o600)?;
         self.current = Some(execution);
         Ok(())

@@ -68,7 +68,7 @@ impl Secret {
         object.insert("kind".into(), "Secret".into());
         let entries = self.data.iter().map(|(name, raw)| (name.clone(), Value::String(STANDARD.encode(raw))));
         object.insert("data".into(), Value::Object(entries.collect()));
-        crate::output::json(&object)
+        remuda_plan::json::encode(&object)
     }
 
     fn metadata(&self, name: &str) -> &str {

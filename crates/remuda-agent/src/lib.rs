@@ -9,10 +9,10 @@
 //!
 //! | pure | what it decides |
 //! |---|---|
-//! | [`plan`], [`wire`], [`stamp`], [`output`] | the formats |
+//! | [`remuda_plan`], [`stamp`], [`output`] | the formats |
 //! | [`decide`] | whether to run the plan, begin it anew or take up an execution that was cut off |
 //! | [`report`] | what goes back into the Secret, also when somebody else wrote it meanwhile |
-//! | [`periodic`], [`health`], [`backoff`] | when something is due, what counts as healthy, how long to wait |
+//! | [`periodic`], [`remuda_plan::probe`], [`backoff`] | when something is due, what counts as healthy, how long to wait |
 //!
 //! | acts | on what |
 //! |---|---|
@@ -42,7 +42,7 @@
 //! # Differences from rancher/system-agent that servers may notice
 //!
 //! - A file that cannot be written fails the plan and is reported, instead of being retried in silence.
-//! - The reason of a failure is saved in `failed-output` under [`wire::ERROR_OUTPUT`].
+//! - The reason of a failure is saved in `failed-output` under [`remuda_names::agent::ERROR_OUTPUT`].
 //! - In the flow with `plan-state`, a failed plan is not marked as applied one pass later.
 //! - Output too large for a Secret is cut instead of making every report fail.
 //! - Lost connections, conflicts and refused writes never end the process.
@@ -58,7 +58,6 @@ pub mod disk;
 pub mod environment;
 pub mod execute;
 pub mod files;
-pub mod health;
 pub mod history;
 pub mod image;
 pub mod install;
@@ -68,7 +67,6 @@ pub mod kube;
 pub mod local;
 pub mod output;
 pub mod periodic;
-pub mod plan;
 pub mod probe;
 pub mod proxy;
 pub mod remote;
@@ -77,6 +75,5 @@ pub mod run;
 pub mod stamp;
 pub mod supervise;
 pub mod tls;
-pub mod wire;
 
 pub use chain::Chain;

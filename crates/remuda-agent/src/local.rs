@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use remuda_plan::{CheckedPlan, DecodeError, json, output::Blob, probe::Statuses, sha256_hex};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -20,9 +21,6 @@ use crate::{
     apply::{ApplyError, Engine, Order},
     decide::{Identity, Reason, Run, resume},
     disk::{Context, DiskError, read_if_exists, read_limited, remove_all, replace},
-    health::Statuses,
-    output::Blob,
-    plan::{PlanError, checksum, decode},
     probe::Prober,
     stamp::Stamp,
 };
@@ -60,7 +58,7 @@ fn is_empty(blob: &Blob) -> bool {
 pub enum LocalError {
     /// It is no plan.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(#[from] DecodeError),
     /// It was not applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
@@ -109,7 +107,7 @@ pub async fn run(
 }
 
 fn source(path: &Path) -> String {
-    format!("local-{}", &checksum(path.as_os_str().as_encoded_bytes())[..16])
+    format!("local-{}", &sha256_hex(path.as_os_str().as_encoded_bytes())[..16])
 }
 
 /// The plan files below a directory, sorted by path. A file `<name>.skip` anywhere leaves out all of
@@ -148,7 +146,7 @@ pub async fn pass(
     prober: &mut Prober,
     stop: &CancellationToken,
 ) -> Result<(), LocalError> {
-    let checked = decode(&read_limited(path, PLAN_LIMIT)?)?;
+    let checked = CheckedPlan::decode(&read_limited(path, PLAN_LIMIT)?)?;
     let position_path = path.with_extension("pos");
     let stored = read_if_exists(&position_path, POSITION_LIMIT)?.unwrap_or_default();
     let position: Position = serde_json::from_slice(&stored).unwrap_or_default();
@@ -185,7 +183,7 @@ pub async fn pass(
         probe_status: statuses,
         periodic_output: applied.periodic.map_or(position.periodic_output.clone(), Blob),
     };
-    let raw = crate::output::json(&after);
+    let raw = json::encode(&after);
     if raw != stored {
         replace(&position_path, &raw, 0o600)?;
     }
@@ -208,8 +206,10 @@ pub(crate) fn forget(root: &Path, known: &BTreeSet<String>) {
 
 #[cfg(test)]
 mod tests {
+    use remuda_plan::output::{Outputs, unpack};
+
     use super::*;
-    use crate::{config::Config, environment::Environment, image::Images, output::Outputs, output::unpack};
+    use crate::{config::Config, environment::Environment, image::Images};
 
     fn engine(dir: &Path) -> Mutex<Engine> {
         let config = Config { work_directory: dir.join("var/work"), ..Config::default() };

@@ -1,10 +1,11 @@
 //! When a periodic instruction is due and what its result looks like.
 
-use crate::{
+use remuda_plan::{
+    PeriodicInstruction,
     output::{Blob, PeriodicResult},
-    plan::Periodic,
-    stamp::Stamp,
 };
+
+use crate::stamp::Stamp;
 
 const DEFAULT_PERIOD: i64 = 600;
 const COOL_DOWN: i64 = 30;
@@ -23,7 +24,7 @@ pub struct Ran {
 /// The attempt number to run it with now, or `None` if it is not time yet. `forced` is set in a pass
 /// that ran the one-time instructions: what they changed should show at once.
 pub fn due(
-    instruction: &Periodic,
+    instruction: &PeriodicInstruction,
     previous: Option<&PeriodicResult>,
     now: Stamp,
     forced: bool,
@@ -49,7 +50,7 @@ pub fn due(
 
 /// The result to report after a run.
 pub fn result(
-    instruction: &Periodic,
+    instruction: &PeriodicInstruction,
     previous: Option<&PeriodicResult>,
     ran: Ran,
     now: Stamp,
@@ -60,7 +61,7 @@ pub fn result(
         .filter(|previous| Stamp::parse(&previous.last_failed_run_time).is_some())
         .map_or(0, |previous| previous.failures.max(0));
     PeriodicResult {
-        name: instruction.command.name.clone(),
+        name: instruction.name.clone(),
         stdout: Blob(ran.stdout),
         stderr: Blob(if instruction.save_stderr_output { ran.stderr } else { Vec::new() }),
         exit_code: ran.exit_code,
@@ -87,7 +88,7 @@ mod tests {
     /// `last` is `ok <seconds ago>` and/or `bad <seconds ago> <failures>`.
     #[track_caller]
     fn check(period: i64, last: &str, forced: bool, expected: Option<i64>) {
-        let instruction = Periodic { period_seconds: period, ..Periodic::default() };
+        let instruction = PeriodicInstruction { period_seconds: period, ..PeriodicInstruction::default() };
         let mut previous = PeriodicResult::default();
         let words: Vec<&str> = last.split(' ').collect();
         for (at, word) in words.iter().enumerate() {
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_failure_keeps_the_time_of_the_last_success() {
-        let instruction = Periodic::default();
+        let instruction = PeriodicInstruction::default();
         let first = result(&instruction, None, Ran { exit_code: 0, ..Ran::default() }, NOW);
         assert_eq!((first.failures, first.last_failed_run_time.as_str()), (0, ""));
         let stderr = b"e\n".to_vec();

@@ -8,6 +8,10 @@ use std::{
 };
 
 use http::{Uri, header};
+use remuda_plan::{
+    HttpGet, Probe,
+    probe::{Status, Statuses},
+};
 use rustls::ClientConfig;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -16,8 +20,6 @@ use crate::{
     Chain,
     client::{Client, HttpError, Request, Timeouts},
     disk::read_limited,
-    health::{Status, Statuses},
-    plan::{HttpGet, Probe},
     proxy::Proxies,
     tls::{Trust, TrustError},
 };

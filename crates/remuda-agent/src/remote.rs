@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use remuda_plan::{CheckedPlan, DecodeError, key, probe};
 use tokio::{
     sync::{Mutex, watch},
     time::{Instant, sleep, sleep_until},
@@ -17,14 +18,11 @@ use crate::{
     backoff::Backoff,
     decide::{Data, Decision, Memory, Observed, Run, decide},
     disk::DiskError,
-    health,
     journal::Journal,
     kube::{Event, Kube, KubeError, Secret},
-    plan::{CheckedPlan, PlanError, decode},
     probe::Prober,
     report::{self, Merged, merge},
     stamp::Stamp,
-    wire::key,
 };
 
 /// A watch that lasted this long was a good one.
@@ -125,7 +123,7 @@ fn publish(latest: &watch::Sender<Latest>, secret: Latest) {
 pub enum PassError {
     /// The plan is no plan.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(#[from] DecodeError),
     /// The plan was not applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
@@ -249,7 +247,7 @@ impl Reconciler {
         let Some(raw) = secret.data.get(key::PLAN) else { return Ok(self.memory.probe_period) };
         let checked = match self.decoded.take() {
             Some((of, checked)) if Arc::ptr_eq(&of, &secret) => checked,
-            _ => decode(raw)?,
+            _ => CheckedPlan::decode(raw)?,
         };
         let engine = self.engine.clone();
         let mut engine = engine.lock().await;
@@ -266,7 +264,7 @@ impl Reconciler {
         let Some((base, applied)) = done? else { return Ok(SOON) };
         self.memory.has_run_once = true;
 
-        let known = base.data.get(key::PROBE_STATUSES).map(|raw| health::parse(raw).unwrap_or_default());
+        let known = base.data.get(key::PROBE_STATUSES).map(|raw| probe::parse(raw).unwrap_or_default());
         let known = known.unwrap_or_default();
         let executed = decision.run.executes();
         let statuses = self.prober.check(&checked.plan.probes, &known, executed, stop).await;
@@ -282,7 +280,7 @@ impl Reconciler {
         );
 
         let is_quiet = checked.plan.probes.is_empty()
-            && checked.plan.periodic.is_empty()
+            && checked.plan.periodic_instructions.is_empty()
             && !executed
             && !decision.was_failed
             && data == base.data;

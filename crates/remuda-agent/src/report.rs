@@ -1,11 +1,10 @@
 //! What goes back into the plan Secret.
 
+use remuda_plan::{json, key, output::gzip, probe::Statuses, state};
+
 use crate::{
     decide::{Data, Decision, Run, increment, text},
-    health::Statuses,
-    output::{gzip, json},
     stamp::Stamp,
-    wire::{key, state},
 };
 
 /// How an execution ended.
@@ -41,7 +40,7 @@ pub fn compose(
     if let Some(packed) = periodic {
         set(key::APPLIED_PERIODIC_OUTPUT, packed);
     }
-    set(key::PROBE_STATUSES, json(statuses));
+    set(key::PROBE_STATUSES, json::encode(statuses));
     match ended {
         Some(Ended { succeeded: true, output, began }) => {
             set(key::APPLIED_CHECKSUM, checksum.into());

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use remuda_names::agent::{env, path};
 use tokio::{
     sync::{Mutex, watch},
     task::JoinSet,
@@ -17,7 +18,6 @@ use crate::{
     local,
     probe::Prober,
     remote,
-    wire::{env, path},
 };
 
 /// How to run the daemon.

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::{decide::Reason, plan::decode};
+use crate::decide::Reason;
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -46,7 +46,7 @@ impl Bench {
         output: &[u8],
         periodic: &[u8],
     ) -> Applied {
-        let plan = decode(plan.as_bytes()).unwrap();
+        let plan = CheckedPlan::decode(plan.as_bytes()).unwrap();
         let order = Order { plan: &plan, run, attempt: 1, output, periodic, now: Stamp(now) };
         self.engine.apply(&order, &mut self.journal, &CancellationToken::new()).await.unwrap()
     }
@@ -132,7 +132,7 @@ async fn an_instruction_that_outlives_the_agent_is_found_again() {
         shell("long", &format!("echo x >> {count}; sleep 0.5; echo done")),
         shell("next", &format!("echo y >> {count}")),
     );
-    let decoded = decode(plan.as_bytes()).unwrap();
+    let decoded = CheckedPlan::decode(plan.as_bytes()).unwrap();
     let run = Run::Begin(identity("t"));
     let order = Order { plan: &decoded, run: &run, attempt: 1, output: b"", periodic: b"", now: Stamp(1000) };
     let stop = CancellationToken::new();
@@ -159,7 +159,7 @@ async fn a_new_plan_waits_for_what_the_former_one_still_runs() {
         shell("a", &format!("echo a >> {log}; sleep 0.4; echo b >> {log}"))
     );
     let new = format!(r#"{{"instructions":[{}]}}"#, shell("c", &format!("echo c >> {log}")));
-    let decoded = decode(old.as_bytes()).unwrap();
+    let decoded = CheckedPlan::decode(old.as_bytes()).unwrap();
     let run = Run::Begin(identity("t"));
     let order = Order { plan: &decoded, run: &run, attempt: 1, output: b"", periodic: b"", now: Stamp(1000) };
     let stop = CancellationToken::new();

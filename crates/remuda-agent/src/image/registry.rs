@@ -10,6 +10,7 @@ use std::{
 use aws_lc_rs::digest::{Context as Hasher, SHA256};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri, header};
+use remuda_plan::{digest::hex, sha256_hex};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -22,7 +23,6 @@ use crate::{
     client::{Client, HttpError, Request, Response, Timeouts, percent_encode},
     disk::{Context, DiskError, create_dirs, remove_all},
     environment::Environment,
-    plan::{checksum, hex},
     probe::resolve,
     proxy::Proxies,
     tls::TrustError,
@@ -169,7 +169,7 @@ impl Session<'_> {
         let what = format!("manifest {wanted}");
         let response = self.get(&format!("manifests/{wanted}"), &accept, &what).await?;
         let raw = response.body.read(MANIFEST_LIMIT).await?;
-        if is_digest(wanted) && format!("sha256:{}", checksum(&raw)) != wanted {
+        if is_digest(wanted) && format!("sha256:{}", sha256_hex(&raw)) != wanted {
             return Err(PullError::Digest { what, digest: wanted.to_owned() });
         }
         serde_json::from_slice(&raw).map_err(|error| PullError::Unusable(format!("{what}: {error}")))

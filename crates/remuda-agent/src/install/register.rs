@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use http::{HeaderName, StatusCode, Uri, header};
 
+use remuda_names::agent::header as names;
+use remuda_plan::sha256_hex;
+
 use crate::{
     client::{Client, HttpError, Request, Timeouts},
     environment::Environment,
-    plan::checksum,
     proxy::Proxies,
     tls::{Trust, TrustError, certificates},
-    wire::header as names,
 };
 
 const ANSWER_LIMIT: usize = 4 << 20;
@@ -188,7 +189,7 @@ impl Registration {
         if certificates(&raw).is_empty() {
             return Err(RegisterError::NoCertificate(self.server().to_owned()));
         }
-        let found = checksum(&raw);
+        let found = sha256_hex(&raw);
         if found != expected {
             return Err(RegisterError::Checksum { server: self.server().to_owned(), found, expected });
         }

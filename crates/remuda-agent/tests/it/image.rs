@@ -1,7 +1,8 @@
 use std::{collections::HashMap, fs, io::Write, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use parking_lot::Mutex;
-use remuda_agent::{Chain, config::Config, environment::Environment, image::Images, plan::checksum};
+use remuda_agent::{Chain, config::Config, environment::Environment, image::Images};
+use remuda_plan::sha256_hex;
 use serde_json::{Value, json};
 
 use crate::server::{Answer, Ask, Running, serve};
@@ -97,7 +98,7 @@ struct Registry {
 
 impl Registry {
     fn blob(&mut self, raw: Vec<u8>) -> Value {
-        let digest = format!("sha256:{}", checksum(&raw));
+        let digest = format!("sha256:{}", sha256_hex(&raw));
         let size = raw.len();
         self.blobs.insert(digest.clone(), raw);
         json!({"digest": digest, "size": size, "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip"})

@@ -6,10 +6,9 @@ use remuda_agent::{
     config::{Config, ConnectionInfo},
     environment::Environment,
     install::{InstallError, InstallOptions, Registration, Roles, install, uninstall},
-    plan::checksum,
     supervise,
-    wire::key,
 };
+use remuda_plan::{key, sha256_hex};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +54,7 @@ impl Server {
         Registration {
             server: format!("https://{}/", self.running.address),
             token: "tok".into(),
-            ca_checksum: Some(checksum(self.pem.as_bytes())),
+            ca_checksum: Some(sha256_hex(self.pem.as_bytes())),
             roles: Roles { etcd: true, worker: true, ..Roles::default() },
             labels: vec!["a=b".into(), "c=d".into()],
             taints: vec!["k=v:NoSchedule".into()],

@@ -2,7 +2,8 @@
 
 use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
-use remuda_agent::{decide::text, plan::checksum, wire::key};
+use remuda_agent::decide::text;
+use remuda_plan::{key, sha256_hex};
 use serde_json::json;
 
 use crate::{
@@ -38,7 +39,7 @@ async fn torment(stateful: bool, kills: usize) {
         let content = plan(&name, &log);
         deliver(&api, &content, stateful).await;
         plans += 1;
-        let sum = checksum(content.as_bytes());
+        let sum = sha256_hex(content.as_bytes());
         loop {
             let mut agent = tokio::process::Command::new(std::env::current_exe().unwrap())
                 .args(agent_arguments(&config))

@@ -3,10 +3,13 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use remuda_agent::{
     decide::{Data, text},
     environment::Environment,
-    output::{Outputs, unpack},
-    plan::checksum,
     run::{RunError, RunOptions, run},
-    wire::{ERROR_OUTPUT, key},
+};
+use remuda_names::agent::ERROR_OUTPUT;
+use remuda_plan::{
+    key,
+    output::{Outputs, unpack},
+    sha256_hex,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -112,14 +115,14 @@ async fn a_pending_plan_is_taken_run_and_reported() {
     let plan = world.appending("a");
     world.deliver(&plan).await;
     let data = world.api.wait("success", state_is("succeeded")).await;
-    assert_eq!(text(&data, key::APPLIED_CHECKSUM), checksum(plan.as_bytes()));
+    assert_eq!(text(&data, key::APPLIED_CHECKSUM), sha256_hex(plan.as_bytes()));
     assert_eq!(text(&data, key::PLAN_REVISION), "1");
     assert_eq!(text(&data, key::SUCCESS_COUNT), "1");
     assert_eq!(text(&data, key::FAILURE_COUNT), "0");
     assert_eq!(text(&data, key::PROBE_STATUSES), "{}");
     assert_eq!(output(&data, key::APPLIED_OUTPUT)["do"].0, b"out-a\n");
     assert!(
-        unpack::<remuda_agent::output::PeriodicResult>(&data[key::APPLIED_PERIODIC_OUTPUT])
+        unpack::<remuda_plan::output::PeriodicResult>(&data[key::APPLIED_PERIODIC_OUTPUT])
             .unwrap()
             .is_empty()
     );
@@ -152,7 +155,7 @@ async fn older_servers_compare_checksums_and_a_restart_runs_nothing_again() {
     let world = World::new().await;
     let plan = world.appending("a");
     world.deliver_legacy(&plan).await;
-    let sum = checksum(plan.as_bytes());
+    let sum = sha256_hex(plan.as_bytes());
     world.api.wait("checksum", |data| text(data, key::APPLIED_CHECKSUM) == sum).await;
     let world = world.restart().await;
     let puts = world.api.state.lock().await.puts;
@@ -160,7 +163,7 @@ async fn older_servers_compare_checksums_and_a_restart_runs_nothing_again() {
     assert_eq!(world.api.state.lock().await.puts, puts, "a settled agent writes nothing");
     let second = world.appending("b");
     world.deliver_legacy(&second).await;
-    let sum = checksum(second.as_bytes());
+    let sum = sha256_hex(second.as_bytes());
     world.api.wait("checksum", |data| text(data, key::APPLIED_CHECKSUM) == sum).await;
     assert_eq!(world.read("log"), "a\nb\n");
 }
@@ -197,7 +200,7 @@ async fn a_plan_replaced_while_it_runs_is_followed_by_the_new_one() {
     }
     let second = world.appending("new");
     world.deliver(&second).await;
-    let sum = checksum(second.as_bytes());
+    let sum = sha256_hex(second.as_bytes());
     let data = world.api.wait("new plan", |data| text(data, key::APPLIED_CHECKSUM) == sum).await;
     assert!(state_is("succeeded")(&data));
     assert_eq!(world.read("log"), "old\nnew\n");
@@ -447,7 +450,7 @@ async fn output_larger_than_a_secret_does_not_stop_the_report() {
     let world = World::new().await;
     world.deliver(&plan("head -c 600000 /dev/urandom | base64; echo end >&2")).await;
     let data = world.api.wait("success", state_is("succeeded")).await;
-    assert!(data[key::APPLIED_OUTPUT].len() <= remuda_agent::output::PACKED_LIMIT);
+    assert!(data[key::APPLIED_OUTPUT].len() <= remuda_plan::output::PACKED_LIMIT);
     assert!(output(&data, key::APPLIED_OUTPUT)["do"].0.ends_with(b"[output cut]\n"));
 }
 
@@ -464,7 +467,7 @@ async fn an_image_is_unpacked_and_run() {
     world.deliver(&plan.to_string()).await;
     let data = world.api.wait("success", state_is("succeeded")).await;
     let ran = String::from_utf8(output(&data, key::APPLIED_OUTPUT)["i"].0.clone()).unwrap();
-    assert!(ran.starts_with("ran in ") && ran.contains(&checksum(plan.to_string().as_bytes())), "{ran}");
+    assert!(ran.starts_with("ran in ") && ran.contains(&sha256_hex(plan.to_string().as_bytes())), "{ran}");
     world.deliver(&json!({"instructions":[instruction(json!({"c":"","a":null}))]}).to_string()).await;
     world
         .api
