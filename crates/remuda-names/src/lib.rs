@@ -121,6 +121,9 @@ pub mod annotation {
     /// On plan Secrets: the removal of this machine's etcd member has begun. Until the machine is gone the
     /// planner neither relies on the member nor takes down another one in its place.
     pub const ETCD_LEAVING: &str = "remuda.io/etcd-member-leaving";
+    /// On what belongs to an RKEBootstrap: digest of what was applied. Written and read by its controller, which
+    /// then knows after a restart that nothing has to be applied.
+    pub const APPLIED: &str = "remuda.io/applied";
 }
 
 /// Users and groups the server issues certificates for.
@@ -136,5 +139,6 @@ pub mod user {
 pub mod agent;
 pub mod capi;
 pub mod machines;
+pub mod node;
 pub mod provisioning;
 pub mod rancher;
