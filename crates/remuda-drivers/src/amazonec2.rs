@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     builtin::{Context, identity, unique_name},
-    driver::{Addresses, Base, Config, Driver, Hidden, Owned, Pending, Ssh, State, from_config, to_config},
+    driver::{Base, Config, Driver, Hidden, Owned, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
     secret::Secret,
@@ -303,8 +303,19 @@ impl Driver for AmazonEc2 {
         Box::pin(async move { self.take(&values) })
     }
 
-    fn machine_name(&self) -> Pending<'_, String> {
-        Box::pin(async { Ok(self.record.lock().base.machine_name.clone()) })
+    fn renew(&self, values: Flags) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let (key, secret) =
+                (values.secret("amazonec2-access-key"), values.secret("amazonec2-secret-key"));
+            if !key.is_empty() && !secret.is_empty() {
+                let mut record = self.record.lock();
+                // A session belongs to its keys.
+                record.session_token = values.secret("amazonec2-session-token");
+                (record.access_key, record.secret_key) = (key, secret);
+                self.learn_secrets(&record);
+            }
+            Ok(())
+        })
     }
 
     fn pre_create_check(&self) -> Pending<'_, ()> {
@@ -340,34 +351,10 @@ impl Driver for AmazonEc2 {
         })
     }
 
-    fn addresses(&self) -> Pending<'_, Addresses> {
-        Box::pin(async {
-            let record = self.record.lock();
-            Ok(Addresses {
-                ip: record.base.ip_address.clone(),
-                private: record.private_ip_address.clone(),
-                ipv6: record.base.ipv6_address.clone(),
-            })
-        })
-    }
-
-    fn url(&self) -> Pending<'_, String> {
-        Box::pin(async {
-            let record = self.record.lock();
-            let host = record.host();
-            Ok(if host.contains(':') { format!("tcp://[{host}]:2376") } else { format!("tcp://{host}:2376") })
-        })
-    }
-
     fn ssh(&self) -> Pending<'_, Ssh> {
         Box::pin(async {
-            let record = self.record.lock();
-            Ok(Ssh {
-                host: record.host().to_owned(),
-                port: record.base.ssh_port,
-                user: record.base.ssh_user.clone(),
-                key_path: record.base.key_path(),
-            })
+            let facts = self.config().await?.ssh();
+            Ok(Ssh { host: self.record.lock().host().to_owned(), ..facts })
         })
     }
 

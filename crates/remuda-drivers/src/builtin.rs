@@ -1,6 +1,6 @@
-//! The drivers that come with us.
+//! The drivers that come with us, and which of them a program has.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use uuid::Uuid;
 
@@ -12,9 +12,6 @@ use crate::{
     http::{Connections, Pace},
     log::Log,
 };
-
-/// Their names.
-pub const NAMES: &[&str] = &["amazonec2", "digitalocean", "generic"];
 
 /// What built-in drivers need from their surroundings. Clones share connections.
 #[derive(Debug, Clone)]
@@ -37,14 +34,59 @@ impl Context {
     }
 }
 
-/// A fresh built-in driver of that name.
-pub fn open(name: &str, context: Context) -> Option<Arc<dyn Driver>> {
-    Some(match name {
-        "amazonec2" => Arc::new(AmazonEc2::new(context)),
-        "digitalocean" => Arc::new(DigitalOcean::new(context)),
-        "generic" => Arc::new(Generic::new(context)),
-        _ => return None,
-    })
+type Open = Arc<dyn Fn(Context) -> Arc<dyn Driver> + Send + Sync>;
+
+/// The drivers inside a program, by name. Clones share them.
+#[derive(Clone, Default)]
+pub struct Registry(BTreeMap<String, Entry>);
+
+#[derive(Clone)]
+struct Entry {
+    active: bool,
+    open: Open,
+}
+
+impl Registry {
+    /// `amazonec2`, `digitalocean` and `generic`; the last is in use without being asked for.
+    pub fn standard() -> Self {
+        Self::default()
+            .with("amazonec2", false, |context| Arc::new(AmazonEc2::new(context)))
+            .with("digitalocean", false, |context| Arc::new(DigitalOcean::new(context)))
+            .with("generic", true, |context| Arc::new(Generic::new(context)))
+    }
+
+    /// The same with one more, or with another of that name. `active` says whether it is in use without being
+    /// asked for.
+    #[must_use]
+    pub fn with(
+        mut self,
+        name: &str,
+        active: bool,
+        open: impl Fn(Context) -> Arc<dyn Driver> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.insert(name.to_owned(), Entry { active, open: Arc::new(open) });
+        self
+    }
+
+    /// A fresh driver of that name.
+    pub fn open(&self, name: &str, context: Context) -> Option<Arc<dyn Driver>> {
+        self.0.get(name).map(|entry| (entry.open)(context))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Names, and whether they are in use without being asked for.
+    pub fn names(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.0.iter().map(|(name, entry)| (name.as_str(), entry.active))
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// A new identity for a machine, put into its record before anything is made and into everything that is.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     builtin::{Context, identity, unique_name},
-    driver::{Addresses, Base, Config, Driver, Hidden, Owned, Pending, Ssh, State, from_config, to_config},
+    driver::{Base, Config, Driver, Hidden, Owned, Pending, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
     keys,
@@ -28,7 +28,7 @@ use api::{Api, Droplet, Key};
 pub const NAME: &str = "digitalocean";
 
 /// What our tags begin with; the machine's identity follows.
-const TAG: &str = "remuda:";
+const TAG: &str = remuda_names::machines::tag::PREFIX;
 
 /// The record of a droplet.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -397,8 +397,15 @@ impl Driver for DigitalOcean {
         })
     }
 
-    fn machine_name(&self) -> Pending<'_, String> {
-        Box::pin(async { Ok(self.record.lock().base.machine_name.clone()) })
+    fn renew(&self, values: Flags) -> Pending<'_, ()> {
+        Box::pin(async move {
+            values.teach(self.context.log.redactor());
+            let token = values.secret("digitalocean-access-token");
+            if !token.is_empty() {
+                self.record.lock().access_token = token;
+            }
+            Ok(())
+        })
     }
 
     fn pre_create_check(&self) -> Pending<'_, ()> {
@@ -420,33 +427,6 @@ impl Driver for DigitalOcean {
                 "active" => State::Running,
                 "off" => State::Stopped,
                 _ => State::None,
-            })
-        })
-    }
-
-    fn addresses(&self) -> Pending<'_, Addresses> {
-        Box::pin(async {
-            let record = self.record.lock();
-            Ok(Addresses {
-                ip: record.base.ip_address.clone(),
-                private: record.private_ip_address.clone(),
-                ipv6: record.base.ipv6_address.clone(),
-            })
-        })
-    }
-
-    fn url(&self) -> Pending<'_, String> {
-        Box::pin(async { Ok(format!("tcp://{}:2376", self.record.lock().base.ip_address)) })
-    }
-
-    fn ssh(&self) -> Pending<'_, Ssh> {
-        Box::pin(async {
-            let record = self.record.lock();
-            Ok(Ssh {
-                host: record.base.ip_address.clone(),
-                port: record.base.ssh_port,
-                user: record.base.ssh_user.clone(),
-                key_path: record.base.key_path(),
             })
         })
     }

@@ -33,7 +33,14 @@ pub trait Driver: Send + Sync {
     fn config(&self) -> Pending<'_, Config>;
     /// Takes over flag values for a machine that is about to be created.
     fn configure(&self, values: Flags) -> Pending<'_, ()>;
-    fn machine_name(&self) -> Pending<'_, String>;
+    /// Takes over credentials that are newer than the machine's record, from values that hold nothing else.
+    fn renew(&self, values: Flags) -> Pending<'_, ()> {
+        drop(values);
+        Box::pin(async { Ok(()) })
+    }
+    fn machine_name(&self) -> Pending<'_, String> {
+        Box::pin(async { Ok(self.config().await?.str("MachineName").to_owned()) })
+    }
     /// Finds mistakes before anything is made.
     fn pre_create_check(&self) -> Pending<'_, ()>;
     /// Makes the machine and waits until it has an address. Calling it again after a failure continues.
@@ -41,10 +48,37 @@ pub trait Driver: Send + Sync {
     /// Removes everything `create` may have made. What is gone already is no error.
     fn remove(&self) -> Pending<'_, ()>;
     fn state(&self) -> Pending<'_, State>;
-    fn addresses(&self) -> Pending<'_, Addresses>;
+    /// Those of the record.
+    fn addresses(&self) -> Pending<'_, Addresses> {
+        Box::pin(async { Ok(self.config().await?.addresses()) })
+    }
     /// The Docker endpoint, as old tools ask for it.
-    fn url(&self) -> Pending<'_, String>;
-    fn ssh(&self) -> Pending<'_, Ssh>;
+    fn url(&self) -> Pending<'_, String> {
+        Box::pin(async {
+            let host = self.ssh().await?.host;
+            Ok(if host.contains(':') { format!("tcp://[{host}]:2376") } else { format!("tcp://{host}:2376") })
+        })
+    }
+    /// What the record says.
+    fn ssh(&self) -> Pending<'_, Ssh> {
+        Box::pin(async { Ok(self.config().await?.ssh()) })
+    }
+    /// Whether [`create`](Driver::create) goes on where an interrupted one stopped. If not, what was begun is
+    /// removed before another attempt.
+    fn resumes(&self) -> bool {
+        true
+    }
+    /// How the script a machine is to run at its first start gets there.
+    fn delivery(&self) -> Delivery {
+        Delivery::Standard
+    }
+    /// Runs the script in the machine, for drivers whose [`delivery`](Driver::delivery) is their own. Called
+    /// when the machine runs, and again if nobody knows whether it was done.
+    fn deliver(&self, bootstrap: Bootstrap) -> Pending<'_, ()> {
+        drop(bootstrap);
+        let name = self.name().to_owned();
+        Box::pin(async move { Err(Error::unsupported(format!("driver {name} runs no scripts itself"))) })
+    }
     fn start(&self) -> Pending<'_, ()>;
     fn stop(&self) -> Pending<'_, ()>;
     fn restart(&self) -> Pending<'_, ()>;
@@ -57,6 +91,30 @@ pub trait Driver: Send + Sync {
     fn inventory(&self) -> Pending<'_, Vec<Owned>> {
         let name = self.name().to_owned();
         Box::pin(async move { Err(Error::unsupported(format!("driver {name} cannot list its machines"))) })
+    }
+}
+
+/// How a machine gets the script it is to run at its first start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// As user data where the driver has a flag for it, otherwise over SSH.
+    Standard,
+    /// By [`Driver::deliver`].
+    Driver,
+}
+
+/// What a machine is to run at its first start.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// A shell script; it holds credentials.
+    pub script: String,
+    /// The host name the machine is to have.
+    pub hostname: String,
+}
+
+impl fmt::Debug for Bootstrap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bootstrap").field("hostname", &self.hostname).finish_non_exhaustive()
     }
 }
 
@@ -182,6 +240,21 @@ impl Config {
 
     pub fn str(&self, field: &str) -> &str {
         self.0.get(field).and_then(Json::as_str).unwrap_or_default()
+    }
+
+    /// Where the machine can be reached, as far as recorded.
+    pub fn addresses(&self) -> Addresses {
+        Addresses {
+            ip: self.str("IPAddress").to_owned(),
+            private: self.str("PrivateIPAddress").to_owned(),
+            ipv6: self.str("IPv6Address").to_owned(),
+        }
+    }
+
+    /// How to log in, as far as recorded.
+    pub fn ssh(&self) -> Ssh {
+        let base = from_config(&Base::default(), self.clone()).unwrap_or_default();
+        Ssh { key_path: base.key_path(), host: base.ip_address, port: base.ssh_port, user: base.ssh_user }
     }
 
     /// Puts `self` over `base`, field by field: what is absent keeps its default.

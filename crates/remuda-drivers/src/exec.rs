@@ -44,7 +44,7 @@ use tokio::{io::AsyncWriteExt, process::Command, sync::mpsc, time::timeout};
 
 use crate::{
     builtin::identity,
-    driver::{Addresses, Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
+    driver::{Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags, Kind, Value},
     keys,
@@ -424,10 +424,6 @@ impl Driver for Exec {
         })
     }
 
-    fn machine_name(&self) -> Pending<'_, String> {
-        Box::pin(async { Ok(self.record.lock().base.machine_name.clone()) })
-    }
-
     fn pre_create_check(&self) -> Pending<'_, ()> {
         Box::pin(async {
             self.record.lock().base.check_name()?;
@@ -467,30 +463,13 @@ impl Driver for Exec {
         })
     }
 
-    fn addresses(&self) -> Pending<'_, Addresses> {
-        Box::pin(async {
-            let record = self.record.lock();
-            Ok(Addresses {
-                ip: record.base.ip_address.clone(),
-                private: record.private_ip_address.clone(),
-                ipv6: record.base.ipv6_address.clone(),
-            })
-        })
-    }
-
-    fn url(&self) -> Pending<'_, String> {
-        Box::pin(async { Ok(format!("tcp://{}:2376", self.record.lock().base.ip_address)) })
-    }
-
     fn ssh(&self) -> Pending<'_, Ssh> {
         Box::pin(async {
+            let facts = self.config().await?.ssh();
             let record = self.record.lock();
-            let host = record.state.0.get("sshHost").and_then(Json::as_str);
-            Ok(Ssh {
-                host: host.unwrap_or(&record.base.ip_address).to_owned(),
-                port: record.base.ssh_port,
-                user: record.base.ssh_user.clone(),
-                key_path: record.base.key_path(),
+            Ok(match record.state.0.get("sshHost").and_then(Json::as_str) {
+                Some(host) => Ssh { host: host.to_owned(), ..facts },
+                None => facts,
             })
         })
     }

@@ -11,7 +11,7 @@ use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
     builtin::Context,
-    driver::{Addresses, Base, Config, Driver, Pending, Ssh, State, from_config, to_config},
+    driver::{Base, Config, Driver, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
     keys,
@@ -48,13 +48,7 @@ impl Generic {
     }
 
     fn facts(&self) -> Ssh {
-        let record = self.record.lock();
-        Ssh {
-            host: record.base.ip_address.clone(),
-            port: record.base.ssh_port,
-            user: record.base.ssh_user.clone(),
-            key_path: record.base.key_path(),
-        }
+        to_config(&*self.record.lock()).ssh()
     }
 
     /// Logs in; the first time, with the user's own key file, and remembers the host.
@@ -148,10 +142,6 @@ impl Driver for Generic {
         })
     }
 
-    fn machine_name(&self) -> Pending<'_, String> {
-        Box::pin(async { Ok(self.record.lock().base.machine_name.clone()) })
-    }
-
     fn pre_create_check(&self) -> Pending<'_, ()> {
         Box::pin(async {
             self.record.lock().base.check_name()?;
@@ -175,22 +165,11 @@ impl Driver for Generic {
         })
     }
 
-    fn addresses(&self) -> Pending<'_, Addresses> {
-        Box::pin(async {
-            let ip = self.record.lock().base.ip_address.clone();
-            Ok(Addresses { ip, ..Addresses::default() })
-        })
-    }
-
     fn url(&self) -> Pending<'_, String> {
         Box::pin(async {
             let record = self.record.lock();
             Ok(format!("tcp://{}:{}", record.base.ip_address, record.engine_port))
         })
-    }
-
-    fn ssh(&self) -> Pending<'_, Ssh> {
-        Box::pin(async { Ok(self.facts()) })
     }
 
     fn start(&self) -> Pending<'_, ()> {

@@ -96,7 +96,7 @@ pub struct Connections(Arc<[OnceLock<Client>; 2]>);
 impl Connections {
     /// The client for an endpoint. This machine's own addresses are not reached through a proxy, and need no
     /// certificates of the public web.
-    fn to(&self, endpoint: &str) -> Result<Client> {
+    pub(crate) fn to(&self, endpoint: &str) -> Result<Client> {
         let url =
             reqwest::Url::parse(endpoint).map_err(|_| Error::other(format!("{endpoint:?} is no address")))?;
         let local = url.scheme() == "http"
@@ -179,13 +179,13 @@ impl Http {
 }
 
 /// Failures of the transport. The address is left out, because it may carry a signature.
-fn transport(error: reqwest::Error) -> Error {
+pub(crate) fn transport(error: reqwest::Error) -> Error {
     let error = error.without_url();
     let class = if error.is_timeout() { Class::Timeout } else { Class::Network };
     Error::new(class, chain(&error))
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

@@ -27,6 +27,7 @@ pub mod flags;
 pub mod generic;
 pub mod gob;
 pub mod http;
+pub mod install;
 pub mod keys;
 pub mod log;
 pub mod plugin;

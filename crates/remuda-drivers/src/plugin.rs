@@ -19,6 +19,7 @@ use std::{
 };
 
 pub use host::Plugin;
+pub use serve::serve_builtin;
 
 #[allow(unused_imports, reason = "named in the documentation above")]
 use crate::{driver::Driver, error::Class};

@@ -8,7 +8,7 @@ use super::{
 use crate::error::{Error, Result};
 
 /// Marks groups that we made and so may remove.
-pub(super) const OWNED: &str = "remuda.io/owned";
+pub(super) const OWNED: &str = remuda_names::machines::tag::OWNED;
 /// The group Rancher's machines share, and the tag that marks it as such.
 const SHARED: &str = "rancher-nodes";
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The tag every instance carries; its value is the record's identity.
-const TAG: &str = "remuda.io/machine";
+const TAG: &str = remuda_names::machines::tag::MACHINE;
 /// States of instances that still exist.
 const ALIVE: &[&str] = &["pending", "running", "stopping", "stopped", "shutting-down"];
 

@@ -335,6 +335,11 @@ impl Driver for Plugin {
         })
     }
 
+    /// docker-machine's drivers start anew and would make a second machine.
+    fn resumes(&self) -> bool {
+        false
+    }
+
     fn start(&self) -> Pending<'_, ()> {
         Box::pin(self.act("Start"))
     }

@@ -5,8 +5,9 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 use tokio::net::TcpListener;
 
 use crate::{
+    builtin::{Context, Registry},
     driver::Driver,
-    log::{Level, LogSink},
+    log::{Level, Log, LogSink},
     rpc::server::{Ended, HEARTBEAT, serve},
 };
 
@@ -51,8 +52,22 @@ pub async fn run(driver: Arc<dyn Driver>) -> ExitCode {
     }
 }
 
+/// The whole of a plugin program: serves the driver of that name, or if `name` is empty the one the parent asks
+/// for, and ends when the parent is done with it.
+pub fn serve_builtin(drivers: &Registry, name: &str) -> ExitCode {
+    let handshake = Handshake::from_env();
+    let name = if name.is_empty() { handshake.driver.as_str() } else { name };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (true, Ok(runtime)) = (handshake.is_plugin, runtime) else { return explain(name) };
+    let Some(driver) = drivers.open(name, Context::new(Log::new(Arc::new(ParentLog)))) else {
+        let _ = writeln!(std::io::stderr(), "there is no driver {name:?} in this program");
+        return ExitCode::FAILURE;
+    };
+    runtime.block_on(run(driver))
+}
+
 /// Tells a person who started the plugin by hand what it is.
-pub fn explain(name: &str) -> ExitCode {
+fn explain(name: &str) -> ExitCode {
     let _ = writeln!(
         std::io::stderr(),
         "{name} is a machine driver plugin, started by the program that uses it.\nAPI version: 1"

@@ -11,7 +11,7 @@ use std::{
 };
 
 use remuda_drivers::{
-    builtin::{self, Context},
+    builtin::{Context, Registry},
     driver::{Config, Driver},
     error::{Class, Error},
     fake::{Fake, amazonec2::AmazonEc2},
@@ -248,7 +248,7 @@ async fn a_record_of_the_original_driver_is_taken_over() {
     made.unwrap_or_else(|error| panic!("{error}\n{:?}\n{}", fake.calls(), memory.text()));
     assert_eq!(fake.api.resources().len(), 3, "{:?}", fake.api.resources());
 
-    let ours = builtin::open("amazonec2", Context::new(Log::new(memory.clone()))).unwrap();
+    let ours = Registry::standard().open("amazonec2", Context::new(Log::new(memory.clone()))).unwrap();
     ours.load(plugin.config().await.unwrap()).await.unwrap();
     assert_eq!(ours.state().await.unwrap(), plugin.state().await.unwrap());
     assert_eq!(ours.ssh().await.unwrap().key_path, plugin.ssh().await.unwrap().key_path);
@@ -271,7 +271,7 @@ async fn the_drivers_inside_rancher_machine_answer() {
         let plugin = Plugin::start(Launch::new(name, &binary), Log::new(memory.clone())).await.unwrap();
         let flags = plugin.flags().await.unwrap();
         assert_eq!(flags.len(), count, "{name}");
-        if let Some(ours) = builtin::open(name, Context::new(Log::tracing())) {
+        if let Some(ours) = Registry::standard().open(name, Context::new(Log::tracing())) {
             let facts = |flags: Vec<Flag>| {
                 let mut facts: Vec<_> =
                     flags.into_iter().map(|flag| (flag.name, flag.env, flag.kind)).collect();

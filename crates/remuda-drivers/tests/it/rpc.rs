@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_drivers::{
-    builtin::{self, Context},
+    builtin::{Context, Registry},
     driver::{Config, Driver},
     fake::{Fake, Fault, digitalocean::DigitalOcean},
     flags::Flags,
@@ -25,7 +25,7 @@ async fn served(driver: Arc<dyn Driver>, patience: Duration) -> (Client, JoinSet
 }
 
 fn driver() -> Arc<dyn Driver> {
-    builtin::open("digitalocean", Context::new(Log::tracing())).unwrap()
+    Registry::standard().open("digitalocean", Context::new(Log::tracing())).unwrap()
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn heartbeats_are_answered_while_a_machine_is_being_created() {
     let store = tempfile::tempdir().unwrap();
     let mut context = Context::new(Log::tracing());
     context.digitalocean = fake.url();
-    let driver = builtin::open("digitalocean", context).unwrap();
+    let driver = Registry::standard().open("digitalocean", context).unwrap();
     driver.load(Config::named("m1", store.path().to_str().unwrap())).await.unwrap();
     let mut values = Flags::defaults(&driver.flags().await.unwrap());
     values.set("digitalocean-access-token", "token-1");

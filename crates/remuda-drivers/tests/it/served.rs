@@ -1,6 +1,6 @@
 //! A built-in driver as a plugin process, used through the plugin host, on a fake cloud.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use remuda_drivers::{
     driver::{Config, Driver, State},
@@ -11,7 +11,14 @@ use remuda_drivers::{
     plugin::{Launch, Plugin},
 };
 
-const BINARY: &str = env!("CARGO_BIN_EXE_docker-machine-driver-remuda");
+/// The example, which cargo builds beside the tests.
+fn binary() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.join("examples/plugin")
+}
+
 const TOKEN: &str = "canary-token-5678";
 
 struct World {
@@ -27,7 +34,7 @@ impl World {
     }
 
     fn launch(&self) -> Launch {
-        let mut launch = Launch::new("digitalocean", BINARY);
+        let mut launch = Launch::new("digitalocean", binary());
         launch.env.push(("REMUDA_DIGITALOCEAN_URL".into(), self.fake.url()));
         launch
     }
@@ -100,7 +107,7 @@ async fn a_killed_creation_is_cleaned_up_and_no_secret_is_seen_anywhere() {
     }
     assert_eq!(world.fake.calls()[at], "POST /v2/droplets");
     let lines = command_lines();
-    assert!(lines.contains("docker-machine-driver-remuda") && !lines.contains("canary"));
+    assert!(lines.contains("examples/plugin") && !lines.contains("canary"));
     assert!(!format!("{plugin:?}").contains("canary"));
     drop(plugin);
 
@@ -132,7 +139,7 @@ async fn a_plugin_that_dies_while_it_works_is_told_from_one_that_fails() {
     let real = world.prepared().await;
     drop(real);
     let ec2 = Fake::start(AmazonEc2::new("AKIDCANARY", "canary-secret", "us-east-1")).await.unwrap();
-    let mut launch = Launch::new("amazonec2", BINARY);
+    let mut launch = Launch::new("amazonec2", binary());
     launch.env.push(("AWS_SECRET_ACCESS_KEY".into(), "canary-secret".into()));
     let plugin = Plugin::start(launch, Log::new(world.output.clone())).await.unwrap();
     plugin.load(Config::named("m1", world.store.path().to_str().unwrap())).await.unwrap();
@@ -171,7 +178,7 @@ fn ec2_plugin() -> String {
 
 #[tokio::test]
 async fn started_by_hand_it_explains_itself() {
-    let output = tokio::process::Command::new(BINARY).env_clear().output().await.unwrap();
+    let output = tokio::process::Command::new(binary()).env_clear().output().await.unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("API version: 1"));
 }
