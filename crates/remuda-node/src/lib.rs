@@ -1,1 +1,6 @@
-//! The sandbox distribution: a small Kubernetes that installs and joins as K3s does.
+//! The sandbox distribution.
+pub mod config;
+pub mod distribution;
+pub mod files;
+pub mod paths;
+pub mod token;
