@@ -138,6 +138,7 @@ pub mod user {
 
 pub mod agent;
 pub mod capi;
+pub mod gateway;
 pub mod machines;
 pub mod node;
 pub mod provisioning;
