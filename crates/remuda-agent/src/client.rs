@@ -15,7 +15,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
     task::JoinSet,
     time::timeout,
 };
@@ -51,6 +51,14 @@ pub enum HttpError {
         uri: String,
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// Nobody knows the host.
+    #[error("look up {host}")]
+    Resolve {
+        /// Whom.
+        host: String,
+        /// Why not.
+        source: io::Error,
     },
     /// No connection.
     #[error("connect to {host}")]
@@ -258,15 +266,8 @@ impl Client {
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
         let to = Destination::of(&request.uri)?;
         let host = to.authority();
-        let limit = |what, limit: Duration| {
-            let host = host.clone();
-            move |_| HttpError::Timeout { what, host, seconds: limit.as_secs() }
-        };
         let proxy = self.proxies.select(to.https, &to.host, to.port).cloned();
-        let connecting = self.connect(&to, proxy.as_ref());
-        let stream = timeout(self.timeouts.connect, connecting)
-            .await
-            .map_err(limit("connecting to", self.timeouts.connect))??;
+        let stream = self.connect_in_time(&to, proxy.as_ref()).await?;
         let absolute = !to.https && proxy.is_some();
         let request = encode(request, &to, absolute, proxy.as_ref());
         let exchange = |source| HttpError::Exchange { host: host.clone(), source };
@@ -282,11 +283,32 @@ impl Client {
         });
         let response = timeout(self.timeouts.response, sender.send_request(request))
             .await
-            .map_err(limit("waiting for", self.timeouts.response))?
+            .map_err(|_| timed_out("waiting for", &to, self.timeouts.response))?
             .map_err(exchange)?;
         let (head, incoming) = response.into_parts();
         let body = Body { incoming, host, idle: self.timeouts.idle, _connection: driver };
         Ok(Response { status: head.status, headers: head.headers, body })
+    }
+
+    /// Opens a connection to the host of `uri`, through a proxy if it takes one, and secures it. What is said
+    /// over it is the caller's business.
+    pub async fn open(&self, uri: &Uri) -> Result<Box<dyn Stream>, HttpError> {
+        let to = Destination::of(uri)?;
+        let proxy = self.proxies.select(to.https, &to.host, to.port);
+        if let (false, Some(uri)) = (to.https, proxy) {
+            return Err(HttpError::Address { uri: redact(uri), reason: "proxies only pass on https" });
+        }
+        self.connect_in_time(&to, proxy).await
+    }
+
+    async fn connect_in_time(
+        &self,
+        to: &Destination,
+        proxy: Option<&Uri>,
+    ) -> Result<Box<dyn Stream>, HttpError> {
+        timeout(self.timeouts.connect, self.connect(to, proxy))
+            .await
+            .map_err(|_| timed_out("connecting to", to, self.timeouts.connect))?
     }
 
     async fn connect(&self, to: &Destination, proxy: Option<&Uri>) -> Result<Box<dyn Stream>, HttpError> {
@@ -318,11 +340,21 @@ impl Client {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+/// A connection of whatever kind.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
+fn timed_out(what: &'static str, to: &Destination, limit: Duration) -> HttpError {
+    HttpError::Timeout { what, host: to.authority(), seconds: limit.as_secs() }
+}
+
 async fn dial(to: &Destination) -> Result<TcpStream, HttpError> {
-    let connected = TcpStream::connect((to.host.as_str(), to.port)).await;
+    let unknown = |source| HttpError::Resolve { host: to.host.clone(), source };
+    let addresses: Vec<_> = lookup_host((to.host.as_str(), to.port)).await.map_err(unknown)?.collect();
+    if addresses.is_empty() {
+        return Err(unknown(io::Error::other("no address")));
+    }
+    let connected = TcpStream::connect(addresses.as_slice()).await;
     let tcp = connected.map_err(|source| HttpError::Connect { host: to.authority(), source })?;
     // A watch is silent for minutes; a peer that vanished has to be noticed all the same.
     let keepalive = TcpKeepalive::new()

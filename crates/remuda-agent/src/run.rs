@@ -149,7 +149,7 @@ pub fn run_blocking(options: RunOptions) -> Result<(), RunError> {
 }
 
 /// Cancels `stop` at the first SIGINT or SIGTERM and ends the process at the second.
-pub(crate) async fn watch_signals(stop: CancellationToken) {
+pub async fn watch_signals(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))

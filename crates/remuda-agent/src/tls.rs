@@ -85,7 +85,7 @@ impl Trust {
 
     fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, TrustError> {
         if self.insecure {
-            return Ok(Arc::new(Anybody));
+            return Ok(Arc::new(Accepted::Any));
         }
         let mut roots = RootCertStore::empty();
         let extra = certificates(&self.extra);
@@ -100,7 +100,7 @@ impl Trust {
             .then(|| WebPkiServerVerifier::builder_with_provider(Arc::new(roots), PROVIDER.clone()).build())
             .transpose()
             .map_err(|_| TrustError::NoAuthority)?;
-        Ok(Arc::new(Known { pinned: extra, chain }))
+        Ok(Arc::new(Accepted::Known { pinned: extra, chain }))
     }
 }
 
@@ -114,15 +114,17 @@ fn system_bundle(explicit: Option<&Path>) -> Vec<u8> {
     paths.filter_map(|path| crate::disk::read_limited(path, 16 << 20).ok()).next().unwrap_or_default()
 }
 
-/// Chains to a trusted authority, or is itself one of the certificates given as trusted. The latter is
-/// how servers with a single self-signed certificate are set up; chain building refuses those.
+/// Whose certificates are accepted.
 #[derive(Debug)]
-struct Known {
-    pinned: Vec<CertificateDer<'static>>,
-    chain: Option<Arc<WebPkiServerVerifier>>,
+enum Accepted {
+    /// Everybody's.
+    Any,
+    /// Those that chain to a trusted authority, or are themselves among the certificates given as trusted. The
+    /// latter is how servers with a single self-signed certificate are set up; chain building refuses those.
+    Known { pinned: Vec<CertificateDer<'static>>, chain: Option<Arc<WebPkiServerVerifier>> },
 }
 
-impl ServerCertVerifier for Known {
+impl ServerCertVerifier for Accepted {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -131,54 +133,20 @@ impl ServerCertVerifier for Known {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.pinned.iter().any(|pinned| pinned == end_entity) {
+        let (pinned, chain) = match self {
+            Self::Any => return Ok(ServerCertVerified::assertion()),
+            Self::Known { pinned, chain } => (pinned, chain),
+        };
+        if pinned.iter().any(|pinned| pinned == end_entity) {
             verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        match &self.chain {
+        match chain {
             Some(chain) => {
                 chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
             }
             None => Err(CertificateError::UnknownIssuer.into()),
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signature, &PROVIDER.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &PROVIDER.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        PROVIDER.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

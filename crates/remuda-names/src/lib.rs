@@ -138,6 +138,7 @@ pub mod user {
 
 pub mod agent;
 pub mod capi;
+pub mod cluster_agent;
 pub mod gateway;
 pub mod machines;
 pub mod node;

@@ -115,12 +115,13 @@ impl RegisterError {
         !matches!(
             self,
             Self::Http(
-                HttpError::Connect { .. }
+                HttpError::Resolve { .. }
+                    | HttpError::Connect { .. }
                     | HttpError::Timeout { .. }
                     | HttpError::Exchange { .. }
                     | HttpError::Proxy { .. }
-            ) | Self::Http(HttpError::Tls { .. })
-                | Self::Refused { .. }
+                    | HttpError::Tls { .. }
+            ) | Self::Refused { .. }
                 | Self::Address(_)
         )
     }
