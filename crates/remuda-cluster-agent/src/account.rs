@@ -16,6 +16,7 @@ use remuda_agent::{
 };
 use remuda_names::{
     cluster_agent::{SERVICE_ACCOUNT, TOKEN_SECRET},
+    gateway::secret::{ACCOUNT_NAME, ACCOUNT_TOKEN_TYPE},
     rancher::{annotation::SERVICE_ACCOUNT_SECRET_REF, label::SERVICE_ACCOUNT_NAME},
 };
 use serde_json::{Value, json};
@@ -26,10 +27,6 @@ use crate::{
     hop::{Failure, Hop},
 };
 
-/// Type of Secrets that clusters fill in.
-const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
-/// On such Secrets: the account.
-const TOKEN_ACCOUNT: &str = "kubernetes.io/service-account.name";
 const ANSWER_LIMIT: usize = 1 << 20;
 /// How often and how long to look for the token.
 const POLL: Duration = Duration::from_millis(250);
@@ -146,11 +143,11 @@ impl Api<'_> {
             return Ok(Some(token));
         }
         let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": TOKEN_TYPE,
+            "apiVersion": "v1", "kind": "Secret", "type": ACCOUNT_TOKEN_TYPE,
             "metadata": {
                 "name": TOKEN_SECRET,
                 "labels": {SERVICE_ACCOUNT_NAME: SERVICE_ACCOUNT},
-                "annotations": {TOKEN_ACCOUNT: SERVICE_ACCOUNT},
+                "annotations": {ACCOUNT_NAME: SERVICE_ACCOUNT},
             },
         });
         match self.call(Method::POST, "secrets", Some(&secret)).await {
@@ -183,8 +180,8 @@ impl Api<'_> {
 }
 
 fn token_in(secret: &Value) -> Option<String> {
-    let account = secret.pointer("/metadata/annotations").and_then(|all| all.get(TOKEN_ACCOUNT));
-    if secret["type"] != TOKEN_TYPE || account.and_then(Value::as_str) != Some(SERVICE_ACCOUNT) {
+    let account = secret.pointer("/metadata/annotations").and_then(|all| all.get(ACCOUNT_NAME));
+    if secret["type"] != ACCOUNT_TOKEN_TYPE || account.and_then(Value::as_str) != Some(SERVICE_ACCOUNT) {
         return None;
     }
     let token = BASE64_STANDARD.decode(secret.pointer("/data/token")?.as_str()?).ok()?;
@@ -212,14 +209,14 @@ mod tests {
     #[test]
     fn only_tokens_of_the_account_are_taken() {
         let mut secret = json!({
-            "type": TOKEN_TYPE, "metadata": {"annotations": {TOKEN_ACCOUNT: SERVICE_ACCOUNT}},
+            "type": ACCOUNT_TOKEN_TYPE, "metadata": {"annotations": {ACCOUNT_NAME: SERVICE_ACCOUNT}},
             "data": {"token": BASE64_STANDARD.encode("lasting")},
         });
         assert_eq!(token_in(&secret).as_deref(), Some("lasting"));
-        secret["metadata"]["annotations"][TOKEN_ACCOUNT] = "other".into();
+        secret["metadata"]["annotations"][ACCOUNT_NAME] = "other".into();
         assert_eq!(token_in(&secret), None);
         assert_eq!(token_in(&Value::Null), None);
-        assert_eq!(token_in(&json!({"type": TOKEN_TYPE})), None);
+        assert_eq!(token_in(&json!({"type": ACCOUNT_TOKEN_TYPE})), None);
     }
 
     #[test]

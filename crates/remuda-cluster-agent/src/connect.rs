@@ -10,7 +10,7 @@ use remuda_agent::{
     install::Registration,
     proxy::Proxies,
 };
-use remuda_names::cluster_agent::path;
+use remuda_names::gateway::path;
 use remuda_tunnel::{
     client::{self, BoxError, handshake},
     server::{PARAMS_HEADER, TOKEN_HEADER},
@@ -56,7 +56,7 @@ impl Connector {
         let account = Account::read(config).await?;
         let client = self.client().await?;
         let registered = self.0.known.lock().registered;
-        let path = if registered { path::CONNECT } else { path::REGISTER };
+        let path = if registered { path::CONNECT } else { path::CONNECT_REGISTER };
         let address = format!("{}{path}", config.server);
         let (plain, websocket) = (uri(&address)?, uri(&address.replacen("http", "ws", 1))?);
         let stream = match client.open(&plain).await.map_err(Failure::from) {

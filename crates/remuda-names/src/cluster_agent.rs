@@ -37,14 +37,6 @@ pub mod file {
     pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 }
 
-/// Paths of the server.
-pub mod path {
-    /// Tunnels of clusters that have registered.
-    pub const CONNECT: &str = "/v3/connect";
-    /// Tunnels of clusters that have not.
-    pub const REGISTER: &str = "/v3/connect/register";
-}
-
 /// Account the server uses the cluster's API with.
 pub const SERVICE_ACCOUNT: &str = "cattle";
 /// Secret with the token of that account. Written by the agent.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, StatusCode, Uri, header};
 
-use remuda_names::agent::header as names;
+use remuda_names::{agent::header as names, gateway::path};
 use remuda_plan::sha256_hex;
 
 use crate::{
@@ -186,7 +186,7 @@ impl Registration {
         }
         let expected = pinned.unwrap_or_default().to_ascii_lowercase();
         let anybody = Trust { insecure: true, ..Trust::default() };
-        let raw = self.get("/cacerts", &anybody, environment, &[]).await?;
+        let raw = self.get(path::CACERTS, &anybody, environment, &[]).await?;
         if certificates(&raw).is_empty() {
             return Err(RegisterError::NoCertificate(self.server().to_owned()));
         }
@@ -220,7 +220,7 @@ impl Registration {
             (names::LABELS, self.labels.join(",")),
             (names::TAINTS, self.taints.join(",")),
         ];
-        self.get("/v3/connect/agent", trust, environment, &headers).await
+        self.get(path::CONNECT_AGENT, trust, environment, &headers).await
     }
 }
 

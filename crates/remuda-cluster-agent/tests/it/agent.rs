@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use remuda_cluster_agent::{Config, Options, serve};
 use remuda_tunnel::client::{Backoff, Link};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::world::soon;
@@ -12,7 +12,7 @@ use crate::world::soon;
 pub(crate) struct Agent {
     link: watch::Receiver<Link>,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinSet<()>,
 }
 
 impl Agent {
@@ -26,7 +26,8 @@ impl Agent {
         };
         let (sender, link) = watch::channel(Link::default());
         let stop = CancellationToken::new();
-        let task = tokio::task::spawn(serve(config, options, sender, stop.clone()));
+        let mut task = JoinSet::new();
+        task.spawn(serve(config, options, sender, stop.clone()));
         Agent { link, stop, task }
     }
 
@@ -43,8 +44,8 @@ impl Agent {
         soon(self.link.wait_for(|link| matches!(link, Link::Connected))).await.unwrap();
     }
 
-    pub(crate) async fn stop(self) {
+    pub(crate) async fn stop(mut self) {
         self.stop.cancel();
-        soon(self.task).await.unwrap();
+        soon(self.task.join_next()).await.unwrap().unwrap();
     }
 }

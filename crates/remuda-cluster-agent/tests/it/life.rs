@@ -9,6 +9,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     runtime::Handle,
+    task::JoinSet,
 };
 
 use crate::{
@@ -34,7 +35,8 @@ async fn a_cluster_registers_and_is_reached_through_the_tunnel() {
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let inside = listener.local_addr().unwrap();
-    tokio::task::spawn(async move {
+    let mut service = JoinSet::new();
+    service.spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"from inside").await.unwrap();
     });

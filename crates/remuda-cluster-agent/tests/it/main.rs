@@ -1,6 +1,6 @@
 //! The agent against a server and a cluster that are only pretended.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod agent;
 mod hops;

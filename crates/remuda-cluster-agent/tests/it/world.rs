@@ -25,6 +25,7 @@ use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{handshake::derive_accept_key, protocol::Role},
 };
+use tokio_util::task::TaskTracker;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -127,13 +128,14 @@ impl Management {
         let tunnel = Server::new(ServerOptions::default());
         let admitted = Arc::new(Mutex::new(Vec::new()));
         let (server, log, pem) = (tunnel.clone(), admitted.clone(), tls.pem.clone());
+        let sessions = TaskTracker::new();
         let service = move |request: Request<Incoming>| {
-            let (server, log, pem) = (server.clone(), log.clone(), pem.clone());
+            let (server, log, pem, sessions) = (server.clone(), log.clone(), pem.clone(), sessions.clone());
             async move {
                 match request.uri().path() {
                     "/cacerts" => answer(StatusCode::OK, pem),
                     "/healthz" => answer(StatusCode::OK, "ok"),
-                    "/v3/connect" | "/v3/connect/register" => upgrade(request, server, &log),
+                    "/v3/connect" | "/v3/connect/register" => upgrade(request, server, &log, &sessions),
                     _ => answer(StatusCode::NOT_FOUND, "not found"),
                 }
             }
@@ -158,7 +160,12 @@ impl Management {
     }
 }
 
-fn upgrade(mut request: Request<Incoming>, server: Server, log: &Mutex<Vec<(String, Value)>>) -> Answer {
+fn upgrade(
+    mut request: Request<Incoming>,
+    server: Server,
+    log: &Mutex<Vec<(String, Value)>>,
+    sessions: &TaskTracker,
+) -> Answer {
     let header =
         |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok().map(str::to_owned));
     if header(TOKEN_HEADER).as_deref() != Some(TOKEN) {
@@ -169,7 +176,7 @@ fn upgrade(mut request: Request<Incoming>, server: Server, log: &Mutex<Vec<(Stri
     log.lock().push((request.uri().path().to_owned(), parameters));
     let accept = derive_accept_key(header("sec-websocket-key").unwrap_or_default().as_bytes());
     let upgrading = hyper::upgrade::on(&mut request);
-    tokio::task::spawn(async move {
+    sessions.spawn(async move {
         if let Ok(upgraded) = upgrading.await {
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(websocket_config())).await;
