@@ -1,1 +1,91 @@
-//! Infrastructure, bootstrap and control plane of K3s and RKE2 clusters.
+//! The providers of K3s and RKE2 clusters: infrastructure, bootstrap and control plane.
+//!
+//! What a node is told is decided by [`remuda_planner`], a pure function; the controllers here read what it
+//! looks at, write what it says, and do what it asks for around it: tokens and Secrets machines boot with,
+//! drains, removals of etcd members, servers that register themselves.
+//!
+//! ```text
+//! RKECluster       there is nothing to make; says so
+//! RKEBootstrap     plan Secret, its account and rights; what a machine boots with; etcd before a machine goes
+//! token Secrets    end when they were used
+//! RKEControlPlane  plans of all machines of a cluster
+//! plan Secrets     what agents report: applied plans, probes, failures; drains
+//! Nodes            whose machine they are: addresses and provider ID
+//! request Secrets  servers that register themselves become Machines
+//! ```
+//!
+//! [`run`] runs them all. Clusters are reached through [`remuda_workload`] only.
+
+mod bootstrap;
+mod bootstrap_token;
+mod conditions;
+mod control_plane;
+mod custom;
+mod drain;
+mod error;
+mod install;
+mod machines;
+mod mark;
+mod node_lookup;
+mod objects;
+mod plan_secret;
+mod plans;
+mod referred;
+mod rke_cluster;
+mod settings;
+mod shared;
+mod wake;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use remuda_control::Ctx;
+use remuda_planner::release::Metadata;
+use remuda_workload::Workloads;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::error::Error;
+use self::shared::Rke;
+
+/// What of the controllers' behaviour is a choice.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many objects of one kind are reconciled at once; never one object twice at once.
+    pub workers: usize,
+    /// What versions of the distributions take which arguments.
+    pub releases: Arc<Metadata>,
+    /// Controllers that do not run here, such as `RKEControlPlane`.
+    pub leave: Vec<&'static str>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { workers: 8, releases: Arc::new(Metadata::bundled()), leave: Vec::new() }
+    }
+}
+
+/// Runs all controllers until told to stop, and returns when their work has ended. The way to workload
+/// clusters is kept by whoever made `workloads`.
+pub async fn run(ctx: Arc<Ctx>, options: Options, workloads: Workloads, stop: CancellationToken) {
+    let left = options.leave.clone();
+    let rke = Rke::new(ctx, options, workloads);
+    let mut tasks = JoinSet::new();
+    let mut start = |name: &'static str, controller: BoxFuture<'static, ()>| {
+        if !left.contains(&name) {
+            tasks.spawn(controller);
+        }
+    };
+    // Controllers are started here, one line each.
+    start("RKECluster", Box::pin(rke_cluster::run(rke.clone(), stop.clone())));
+    start("RKEBootstrap", Box::pin(bootstrap::run(rke.clone(), stop.clone())));
+    start("BootstrapToken", Box::pin(bootstrap_token::run(rke.clone(), stop.clone())));
+    start("RKEControlPlane", Box::pin(control_plane::run(rke.clone(), stop.clone())));
+    start("PlanSecret", Box::pin(plan_secret::run(rke.clone(), stop.clone())));
+    start("NodeLookup", Box::pin(node_lookup::run(rke.clone(), stop.clone())));
+    start("Drain", Box::pin(drain::run(rke.clone(), stop.clone())));
+    start("MachineRequest", Box::pin(custom::run(rke.clone(), stop.clone())));
+    start("CustomMachine", Box::pin(custom::run_machines(rke.clone(), stop.clone())));
+    drop(rke);
+    while tasks.join_next().await.is_some() {}
+}

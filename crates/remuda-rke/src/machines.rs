@@ -1,0 +1,246 @@
+//! Machines as the planner sees them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Condition};
+use kube::{Api, ResourceExt, api::ListParams};
+use parking_lot::Mutex;
+use remuda_api::core::Machine;
+use remuda_control::{Chain, ObjectKey, write::conditions};
+use remuda_names::{
+    capi::condition,
+    rancher::{condition as rancher_condition, label, secret_key, secret_type},
+};
+use remuda_plan::key;
+use remuda_planner::{
+    driver::{Driver, DriverConfig},
+    input::{self, Address, AddressKind, PlanSecret, Reconciled, Summary},
+};
+
+use crate::{
+    Error, objects,
+    shared::{BY_CLUSTER, Rke, filed},
+};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// What of a plan Secret's data anybody here reads or writes.
+const DATA: &[&str] = &[
+    key::PLAN,
+    key::APPLIED_CHECKSUM,
+    key::APPLIED_PLAN,
+    key::PLAN_STATE,
+    key::MAX_FAILURES,
+    key::FAILURE_THRESHOLD,
+    key::FAILURE_COUNT,
+    key::FAILED_CHECKSUM,
+    key::PROBE_STATUSES,
+    key::APPLIED_PERIODIC_OUTPUT,
+];
+
+/// Machines of one cluster.
+pub(crate) struct Seen {
+    pub(crate) machines: Vec<input::Machine>,
+    /// Versions of the plan Secrets as they were seen, by name.
+    pub(crate) versions: BTreeMap<String, String>,
+}
+
+/// How sure one must be of plan Secrets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// As the cache has them: good enough to see that nothing is to be done, as any change wakes us.
+    Cached,
+    /// As the API has them now.
+    Fresh,
+}
+
+impl Rke {
+    /// Machines of a cluster whose bootstrap is ours.
+    pub(crate) async fn see_machines(&self, cluster: &ObjectKey, reading: Reading) -> Result<Seen, Error> {
+        let namespace = cluster.namespace.as_deref().unwrap_or_default();
+        let machines = self.machines.by_index(BY_CLUSTER, &filed(namespace, &cluster.name));
+        let mut fresh = match reading {
+            Reading::Cached => None,
+            Reading::Fresh => Some(self.fresh_plans(namespace, &cluster.name).await?),
+        };
+        let mut seen = Seen { machines: Vec::with_capacity(machines.len()), versions: BTreeMap::new() };
+        for machine in machines {
+            let Some(bootstrap) = objects::bootstrap_of(&machine) else {
+                continue;
+            };
+            let name = objects::plan_name(bootstrap);
+            let secret = match &mut fresh {
+                Some(fresh) => fresh.remove(&name),
+                None => self.plans.get(&ObjectKey::namespaced(namespace, &name)),
+            };
+            if let Some(secret) = &secret {
+                seen.versions.insert(name, secret.resource_version().unwrap_or_default());
+            }
+            let driver = self.driver_of(&machine);
+            seen.machines.push(view(&machine, secret.as_deref().map(plan_secret), driver));
+        }
+        Ok(seen)
+    }
+
+    /// Plan Secrets of a cluster as the API has them. Only those are read whole that the cache has in another
+    /// version.
+    async fn fresh_plans(
+        &self,
+        namespace: &str,
+        cluster: &str,
+    ) -> Result<HashMap<String, Arc<Secret>>, Error> {
+        let api: Api<Secret> = self.api(namespace);
+        let mut params = ListParams::default()
+            .labels(&format!("{}={cluster}", label::CLUSTER_NAME))
+            .fields(&format!("type={}", secret_type::PLAN))
+            .limit(PAGE);
+        let mut fresh = HashMap::new();
+        loop {
+            let page = api.list_metadata(&params).await.map_err(Error::api("list", "plan Secrets"))?;
+            for listed in page.items {
+                let name = listed.name_any();
+                let cached = self.plans.get(&ObjectKey::namespaced(namespace, &name));
+                let cached = cached.filter(|cached| cached.resource_version() == listed.resource_version());
+                let secret = match cached {
+                    Some(cached) => Some(cached),
+                    None => {
+                        let read = api.get_opt(&name).await;
+                        read.map_err(Error::api("read", format!("Secret {namespace}/{name}")))?.map(Arc::new)
+                    }
+                };
+                if let Some(secret) = secret {
+                    fresh.insert(name, secret);
+                }
+            }
+            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => params.continue_token = Some(next),
+                None => return Ok(fresh),
+            }
+        }
+    }
+
+    /// What the driver knows of a Machine's server.
+    fn driver_of(&self, machine: &Machine) -> Driver {
+        let Some(infrastructure) = objects::driver_machine(machine) else {
+            return Driver::None;
+        };
+        let key = ObjectKey::of(&machine.metadata).sibling(objects::machine_state_name(infrastructure));
+        match self.states.get(&key) {
+            Some(secret) => self.drivers.read(&key, &secret),
+            None => Driver::Unsaved,
+        }
+    }
+}
+
+/// Machine states are archives; each is unpacked once.
+#[derive(Default)]
+pub(crate) struct Drivers(Mutex<HashMap<ObjectKey, (String, Driver)>>);
+
+/// States remembered before all are forgotten.
+const REMEMBERED: usize = 50_000;
+
+impl Drivers {
+    fn read(&self, key: &ObjectKey, secret: &Secret) -> Driver {
+        let version = secret.resource_version().unwrap_or_default();
+        if let Some((_, driver)) = self.0.lock().get(key).filter(|known| known.0 == version) {
+            return driver.clone();
+        }
+        let archive = secret.data.as_ref().and_then(|data| data.get(secret_key::EXTRACTED_CONFIG));
+        let driver = match archive.filter(|archive| !archive.0.is_empty()) {
+            None => Driver::Unsaved,
+            Some(archive) => match DriverConfig::from_state(&archive.0) {
+                Ok(config) => Driver::Saved(config),
+                Err(error) => {
+                    tracing::warn!(secret = %key, error = %Chain(&error), "machine state cannot be read");
+                    Driver::Unsaved
+                }
+            },
+        };
+        let mut known = self.0.lock();
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(key.clone(), (version, driver.clone()));
+        driver
+    }
+}
+
+/// Whether two states of a plan Secret are the same to the planner.
+pub(crate) fn same_plan(one: &Secret, other: &Secret) -> bool {
+    fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a ByteString> {
+        secret.data.as_ref()?.get(key)
+    }
+    one.metadata.uid == other.metadata.uid
+        && one.metadata.labels == other.metadata.labels
+        && one.metadata.annotations == other.metadata.annotations
+        && DATA.iter().all(|key| value(one, key) == value(other, key))
+}
+
+/// Whether two states of a Machine are the same to the planner.
+pub(crate) fn same_machine(one: &Machine, other: &Machine) -> bool {
+    one.spec == other.spec && view(one, None, Driver::None) == view(other, None, Driver::None)
+}
+
+/// A plan Secret as the planner sees it.
+pub(crate) fn plan_secret(secret: &Secret) -> PlanSecret {
+    let data = secret.data.as_ref();
+    let wanted = DATA.iter().filter_map(|key| {
+        let value = data?.get(*key)?;
+        Some(((*key).to_owned(), value.0.clone()))
+    });
+    PlanSecret {
+        name: secret.name_any(),
+        labels: secret.labels().clone(),
+        annotations: secret.annotations().clone(),
+        data: wanted.collect(),
+    }
+}
+
+pub(crate) fn view(machine: &Machine, plan_secret: Option<PlanSecret>, driver: Driver) -> input::Machine {
+    let status = machine.status.as_ref();
+    let known: &[Condition] = status.map_or(&[], |status| &status.conditions);
+    let node = status.map(|status| status.node_ref.name.clone()).filter(|name| !name.is_empty());
+    let healthy = conditions::get(known, condition::NODE_HEALTHY)
+        .or_else(|| conditions::get(known, condition::NODE_READY))
+        .map(|condition| condition.status == "True");
+    let reconciled = conditions::get(known, rancher_condition::RECONCILED);
+    input::Machine {
+        namespace: machine.namespace().unwrap_or_default(),
+        name: machine.name_any(),
+        uid: machine.uid().unwrap_or_default(),
+        labels: machine.labels().clone(),
+        deleting: objects::is_deleting(&machine.metadata),
+        failed: status.is_some_and(|status| status.phase == "Failed"),
+        infrastructure_ready: conditions::is_true(known, condition::INFRASTRUCTURE_READY),
+        // Until there is a Node nothing can be said about its health.
+        node_healthy: healthy.filter(|_| node.is_some()),
+        node,
+        kubelet_version: status
+            .and_then(|status| status.node_info.as_ref())
+            .map(|info| info.kubelet_version.clone()),
+        addresses: status.iter().flat_map(|status| &status.addresses).map(address).collect(),
+        reconciled: reconciled.map(|condition| Reconciled {
+            is_true: condition.status == "True",
+            message: condition.message.clone(),
+        }),
+        summary: Summary::of(
+            known.iter().map(|one| {
+                (one.type_.as_str(), one.status.as_str(), one.reason.as_str(), one.message.as_str())
+            }),
+        ),
+        driver,
+        plan_secret,
+    }
+}
+
+fn address(address: &remuda_api::core::MachineAddress) -> Address {
+    let kind = match address.kind.as_str() {
+        "InternalIP" => AddressKind::InternalIp,
+        "ExternalIP" => AddressKind::ExternalIp,
+        _ => AddressKind::Other,
+    };
+    Address { kind, address: address.address.clone() }
+}
