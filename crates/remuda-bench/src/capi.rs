@@ -102,7 +102,8 @@ async fn population(
         control_planes: size.control_planes,
         workers: size.workers,
         idle: Duration::from_secs(arguments.idle),
-        template_changes: arguments.template_changes.min(size.clusters),
+        // Every change is waited for until its Machines are replaced, which for large clusters is a load of its own.
+        template_changes: if size.workers > 10 { 1 } else { arguments.template_changes.min(size.clusters) },
         unreachable: arguments.unreachable,
         unreachable_for: Duration::from_secs(30),
         after: After::Hold(Duration::from_secs(3600)),

@@ -36,6 +36,8 @@ pub enum LoadError {
     TimedOut { done: usize, total: usize, after: Duration, example: String },
     #[error("no Machine came of a changed template within {after:?}")]
     NoNewMachine { after: Duration },
+    #[error("MachineDeployment {name} did not replace its Machines within {after:?}")]
+    NotRolledOut { name: String, after: Duration },
     #[error("told to stop")]
     Stopped,
 }

@@ -43,6 +43,18 @@ pub(super) struct Run {
     cut_off: Vec<ObjectKey>,
 }
 
+/// Nothing written for so long counts as quiet.
+const QUIET: Duration = Duration::from_millis(300);
+
+fn is_rolled_out(deployment: &MachineDeployment) -> bool {
+    let Some(status) = &deployment.status else { return false };
+    let wanted = deployment.spec.replicas;
+    Some(status.observed_generation) >= deployment.metadata.generation
+        && status.replicas == wanted
+        && status.up_to_date_replicas == wanted
+        && status.available_replicas == wanted
+}
+
 fn failed(verb: &'static str, what: impl std::fmt::Display) -> impl FnOnce(kube::Error) -> LoadError {
     let what = what.to_string();
     move |source| LoadError::Api { verb, what, source }
@@ -244,7 +256,28 @@ impl Run {
         let came = tokio::time::timeout(after, came.notified()).await;
         drop(subscription);
         came.map_err(|_| LoadError::NoNewMachine { after })?;
-        Ok(started.elapsed())
+        let taken = started.elapsed();
+        self.rolled_out(&deployments, &deployment).await?;
+        Ok(taken)
+    }
+
+    /// Waits until a MachineDeployment has replaced its Machines and nobody writes any more, so that the next
+    /// change meets idle controllers.
+    async fn rolled_out(&self, deployments: &Api<MachineDeployment>, name: &str) -> Result<(), LoadError> {
+        let began = Instant::now();
+        let mut last = self.revision().await?;
+        while began.elapsed() < self.options.patience {
+            tokio::time::sleep(QUIET).await;
+            let revision = self.revision().await?;
+            let still = std::mem::replace(&mut last, revision) == revision;
+            if still {
+                let deployment = deployments.get(name).await.map_err(failed("read", name))?;
+                if is_rolled_out(&deployment) {
+                    return Ok(());
+                }
+            }
+        }
+        Err(LoadError::NotRolledOut { name: name.to_owned(), after: self.options.patience })
     }
 
     /// Makes a share of the workload clusters hang, and tells how many.
