@@ -1,6 +1,86 @@
-//! What provisioning Clusters may be, and how what belongs to them is named.
+//! From the Cluster people write to the objects that make it, and back to its status.
 //!
-//! Nothing here reads or writes an object: the rules get what they judge.
+//! [`admission`] and [`naming`] are rules: they read and write nothing. [`run`] runs the controllers:
+//!
+//! - `cluster`: a provisioning Cluster becomes a management Cluster, and, if we are to make it, the objects of
+//!   Cluster API and of our providers; what those report becomes its status; its kubeconfig.
+//! - `management`: every management Cluster has a namespace, a registration token and a log.
+//! - `registration`: registration tokens, and the commands people run with them.
+//! - `settings`: what everything else relies on is there from the start.
+//!
+//! They speak to the API through a `kube::Client`, so they run on the embedded API server and on any other.
 
 pub mod admission;
+mod archive;
+mod cluster;
+mod condition;
+mod duration;
+mod error;
+mod images;
+mod management;
 pub mod naming;
+mod object_set;
+mod registration;
+mod settings;
+
+use std::sync::Arc;
+
+use remuda_control::Ctx;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::{cluster::Problem, error::Error};
+
+/// What a server is, as its settings say unless somebody set them otherwise.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where nodes, agents and people reach this server.
+    pub server_url: String,
+    /// Certificates this server is trusted by, in PEM; empty if those of the system will do.
+    pub ca_pem: String,
+    /// The same at its inner address; as above when empty.
+    pub internal_ca_pem: String,
+    /// `strict` or `system-store`.
+    pub agent_tls_mode: String,
+    /// Image that installs a distribution, up to the name of the distribution.
+    pub installer_image: String,
+    /// Registry of all images that say nothing else.
+    pub default_registry: String,
+    /// Version of the node agent this server hands out; empty hands out none.
+    pub system_agent_version: String,
+    /// Image of the agent in clusters.
+    pub agent_image: String,
+    /// Version of this server.
+    pub server_version: String,
+    /// How many objects of one kind are reconciled at once.
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            server_url: format!("https://127.0.0.1:{}", remuda_names::DEFAULT_PORT),
+            ca_pem: String::new(),
+            internal_ca_pem: String::new(),
+            agent_tls_mode: "strict".to_owned(),
+            installer_image: "rancher/system-agent-installer-".to_owned(),
+            default_registry: String::new(),
+            system_agent_version: String::new(),
+            agent_image: "rancher/rancher-agent:latest".to_owned(),
+            server_version: String::new(),
+            workers: 4,
+        }
+    }
+}
+
+/// Ensures settings and namespaces, then runs all controllers until told to stop, and returns when their work has
+/// ended.
+pub async fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
+    settings::keep_ensuring(&ctx, &options, &stop).await;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(cluster::run(ctx.clone(), options.workers, stop.clone()));
+    tasks.spawn(management::run(ctx.clone(), options.workers, stop.clone()));
+    tasks.spawn(management::log::run(ctx.clone(), stop.clone()));
+    tasks.spawn(registration::run(ctx, stop));
+    while tasks.join_next().await.is_some() {}
+}

@@ -1,0 +1,587 @@
+//! Cluster as people write it: makes the objects it consists of, and tells how they are.
+//!
+//! Reads   the Cluster; its management Cluster and control plane; configurations, schemas and credentials of its
+//!         pools; settings.
+//! Writes  the management Cluster (metadata and spec), all objects of Cluster API and of our providers that a
+//!         cluster is made of, the kubeconfig Secret, owners of configurations, and the Cluster itself.
+//! Never   makes or deletes a machine: MachineDeployments do. Never says whether a cluster is connected.
+
+mod graph;
+mod identity;
+mod ignored;
+mod kubeconfig;
+mod observe;
+mod pool;
+mod problem;
+mod remove;
+mod rollback;
+mod status;
+mod template;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+    core::{DynamicObject, PartialObjectMeta},
+};
+use remuda_api::{
+    core::{self, Machine, MachineDeployment, MachineHealthCheck},
+    management::{self, DynamicSchema},
+    provisioning::{Cluster, RkeConfig},
+    rke::{EtcdSnapshot, RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
+};
+use remuda_control::{
+    Chain, Controller, Ctx, Informer, Next, ObjectKey, Retry, Retryable, Scope, Waker, drive,
+    write::{Guarded, guard, write_status},
+};
+use remuda_names::{
+    capi,
+    rancher::{annotation, finalizer, group, label, name, setting},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+pub use self::problem::Problem;
+use self::{graph::View, identity::Images};
+use crate::{
+    archive,
+    condition::Says,
+    error::Error,
+    naming,
+    object_set::{self, Child, Need, ObjectSet},
+    settings::Settings,
+};
+
+/// Clusters by the name of their management Cluster.
+pub(crate) const BY_MANAGEMENT: &str = "provisioning/management";
+/// Clusters by the configurations of their pools, as `kind/namespace/name`.
+const BY_CONFIG: &str = "provisioning/config";
+/// Clusters by the kinds of the configurations of their pools, in small letters.
+const BY_CONFIG_KIND: &str = "provisioning/config-kind";
+
+/// A safety net for what is read without being watched.
+const RESYNC: Duration = Duration::from_secs(30);
+
+type Definitions = Informer<PartialObjectMeta<CustomResourceDefinition>>;
+
+pub(crate) struct Clusters {
+    ctx: Arc<Ctx>,
+    settings: Settings,
+    waker: Waker,
+    clusters: Informer<Cluster>,
+    managements: Informer<management::Cluster>,
+    control_planes: Informer<RkeControlPlane>,
+    capi_clusters: Informer<core::Cluster>,
+    infrastructures: Informer<RkeCluster>,
+    bootstrap_templates: Informer<RkeBootstrapTemplate>,
+    deployments: Informer<MachineDeployment>,
+    health_checks: Informer<MachineHealthCheck>,
+    machines: Informer<Machine>,
+    schemas: Informer<DynamicSchema>,
+    definitions: Definitions,
+    /// Credentials that all clusters may use.
+    credentials: Informer<PartialObjectMeta<Secret>>,
+    tokens: Informer<Secret>,
+    kubeconfigs: Informer<Secret>,
+}
+
+/// Files Clusters under their management Cluster, for all who look for them that way.
+pub(crate) fn index(clusters: &Informer<Cluster>) {
+    clusters.add_index(BY_MANAGEMENT, |cluster: &Cluster| {
+        let name = cluster.status.as_ref().map(|status| status.cluster_name.clone());
+        name.filter(|name| !name.is_empty()).into_iter().collect()
+    });
+}
+
+pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) {
+    let informers = &ctx.informers;
+    let clusters: Informer<Cluster> = informers.of(Scope::all());
+    index(&clusters);
+    clusters.add_index(BY_CONFIG, |cluster: &Cluster| {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let configs = configs(cluster);
+        configs.into_iter().map(|(kind, name)| format!("{kind}/{namespace}/{name}")).collect()
+    });
+    clusters.add_index(BY_CONFIG_KIND, |cluster: &Cluster| {
+        let kinds: BTreeSet<String> =
+            configs(cluster).iter().map(|(kind, _)| template::schema_name(kind)).collect();
+        kinds.into_iter().collect()
+    });
+    let controller = Controller::<Cluster>::new("provisioning-cluster", &ctx).workers(workers);
+    let this = Arc::new(Clusters {
+        settings: Settings::new(&ctx),
+        waker: controller.waker(),
+        managements: informers.of(Scope::all()),
+        control_planes: informers.of(Scope::all()),
+        capi_clusters: informers.of(Scope::all()),
+        infrastructures: informers.of(Scope::all()),
+        bootstrap_templates: informers.of(Scope::all()),
+        deployments: informers.of(Scope::all()),
+        health_checks: informers.of(Scope::all()),
+        machines: informers.of(Scope::all()),
+        schemas: informers.of(Scope::all()),
+        definitions: informers.metadata(Scope::all()),
+        credentials: informers.metadata(Scope::namespace(name::GLOBAL_DATA)),
+        tokens: informers.of(Scope::labels(label::SERVICE_ACCOUNT_NAME)),
+        kubeconfigs: informers.of(Scope::labels(capi::label::CLUSTER_NAME)),
+        clusters,
+        ctx,
+    });
+    let controller = this.woken(controller);
+    drive(controller, reconcile, this, stop).await;
+}
+
+/// Kinds and names of the configurations of a cluster's pools.
+fn configs(cluster: &Cluster) -> Vec<(String, String)> {
+    let pools = cluster.spec.rke_config.iter().flat_map(graph::driver_pools);
+    let reference = |pool: &remuda_api::provisioning::MachinePool| {
+        pool.machine_config_ref.as_ref().and_then(|reference| reference.name.clone())
+    };
+    pools.filter_map(|(pool, kind)| Some((kind.to_owned(), reference(pool)?))).collect()
+}
+
+impl Clusters {
+    /// What wakes clusters. Everything a cluster consists of has its name.
+    fn woken(&self, controller: Controller<Cluster>) -> Controller<Cluster> {
+        let managed = |index: &'static str| {
+            let clusters = self.clusters.clone();
+            move |value: &str| clusters.keys_by_index(index, value)
+        };
+        let by_management = managed(BY_MANAGEMENT);
+        let by_token = managed(BY_MANAGEMENT);
+        let by_schema = managed(BY_CONFIG_KIND);
+        let by_definition = managed(BY_CONFIG_KIND);
+        let (all, all_credentials) = (self.clusters.clone(), self.clusters.clone());
+        let dying = self.clusters.clone();
+        controller
+            .wakes(&self.managements, move |management| by_management(&management.name_any()))
+            .wakes(&self.control_planes, |object| vec![ObjectKey::of(object.meta())])
+            .wakes(&self.capi_clusters, |object| vec![ObjectKey::of(object.meta())])
+            .wakes(&self.infrastructures, |object| vec![ObjectKey::of(object.meta())])
+            .wakes(&self.bootstrap_templates, |object| sibling(object, &object.spec.cluster_name))
+            .wakes(&self.deployments, |object| sibling(object, &object.spec.cluster_name))
+            .wakes(&self.health_checks, |object| sibling(object, &object.spec.cluster_name))
+            .wakes(&self.machines, move |machine| {
+                // Machines come and go all the time; only a cluster that goes waits for them.
+                let keys = sibling(machine, &machine.spec.cluster_name);
+                let goes = |key: &ObjectKey| {
+                    dying.get(key).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
+                };
+                keys.into_iter().filter(goes).collect()
+            })
+            .wakes(&self.schemas, move |schema| by_schema(&schema.name_any()))
+            .wakes(&self.definitions, move |definition| {
+                let name = definition.name_any();
+                let kind = match name.split_once('.') {
+                    Some((plural, group::MACHINE_CONFIG)) => plural.strip_suffix('s').map(str::to_owned),
+                    Some((plural, group::MACHINE)) => {
+                        plural.strip_suffix("machinetemplates").map(|driver| format!("{driver}config"))
+                    }
+                    _ => None,
+                };
+                kind.map(|kind| by_definition(&kind)).unwrap_or_default()
+            })
+            .wakes(&self.credentials, move |secret| {
+                let reference = format!("{}:{}", name::GLOBAL_DATA, secret.name_any());
+                let uses = |cluster: &Arc<Cluster>| uses_credential(cluster, &reference);
+                let clusters = all_credentials.list();
+                clusters
+                    .iter()
+                    .filter(|cluster| uses(cluster))
+                    .map(|cluster| ObjectKey::of(cluster.meta()))
+                    .collect()
+            })
+            .wakes(self.settings.informer(), move |setting| {
+                let name = setting.name_any();
+                if WATCHED_SETTINGS.contains(&name.as_str()) { all.keys() } else { Vec::new() }
+            })
+            .wakes(&self.tokens, move |secret| by_token(&secret.namespace().unwrap_or_default()))
+            .wakes(&self.kubeconfigs, |secret| {
+                let cluster = secret.labels().get(capi::label::CLUSTER_NAME).cloned().unwrap_or_default();
+                if secret.name_any() == naming::of::kubeconfig_secret(&cluster) {
+                    sibling(secret, &cluster)
+                } else {
+                    Vec::new()
+                }
+            })
+    }
+}
+
+const WATCHED_SETTINGS: [&str; 6] = [
+    setting::SERVER_URL,
+    setting::CACERTS,
+    setting::INTERNAL_CACERTS,
+    setting::AGENT_IMAGE,
+    setting::SYSTEM_DEFAULT_REGISTRY,
+    setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS,
+];
+
+fn uses_credential(cluster: &Cluster, reference: &str) -> bool {
+    let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
+    cluster.spec.cloud_credential_secret_name == reference
+        || pools.into_iter().any(|pool| pool.cloud_credential_secret_name == reference)
+}
+
+fn sibling<K: Resource>(object: &K, cluster: &str) -> Vec<ObjectKey> {
+    if cluster.is_empty() { Vec::new() } else { vec![ObjectKey::of(object.meta()).sibling(cluster)] }
+}
+
+async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, Error> {
+    let api: Api<Cluster> =
+        Api::namespaced(this.ctx.client.clone(), &cluster.namespace().unwrap_or_default());
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return remove::reconcile(&this, &api, &cluster).await;
+    }
+    // Nothing is made before it is sure to be taken down again.
+    let mut cluster = Cluster::clone(&cluster);
+    for finalizer in [finalizer::PROVISIONING_CLUSTER, finalizer::RKE_CLUSTER] {
+        cluster = match guard(&api, cluster, &(), finalizer).await? {
+            Guarded::Live(cluster) => cluster,
+            Guarded::Dying(cluster) => return remove::reconcile(&this, &api, &cluster).await,
+            Guarded::Released => return Ok(Next::Done),
+        };
+    }
+    live(&this, &api, cluster).await
+}
+
+/// How far a pass came.
+struct Progress {
+    management: Option<management::Cluster>,
+    control_plane: Option<RkeControlPlane>,
+    created: Says,
+    objects: Option<Says>,
+    kubeconfig: Option<String>,
+}
+
+async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<Next, Error> {
+    let cluster = announce(this, api, cluster).await?;
+    let key = ObjectKey::of(&cluster.metadata);
+    let mut progress = Progress {
+        management: this
+            .managements
+            .get(&ObjectKey::cluster_wide(identity::name(&cluster)))
+            .map(|known| (*known).clone()),
+        control_plane: this.control_planes.get(&key).map(|known| (*known).clone()),
+        created: Says::yes(),
+        objects: cluster.spec.rke_config.as_ref().map(|_| Says::waiting("waiting for management cluster")),
+        kubeconfig: None,
+    };
+    let result = steps(this, api, &cluster, &mut progress).await;
+    if let Err(error) = &result
+        && error.retry() == Retry::Conflict
+    {
+        return result;
+    }
+    let management_name = identity::name(&cluster);
+    let workspace = identity::workspace(&cluster, progress.management.as_ref());
+    let view = status::View {
+        cluster: &cluster,
+        management: progress.management.as_ref(),
+        management_name: &management_name,
+        workspace: &workspace,
+        control_plane: progress.control_plane.as_ref(),
+        created: progress.created,
+        objects: progress.objects,
+        kubeconfig: progress.kubeconfig,
+    };
+    let status = status::status(&view, this.ctx.clock.now());
+    ignored::tell(&this.ctx.recorder, &cluster);
+    write_status(&this.ctx, api, &cluster, &status).await?;
+    match result {
+        // The condition tells it, and whoever puts it right wakes us.
+        Err(Error::Problem(problem)) => {
+            tracing::info!(cluster = %key, %problem, "cluster cannot be made as its spec says");
+            Ok(Next::After(RESYNC))
+        }
+        result => result,
+    }
+}
+
+/// The name under which people find a cluster elsewhere.
+async fn announce(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<Cluster, Error> {
+    let name = cluster.name_any();
+    let known = cluster.annotations().get(annotation::MANAGEMENT_CLUSTER_DISPLAY_NAME);
+    if naming::is_legacy(&name) || known == Some(&name) {
+        return Ok(cluster);
+    }
+    let patch = json!({"metadata": {
+        "uid": cluster.metadata.uid,
+        "annotations": {annotation::MANAGEMENT_CLUSTER_DISPLAY_NAME: name},
+    }});
+    let written = api.patch(&name, &this.params(), &Patch::Merge(patch)).await;
+    written.map_err(Error::api("write", cluster_text(&cluster)))
+}
+
+fn cluster_text(cluster: &Cluster) -> String {
+    format!("clusters.provisioning.cattle.io {}", ObjectKey::of(&cluster.metadata))
+}
+
+/// One after the other, each noting what it came to.
+async fn steps(
+    this: &Clusters,
+    api: &Api<Cluster>,
+    cluster: &Cluster,
+    progress: &mut Progress,
+) -> Result<Next, Error> {
+    match this.identify(cluster, progress).await {
+        Ok(true) => {}
+        Ok(false) => {
+            progress.created = Says::waiting("waiting for former management cluster to delete");
+            return Ok(Next::Done);
+        }
+        Err(error) => {
+            progress.created = Says::failed(Chain(&error).to_string());
+            return Err(error);
+        }
+    }
+    let mut next = Next::Done;
+    if let Some(config) = &cluster.spec.rke_config {
+        match this.make(api, cluster, config, progress).await {
+            Ok(None) => progress.objects = Some(Says::yes()),
+            Ok(Some(waiting)) => progress.objects = Some(Says::waiting(waiting)),
+            Err(error) => {
+                progress.objects = Some(Says::failed(Chain(&error).to_string()));
+                return Err(error);
+            }
+        }
+    }
+    let reached = cluster.status.as_ref().is_some_and(|status| status.ready);
+    if let (true, Some(management)) = (reached, &progress.management) {
+        progress.kubeconfig = kubeconfig::ensure(this, cluster, management).await?;
+        if progress.kubeconfig.is_none() {
+            next = Next::After(RESYNC);
+        }
+    }
+    Ok(next)
+}
+
+impl Clusters {
+    fn params(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.ctx.field_manager.to_string()), ..PatchParams::default() }
+    }
+
+    /// The management Cluster. `false` while one of the same name is still going.
+    async fn identify(&self, cluster: &Cluster, progress: &mut Progress) -> Result<bool, Error> {
+        let name = identity::name(cluster);
+        let set = ObjectSet::new::<Cluster>("cluster-create", &cluster.metadata);
+        let managements: Api<management::Cluster> = Api::all(self.ctx.client.clone());
+        if progress.management.is_none() {
+            // A cache may lag; whoever makes an object must be sure whose it would be.
+            let found = managements.get_opt(&name).await;
+            progress.management = found.map_err(Error::api("read", format!("management cluster {name}")))?;
+        }
+        let existing = progress.management.as_ref();
+        if naming::is_legacy(&cluster.name_any()) {
+            return existing.map(|_| true).ok_or_else(|| Problem::NoManagement(name).into());
+        }
+        if !identity::is_valid(&name) {
+            return Err(Problem::InvalidManagement(name).into());
+        }
+        if let Some(existing) = existing {
+            if !identity::is_ours(cluster, existing, &set) {
+                return Err(Problem::ForeignManagement(name).into());
+            }
+            if existing.metadata.deletion_timestamp.is_some() {
+                return Ok(false);
+            }
+        }
+        let known = cluster.status.as_ref().is_some_and(|status| !status.cluster_name.is_empty());
+        if let (Some(existing), None, true) = (existing, &cluster.spec.rke_config, known) {
+            // From then on the management Cluster of a cluster that somebody else made speaks for itself.
+            let workspace = identity::workspace(cluster, Some(existing));
+            if existing.spec.fleet_workspace_name != workspace {
+                let patch = json!({"spec": {"fleetWorkspaceName": workspace}});
+                let written = managements.patch(&name, &self.params(), &Patch::Merge(patch)).await;
+                let written = written.map_err(Error::api("write", format!("management cluster {name}")))?;
+                progress.management = Some(written);
+            }
+            return Ok(true);
+        }
+        let mut child = Child::new(&identity::desired(cluster, existing, &self.images())?)?;
+        set.mark(&mut child);
+        let encode = |source| Error::Encode { what: "a management cluster", source };
+        let current = existing.map(serde_json::to_value).transpose().map_err(encode)?;
+        if object_set::need(&child, current.as_ref()) == Need::Write {
+            let written = object_set::apply(&self.ctx, &child).await?;
+            progress.management = Some(typed(&written)?);
+        }
+        Ok(true)
+    }
+
+    fn images(&self) -> Images {
+        let secrets = self.settings.get(setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS);
+        Images {
+            agent: self.settings.get(setting::AGENT_IMAGE),
+            registry: self.settings.get(setting::SYSTEM_DEFAULT_REGISTRY),
+            pull_secret: secrets.split(',').next().unwrap_or_default().trim().to_owned(),
+        }
+    }
+
+    /// The objects a cluster is made of. Tells what is still waited for.
+    async fn make(
+        &self,
+        api: &Api<Cluster>,
+        cluster: &Cluster,
+        config: &RkeConfig,
+        progress: &mut Progress,
+    ) -> Result<Option<String>, Error> {
+        if cluster.spec.kubernetes_version.is_empty() {
+            let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+            return Err(Problem::NoVersion { namespace, name }.into());
+        }
+        pool::validate(&config.machine_pools)?;
+        if let Some(waiting) = self.edit(api, cluster, config, progress.control_plane.as_ref()).await? {
+            return Ok(Some(waiting));
+        }
+        let pools = self.observe_pools(cluster, config).await?;
+        let management = identity::name(cluster);
+        let graph = graph::build(&View {
+            cluster,
+            config,
+            management: &management,
+            control_plane: progress.control_plane.as_ref(),
+            pools: &pools,
+        })?;
+        for adoption in &graph.adoptions {
+            self.adopt(adoption).await?;
+        }
+        self.apply(cluster, graph.children, progress).await
+    }
+
+    /// Edits of the spec that are ours to make: each is a pass of its own, since it wakes us again.
+    async fn edit(
+        &self,
+        api: &Api<Cluster>,
+        cluster: &Cluster,
+        config: &RkeConfig,
+        control_plane: Option<&RkeControlPlane>,
+    ) -> Result<Option<String>, Error> {
+        let pool_path = |index: usize, field: &str| format!("/spec/rkeConfig/machinePools/{index}/{field}");
+        let mut edits = Vec::new();
+        for (index, pool) in config.machine_pools.iter().enumerate() {
+            let test = json!({"op": "test", "path": pool_path(index, "name"), "value": pool.name});
+            if let Some(kind) = template::config_kind(pool).filter(|_| graph::schema(pool).is_none()) {
+                let name = template::schema_name(kind);
+                let Some(schema) = self.schemas.get(&ObjectKey::cluster_wide(&name)) else {
+                    return Ok(Some(format!(
+                        "waiting for DynamicSchema {name} of machinePool [{}]",
+                        pool.name
+                    )));
+                };
+                let encode = |source| Error::Encode { what: "a schema", source };
+                let text = serde_json::to_string(&schema.spec).map_err(encode)?;
+                let path = pool_path(index, "dynamicSchemaSpec");
+                edits.extend([test.clone(), json!({"op": "add", "path": path, "value": text})]);
+            }
+            let deployment = naming::of::machine_deployment(&cluster.name_any(), &pool.name);
+            let deployment = self.deployments.get(&ObjectKey::of(&cluster.metadata).sibling(deployment));
+            if let Some(replicas) = deployment.and_then(|deployment| pool::scaled(pool, &deployment)) {
+                // The number may have been edited meanwhile: then that is what counts.
+                let path = pool_path(index, "quantity");
+                let before = json!({"op": "test", "path": path, "value": pool.quantity});
+                edits.extend([test, before, json!({"op": "add", "path": path, "value": replicas})]);
+            }
+        }
+        if let Some(restore) = rollback::wanted(config, control_plane) {
+            let former = self.former(cluster, &restore.name).await?;
+            if let Some(after) = rollback::roll_back(&cluster.spec, &former, &restore.restore_rke_config) {
+                let encode = |source| Error::Encode { what: "a spec", source };
+                let after = serde_json::to_value(after).map_err(encode)?;
+                edits = vec![
+                    json!({"op": "test", "path": "/metadata/generation", "value": cluster.metadata.generation}),
+                    json!({"op": "replace", "path": "/spec", "value": after}),
+                ];
+            }
+        }
+        if edits.is_empty() {
+            return Ok(None);
+        }
+        self.write_edits(api, cluster, edits).await?;
+        Ok(Some("waiting for spec to be completed".to_owned()))
+    }
+
+    async fn write_edits(
+        &self,
+        api: &Api<Cluster>,
+        cluster: &Cluster,
+        edits: Vec<Value>,
+    ) -> Result<(), Error> {
+        let encode = |source| Error::Encode { what: "an edit", source };
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(Value::Array(edits)).map_err(encode)?);
+        match api.patch(&cluster.name_any(), &self.params(), &patch).await {
+            Ok(_) => Ok(()),
+            // A test that fails means that our view is old.
+            Err(source) if crate::error::is_code(&source, 422) => {
+                Err(remuda_control::Error::Stale { what: cluster_text(cluster), source }.into())
+            }
+            Err(source) => Err(Error::Api { verb: "edit", what: cluster_text(cluster), source }),
+        }
+    }
+
+    /// The spec a cluster had when a snapshot was taken.
+    async fn former(
+        &self,
+        cluster: &Cluster,
+        name: &str,
+    ) -> Result<remuda_api::provisioning::ClusterSpec, Error> {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let snapshots: Api<EtcdSnapshot> = Api::namespaced(self.ctx.client.clone(), &namespace);
+        let name = name.to_owned();
+        let found = snapshots.get_opt(&name).await;
+        let found = found.map_err(Error::api("read", format!("etcd snapshot {namespace}/{name}")))?;
+        let Some(found) = found else {
+            return Err(Problem::NoSnapshot { namespace, name }.into());
+        };
+        let spec = archive::from_snapshot(&found.snapshot_file.metadata);
+        Ok(spec.ok_or(Problem::NoSnapshotSpec { namespace, name })?)
+    }
+
+    /// Applies all children, then deletes those that are no longer among them. Nothing is deleted unless
+    /// everything wanted is in place.
+    async fn apply(
+        &self,
+        cluster: &Cluster,
+        children: Vec<Child>,
+        progress: &mut Progress,
+    ) -> Result<Option<String>, Error> {
+        let set = object_set_of(cluster);
+        let mut waiting = None;
+        let mut wanted = BTreeSet::new();
+        for mut child in children {
+            set.mark(&mut child);
+            match object_set::need(&child, self.find(&child.kind, &child.key)?.as_ref()) {
+                Need::Nothing => {}
+                Need::Wait => {
+                    waiting =
+                        Some(format!("waiting for former {} {} to delete", child.kind.kind, child.key.name));
+                }
+                Need::Write => {
+                    let written = object_set::apply(&self.ctx, &child).await?;
+                    if child.kind.kind == "RKEControlPlane" {
+                        progress.control_plane = Some(typed(&written)?);
+                    }
+                }
+            }
+            wanted.insert((child.kind.kind.clone(), child.key.clone()));
+        }
+        if waiting.is_none() {
+            self.prune(cluster, &set, &wanted).await?;
+        }
+        Ok(waiting)
+    }
+}
+
+fn typed<K: DeserializeOwned>(object: &DynamicObject) -> Result<K, Error> {
+    let encode = |source| Error::Encode { what: "an object that was applied", source };
+    serde_json::to_value(object).and_then(serde_json::from_value).map_err(encode)
+}
+
+/// The set of all objects a cluster is made of.
+fn object_set_of(cluster: &Cluster) -> ObjectSet {
+    ObjectSet::new::<Cluster>("rke-cluster", &cluster.metadata)
+}

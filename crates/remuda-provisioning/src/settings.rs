@@ -1,0 +1,133 @@
+//! Settings and namespaces that everything else relies on.
+//!
+//! Settings get the defaults this server was started with; a value that somebody set stays and wins.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use remuda_api::management::Setting;
+use remuda_control::{Chain, Ctx, Informer, ObjectKey, Scope, write::get_or_create};
+use remuda_names::rancher::{name, setting};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, Options};
+
+/// How long until what could not be ensured is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Namespaces there always are.
+const NAMESPACES: [&str; 4] = [name::FLEET_DEFAULT, name::FLEET_LOCAL, name::GLOBAL_DATA, name::SYSTEM];
+
+/// Settings as they are now.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings(Informer<Setting>);
+
+impl Settings {
+    pub(crate) fn new(ctx: &Ctx) -> Self {
+        Self(ctx.informers.of(Scope::all()))
+    }
+
+    pub(crate) fn informer(&self) -> &Informer<Setting> {
+        &self.0
+    }
+
+    /// The effective value; empty if there is none.
+    pub(crate) fn get(&self, name: &str) -> String {
+        let setting = self.0.get(&ObjectKey::cluster_wide(name));
+        setting.map(|setting| setting.effective().to_owned()).unwrap_or_default()
+    }
+
+    /// Where clusters are reached, and by which certificates.
+    pub(crate) fn server(&self) -> Server {
+        let url = self.get(setting::SERVER_URL);
+        let ca = self.get(setting::CACERTS);
+        let internal = self.get(setting::INTERNAL_CACERTS);
+        Server {
+            url: url.trim_end_matches('/').to_owned(),
+            internal_ca: if internal.trim().is_empty() { ca.clone() } else { internal },
+            ca,
+        }
+    }
+}
+
+/// Where this server is reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) url: String,
+    /// PEM; empty if certificates of the system will do.
+    pub(crate) ca: String,
+    /// The same, for those who come from within.
+    pub(crate) internal_ca: String,
+}
+
+/// Names and defaults of the settings there always are.
+pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
+    vec![
+        (setting::SERVER_URL, options.server_url.clone()),
+        (setting::CACERTS, options.ca_pem.clone()),
+        (setting::INTERNAL_CACERTS, options.internal_ca_pem.clone()),
+        (setting::AGENT_TLS_MODE, options.agent_tls_mode.clone()),
+        (setting::INSTALLER_IMAGE, options.installer_image.clone()),
+        (setting::SYSTEM_DEFAULT_REGISTRY, options.default_registry.clone()),
+        (setting::SYSTEM_AGENT_VERSION, options.system_agent_version.clone()),
+        (setting::AGENT_IMAGE, options.agent_image.clone()),
+        (setting::SERVER_VERSION, options.server_version.clone()),
+    ]
+}
+
+/// Ensures all, and tries again until it is done or told to stop.
+pub(crate) async fn keep_ensuring(ctx: &Ctx, options: &Options, stop: &CancellationToken) {
+    loop {
+        match ensure(ctx, options).await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(error = %Chain(&error), "settings cannot be ensured yet"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+    }
+}
+
+async fn ensure(ctx: &Ctx, options: &Options) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
+    for name in NAMESPACES {
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(name.to_owned());
+        get_or_create(ctx, &namespaces, &namespace).await?;
+    }
+    let settings: Api<Setting> = Api::all(ctx.client.clone());
+    for (name, default) in defaults(options) {
+        let mut wanted = Setting::named(name);
+        wanted.default.clone_from(&default);
+        wanted.source = "default".to_owned();
+        let found = get_or_create(ctx, &settings, &wanted).await?;
+        if found.default != default {
+            write(ctx, &settings, &found, json!({"default": default})).await?;
+        }
+    }
+    let mut uuid = Setting::named(setting::INSTALL_UUID);
+    uuid.value = uuid::Uuid::new_v4().to_string();
+    let found = get_or_create(ctx, &settings, &uuid).await?;
+    if found.effective().is_empty() {
+        write(ctx, &settings, &found, json!({"value": uuid.value})).await?;
+    }
+    Ok(())
+}
+
+async fn write(
+    ctx: &Ctx,
+    settings: &Api<Setting>,
+    found: &Setting,
+    mut patch: serde_json::Value,
+) -> Result<(), Error> {
+    patch["metadata"] = json!({"resourceVersion": found.metadata.resource_version});
+    let params = PatchParams { field_manager: Some(ctx.field_manager.to_string()), ..PatchParams::default() };
+    let name = found.name_any();
+    let written = settings.patch(&name, &params, &Patch::Merge(patch)).await;
+    written.map(drop).map_err(Error::api("write", format!("settings.management.cattle.io {name}")))
+}
