@@ -1,1 +1,103 @@
-//! Commands for people.
+//! Commands for people: `remuda cluster`, `machine`, `generate`, `get`, `kubeconfig` and `why`.
+//!
+//! They speak to any server through a `kube::Client` and know nothing of what is behind it. [`Command`] is what
+//! can be asked for and [`run`] does it; the program adds both to its own command line and gives [`Hooks`] for
+//! what only it can do, such as getting into a machine. [`why::decide`] and [`progress::Snapshot`] are pure
+//! functions over [`Evidence`], so that other commands can say the same things in the same words.
+//!
+//! Results go to standard output, remarks and progress to standard error. Exit codes are a promise; they are
+//! listed at [`Code`].
+
+mod age;
+mod api;
+pub mod cluster;
+mod evidence;
+mod failure;
+mod gather;
+pub mod generate;
+mod hooks;
+pub mod kubeconfig;
+pub mod machine;
+mod near;
+mod object;
+mod output;
+mod plan;
+pub mod progress;
+mod session;
+mod table;
+pub mod why;
+
+use clap::{Args, Subcommand};
+
+pub use self::{
+    evidence::{Evidence, Subject},
+    failure::{Code, Failure},
+    hooks::{Hooks, JobLogs, MachineTarget, Orphans, Present, ServedLogs, Shell},
+    object::{Condition, Object},
+    output::{Format, Out},
+    session::{Global, Session},
+};
+
+/// What people can ask for.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Create, look at, change and delete clusters
+    Cluster(cluster::Cluster),
+    /// Look at machines, read their logs and get into them
+    Machine(machine::Machine),
+    /// Print manifests
+    Generate(generate::Generate),
+    /// Get things out of the server
+    Get(kubeconfig::Get),
+    /// Work on kubeconfig files
+    Kubeconfig(kubeconfig::Kubeconfig),
+    /// Say why a cluster or a machine is not ready, and what to do about it
+    #[command(
+        after_help = "The exit code is 0 if it is ready, 10 if it only takes time, 11 if somebody has to act.
+
+Examples:
+  remuda why demo
+  remuda why demo-workers-x8k2p-abcde
+  remuda why demo -o json | jq -r .cause"
+    )]
+    Why(Why),
+}
+
+#[derive(Args, Debug)]
+pub struct Why {
+    /// Name of a cluster, or else of a machine
+    pub name: String,
+
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// Does what was asked for.
+pub async fn run(command: Command, hooks: &Hooks) -> Result<(), Failure> {
+    let global = match &command {
+        Command::Generate(generate) => return generate::run(&generate.command),
+        Command::Cluster(cluster) => &cluster.global,
+        Command::Machine(machine) => &machine.global,
+        Command::Get(get) => &get.global,
+        Command::Kubeconfig(kubeconfig) => &kubeconfig.global,
+        Command::Why(why) => &why.global,
+    };
+    let session = global.connect(hooks).await?;
+    Box::pin(run_on(&session, command)).await
+}
+
+/// Does what was asked for on a server that is known already.
+pub async fn run_on(session: &Session, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Generate(generate) => generate::run(&generate.command),
+        Command::Cluster(cluster) => Box::pin(cluster::run(session, cluster.command)).await,
+        Command::Machine(machine) => Box::pin(machine::run(session, machine.command)).await,
+        Command::Get(get) => Box::pin(kubeconfig::get(session, get.command)).await,
+        Command::Kubeconfig(kubeconfig) => Box::pin(kubeconfig::run(session, kubeconfig.command)).await,
+        Command::Why(arguments) => Box::pin(why::run(session, &arguments)).await,
+    }
+}

@@ -1,0 +1,273 @@
+//! Requests, as plain JSON: nothing of an object is lost between reading and writing it.
+
+use kube::{
+    Client,
+    api::{ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, LogParams, PostParams},
+    core::{GroupVersionKind, Request, Resource},
+};
+use remuda_names::{
+    PROGRAM, capi, path,
+    rancher::{group, label},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    failure::{Code, Failure},
+    object::Object,
+};
+
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+pub(crate) fn provisioning_clusters() -> ApiResource {
+    resource(group::PROVISIONING, "v1", "Cluster", "clusters")
+}
+
+pub(crate) fn management(kind: &str) -> ApiResource {
+    resource(group::MANAGEMENT, "v3", kind, &format!("{}s", kind.to_lowercase()))
+}
+
+pub(crate) fn capi(kind: &str) -> ApiResource {
+    resource(capi::group::CORE, "v1beta2", kind, &format!("{}s", kind.to_lowercase()))
+}
+
+pub(crate) fn rke(kind: &str) -> ApiResource {
+    resource(group::RKE, "v1", kind, &format!("{}s", kind.to_lowercase()))
+}
+
+/// A kind of a driver: its machines or its configurations.
+pub(crate) fn driver(group: &str, kind: &str) -> ApiResource {
+    resource(group, "v1", kind, &format!("{}s", kind.to_lowercase()))
+}
+
+pub(crate) fn core(kind: &str, plural: &str) -> ApiResource {
+    resource("", "v1", kind, plural)
+}
+
+pub(crate) fn jobs() -> ApiResource {
+    resource("batch", "v1", "Job", "jobs")
+}
+
+fn request(resource: &ApiResource, namespace: Option<&str>) -> Request {
+    Request::new(DynamicObject::url_path(resource, namespace))
+}
+
+fn doing(verb: &str, resource: &ApiResource, name: &str) -> String {
+    match name {
+        "" => format!("{verb} {}", resource.plural),
+        name => format!("{verb} {} {name}", resource.kind),
+    }
+}
+
+fn built<T>(
+    request: Result<http::Request<T>, kube::core::request::Error>,
+) -> Result<http::Request<T>, Failure> {
+    request.map_err(|error| Failure::new(Code::Other, error.to_string()))
+}
+
+/// Objects in a list do not always say what they are.
+fn named(mut value: Value, resource: &ApiResource) -> Object {
+    if let Some(map) = value.as_object_mut() {
+        map.entry("apiVersion").or_insert_with(|| json!(resource.api_version));
+        map.entry("kind").or_insert_with(|| json!(resource.kind));
+    }
+    Object(value)
+}
+
+/// The object, or nothing if there is none, or no such kind.
+pub(crate) async fn get(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Option<Object>, Failure> {
+    check_name(name)?;
+    let request = built(request(resource, namespace).get(name, &GetParams::default()))?;
+    match client.request::<Value>(request).await {
+        Ok(value) => Ok(Some(named(value, resource))),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(Failure::api(&doing("read", resource, name), &error)),
+    }
+}
+
+/// Objects of a kind; a kind that is not served has none.
+pub(crate) async fn list(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    labels: Option<&str>,
+) -> Result<Vec<Object>, Failure> {
+    match try_list(client, resource, namespace, labels).await {
+        Ok(objects) => Ok(objects),
+        Err(failure) if failure.code == Code::NotFound => Ok(Vec::new()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// As [`list`], but a kind that is not served is a failure.
+pub(crate) async fn try_list(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    labels: Option<&str>,
+) -> Result<Vec<Object>, Failure> {
+    let mut objects = Vec::new();
+    let mut parameters = ListParams::default().limit(500);
+    parameters.label_selector = labels.map(str::to_owned);
+    loop {
+        let request = built(request(resource, namespace).list(&parameters))?;
+        let answer = client.request::<Value>(request).await;
+        let mut page = answer.map_err(|error| Failure::api(&doing("list", resource, ""), &error))?;
+        if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+            objects.extend(items.into_iter().map(|item| named(item, resource)));
+        }
+        match page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+fn post(dry_run: bool) -> PostParams {
+    PostParams { dry_run, field_manager: Some(PROGRAM.to_owned()) }
+}
+
+fn body(object: &Object) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(object).map_err(|error| Failure::new(Code::Other, error.to_string()))
+}
+
+pub(crate) async fn create(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    object: &Object,
+    dry_run: bool,
+) -> Result<Object, Failure> {
+    let request = built(request(resource, namespace).create(&post(dry_run), body(object)?))?;
+    let answer = client.request::<Value>(request).await;
+    let created = answer.map_err(|error| Failure::api(&doing("create", resource, object.name()), &error))?;
+    Ok(named(created, resource))
+}
+
+/// Writes an object as it is. Somebody else's change in between is a conflict.
+pub(crate) async fn replace(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    object: &Object,
+    dry_run: bool,
+) -> Result<Object, Failure> {
+    let name = object.name();
+    let request = built(request(resource, namespace).replace(name, &post(dry_run), body(object)?))?;
+    let answer = client.request::<Value>(request).await;
+    let replaced = answer.map_err(|error| Failure::api(&doing("change", resource, name), &error))?;
+    Ok(named(replaced, resource))
+}
+
+/// Whether there was something to delete.
+pub(crate) async fn delete(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+    dry_run: bool,
+) -> Result<bool, Failure> {
+    check_name(name)?;
+    let parameters = DeleteParams { dry_run, ..DeleteParams::default() };
+    let request = built(request(resource, namespace).delete(name, &parameters))?;
+    match client.request::<Value>(request).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(Failure::api(&doing("delete", resource, name), &error)),
+    }
+}
+
+/// Reads, changes and writes, again if somebody else was faster. `change` says whether there is anything to write.
+pub(crate) async fn change(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+    dry_run: bool,
+    mut change: impl FnMut(&mut Object) -> Result<bool, Failure>,
+) -> Result<Option<Object>, Failure> {
+    const TRIES: usize = 8;
+    for attempt in 1..=TRIES {
+        let Some(mut object) = get(client, resource, namespace, name).await? else {
+            return Err(Failure::new(Code::NotFound, format!("there is no {} {name}", resource.kind)));
+        };
+        if !change(&mut object)? {
+            return Ok(None);
+        }
+        match replace(client, resource, namespace, &object, dry_run).await {
+            Err(failure) if failure.code == Code::Conflict && attempt < TRIES => {}
+            result => return result.map(Some),
+        }
+    }
+    unreachable!("the last try returns")
+}
+
+/// Where our server serves what the Jobs of a machine wrote.
+pub(crate) fn machine_log_path(namespace: &str, machine: &str) -> String {
+    format!("{}machines/{namespace}/{machine}/log", path::PREFIX)
+}
+
+/// Text at a path; nothing if there is no such path or we may not read it.
+pub(crate) async fn text(client: &Client, path: &str) -> Result<Option<String>, Failure> {
+    let request = http::Request::get(path).body(Vec::new());
+    let request = request.map_err(|error| Failure::new(Code::Other, error.to_string()))?;
+    match client.request_text(request).await {
+        Ok(text) => Ok(Some(text)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403..=406) => Ok(None),
+        Err(error) => Err(Failure::api(&format!("read {path}"), &error)),
+    }
+}
+
+/// Logs of the pods that a machine's Jobs had, the oldest first.
+pub(crate) async fn pod_logs(
+    client: &Client,
+    namespace: &str,
+    machine: &str,
+) -> Result<Option<String>, Failure> {
+    let pods = core("Pod", "pods");
+    let labels = format!("{}={machine}", label::CAPI_MACHINE_NAME);
+    let mut found = list(client, &pods, Some(namespace), Some(&labels)).await?;
+    found.sort_by_key(Object::created);
+    let mut logs = String::new();
+    for pod in &found {
+        let request = built(request(&pods, Some(namespace)).logs(pod.name(), &LogParams::default()))?;
+        match client.request_text(request).await {
+            Ok(text) => logs.push_str(&text),
+            Err(kube::Error::Api(_)) => {}
+            Err(error) => return Err(Failure::api(&format!("read the log of pod {}", pod.name()), &error)),
+        }
+    }
+    Ok(Some(logs).filter(|logs| !logs.is_empty()))
+}
+
+/// Names become parts of paths.
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+    let good =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '.');
+    if name.is_empty() || name.len() > 253 || !name.chars().all(good) {
+        let failure = Failure::invalid(format!("{name:?} cannot be the name of anything"));
+        return Err(failure.hint("names are made of lower-case letters, digits and dashes"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_leave_their_path_are_refused() {
+        for name in ["", "a/b", "..%2f", "A", "a?b", "ä", &"x".repeat(254)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        for name in ["demo", "a.b-c", "0"] {
+            assert_eq!(check_name(name), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `remuda cluster`.
+
+mod change;
+mod create;
+mod delete;
+mod describe;
+mod edit;
+mod list;
+mod logs;
+mod register;
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::{
+    age,
+    failure::Failure,
+    output::Format,
+    progress::{self, ClusterKey, Goal},
+    session::{Global, Session},
+};
+
+pub(crate) use self::describe::conditions;
+pub use self::{
+    change::{Scale, Upgrade},
+    create::{Create, create},
+    delete::{Delete, delete_all},
+    register::{NodeRole, Register},
+};
+
+#[derive(Args, Debug)]
+pub struct Cluster {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: ClusterCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum ClusterCommand {
+    /// Create a cluster
+    #[command(after_help = "Examples:
+  remuda cluster create demo --wait
+  remuda cluster create demo --servers 3 --workers 5 --version v1.35.1+rke2r1
+  remuda cluster create prod --driver digitalocean --credential cattle-global-data:do \\
+    --pool name=servers,roles=server,count=3 --pool name=workers,roles=worker,count=5,config.size=s-4vcpu-8gb
+  remuda cluster create edge --custom             then: remuda cluster registration-command edge
+  remuda cluster create -f cluster.yaml --wait --timeout 20m
+  remuda cluster create demo --dry-run -o yaml    ask the server what it would make of it")]
+    Create(Box<Create>),
+
+    /// List clusters
+    #[command(
+        visible_alias = "ls",
+        after_help = "Examples:
+  remuda cluster list
+  remuda cluster list -A -o wide
+  remuda cluster list -o json"
+    )]
+    List(List),
+
+    /// Show one cluster
+    #[command(after_help = "Examples:
+  remuda cluster get demo
+  remuda cluster get demo -o yaml")]
+    Get {
+        name: String,
+        /// How to print it
+        #[arg(long, short, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+
+    /// Show all there is to know about a cluster
+    #[command(after_help = "Examples:
+  remuda cluster describe demo")]
+    Describe { name: String },
+
+    /// Delete clusters with all their machines
+    #[command(
+        visible_alias = "rm",
+        after_help = "A cluster that is not there counts as deleted.
+
+Examples:
+  remuda cluster delete demo --wait
+  remuda cluster delete --all -n team"
+    )]
+    Delete(Delete),
+
+    /// Change how many machines pools have
+    #[command(after_help = "Examples:
+  remuda cluster scale demo workers=5
+  remuda cluster scale demo servers=3 workers=10 --wait")]
+    Scale(Scale),
+
+    /// Change the version of Kubernetes
+    #[command(after_help = "Machines stay; nodes are changed one tier after the other.
+
+Examples:
+  remuda cluster upgrade demo --to v1.35.2+k3s1 --wait
+  remuda cluster upgrade demo --to 1.35.2")]
+    Upgrade(Upgrade),
+
+    /// Edit a cluster in $EDITOR
+    #[command(
+        after_help = "What the server refuses is opened again, with the reason on top. A file that is left as \
+                      it was, or emptied, changes nothing.
+
+Examples:
+  remuda cluster edit demo
+  EDITOR='code --wait' remuda cluster edit demo"
+    )]
+    Edit {
+        name: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+
+    /// Print the command that registers a server with a cluster, or imports a cluster
+    #[command(after_help = "Examples:
+  remuda cluster registration-command edge --role all
+  remuda cluster registration-command edge --role worker --node-name edge-7 --label rack=r2
+  remuda cluster registration-command edge --role worker --windows")]
+    RegistrationCommand(Register),
+
+    /// Print what happened while a cluster was made
+    #[command(after_help = "Examples:
+  remuda cluster logs demo
+  remuda cluster logs demo --follow --tail 20")]
+    Logs {
+        name: String,
+        /// Go on printing what is added
+        #[arg(long, short)]
+        follow: bool,
+        /// Only the last so many lines
+        #[arg(long, value_name = "LINES")]
+        tail: Option<usize>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct List {
+    /// Of all namespaces
+    #[arg(long, short = 'A')]
+    pub all_namespaces: bool,
+
+    /// How to print them
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+/// Whether a command waits for the cluster.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct Wait {
+    /// Wait until it is done, and show how it goes
+    #[arg(long)]
+    pub wait: bool,
+
+    /// Give up waiting after this time
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = age::parse)]
+    pub timeout: Duration,
+}
+
+impl Wait {
+    /// Waits if that was asked for. `after` is said first, so that people know what they wait for.
+    pub(crate) async fn until(self, session: &Session, name: &str, goal: Goal) -> Result<(), Failure> {
+        if !self.wait {
+            return Ok(());
+        }
+        let key = ClusterKey { namespace: session.namespace.clone(), name: name.to_owned() };
+        progress::wait(session, &[key], goal, self.timeout).await
+    }
+}
+
+pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Create(arguments) => create::run(session, *arguments).await,
+        ClusterCommand::List(arguments) => list::run(session, &arguments).await,
+        ClusterCommand::Get { name, output } => list::one(session, &name, output).await,
+        ClusterCommand::Describe { name } => describe::run(session, &name).await,
+        ClusterCommand::Delete(arguments) => delete::run(session, arguments).await,
+        ClusterCommand::Scale(arguments) => change::scale(session, arguments).await,
+        ClusterCommand::Upgrade(arguments) => change::upgrade(session, arguments).await,
+        ClusterCommand::Edit { name, wait } => edit::run(session, &name, wait).await,
+        ClusterCommand::RegistrationCommand(arguments) => register::run(session, arguments).await,
+        ClusterCommand::Logs { name, follow, tail } => logs::run(session, &name, follow, tail).await,
+    }
+}

@@ -1,0 +1,201 @@
+//! How a command fails: one line, perhaps a hint, and an exit code that says which kind of failure it was.
+
+use std::{error::Error, process::ExitCode};
+
+use kube::core::Status;
+
+use crate::output;
+
+/// What the exit code of a command says. The numbers are a promise to scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// Anything that has no code of its own.
+    Other = 1,
+    /// What was asked for makes no sense, or the server refuses it as it stands.
+    Invalid = 2,
+    /// There is no such cluster, machine or file.
+    NotFound = 3,
+    /// No server answers.
+    Unreachable = 4,
+    /// The server knows who asks and says no, or does not know who asks.
+    Forbidden = 5,
+    /// It exists already, or somebody changed it meanwhile.
+    Conflict = 6,
+    /// `--wait` ended before the cluster got there.
+    TimedOut = 7,
+    /// Of `remuda why`: not there yet, and nothing is wrong.
+    Waiting = 10,
+    /// Of `remuda why`: not there, and it will not get there by itself.
+    Blocked = 11,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    pub code: Code,
+    /// Everything has been said; only the exit code is left.
+    pub said: bool,
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), hint: None, code, said: false }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Nothing but an exit code.
+    pub(crate) fn silent(code: Code) -> Failure {
+        Failure { said: true, ..Failure::new(code, "") }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Failure {
+        Failure::new(Code::Invalid, message)
+    }
+
+    /// What `doing` failed with, from the server or on the way to it.
+    pub(crate) fn api(doing: &str, error: &kube::Error) -> Failure {
+        match error {
+            kube::Error::Api(status) => Failure::status(doing, status),
+            error => {
+                let failure = Failure::new(Code::Unreachable, format!("{doing}: {}", chain(error)));
+                failure.hint(
+                    "is the server running? start one with `remuda up` or `remuda server`, or name another \
+                     with --kubeconfig",
+                )
+            }
+        }
+    }
+
+    fn status(doing: &str, status: &Status) -> Failure {
+        let reason = status.message.trim();
+        let reason = if reason.is_empty() { status.reason.as_str() } else { reason };
+        let message = format!("{doing}: {reason}");
+        match status.code {
+            401 => Failure::new(Code::Forbidden, message)
+                .hint("the credentials in the kubeconfig are not known to this server, or no longer good"),
+            403 => Failure::new(Code::Forbidden, message)
+                .hint("ask an administrator for the rights, or use another kubeconfig"),
+            404 => Failure::new(Code::NotFound, message),
+            409 => Failure::new(Code::Conflict, message).hint("look at it as it is now, and try again"),
+            400 | 413 | 422 => {
+                let failure = Failure::invalid(message);
+                match fields(status) {
+                    Some(fields) => failure.hint(fields),
+                    None => failure,
+                }
+            }
+            429 | 502..=504 => Failure::new(Code::Unreachable, message).hint("try again in a moment"),
+            _ => Failure::new(Code::Other, message),
+        }
+    }
+
+    /// Says what has to be said, and how the process ends.
+    pub fn report(&self) -> ExitCode {
+        if !self.said {
+            output::note(&format!("error: {}", self.message));
+            if let Some(hint) = &self.hint {
+                output::note(&format!("hint: {hint}"));
+            }
+        }
+        ExitCode::from(self.code as u8)
+    }
+}
+
+/// Which fields the server objects to.
+fn fields(status: &Status) -> Option<String> {
+    let causes = &status.details.as_ref()?.causes;
+    let named: Vec<_> =
+        causes.iter().map(|cause| cause.field.as_str()).filter(|name| !name.is_empty()).collect();
+    match named.as_slice() {
+        [] => None,
+        [one] => Some(format!("the field is {one}")),
+        several => Some(format!("the fields are {}", several.join(", "))),
+    }
+}
+
+/// An error and its causes on one line: each says only what it adds.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = source.source();
+    }
+    text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::response::{StatusCause, StatusDetails};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(code: u16, message: &str, expected: Code, text: &str) {
+        let cause = StatusCause { field: "spec.x".into(), ..StatusCause::default() };
+        let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
+        let status = Status {
+            code,
+            message: message.into(),
+            reason: "Why".into(),
+            details: Some(details),
+            ..Status::default()
+        };
+        let failure = Failure::api("create cluster demo", &kube::Error::Api(status.boxed()));
+        assert_eq!((failure.code, failure.message.as_str()), (expected, text));
+    }
+
+    #[test]
+    fn each_kind_of_refusal_has_an_exit_code_of_its_own() {
+        check(404, "no", Code::NotFound, "create cluster demo: no");
+        check(403, "no", Code::Forbidden, "create cluster demo: no");
+        check(401, "", Code::Forbidden, "create cluster demo: Why");
+        check(409, "no", Code::Conflict, "create cluster demo: no");
+        check(422, "no", Code::Invalid, "create cluster demo: no");
+        check(503, "no", Code::Unreachable, "create cluster demo: no");
+        check(500, "no", Code::Other, "create cluster demo: no");
+    }
+
+    #[test]
+    fn the_hint_names_the_field_that_was_refused() {
+        let cause = |field: &str| StatusCause { field: field.into(), ..StatusCause::default() };
+        let details =
+            StatusDetails { causes: vec![cause("a"), cause("b"), cause("")], ..StatusDetails::default() };
+        let status = Status { code: 422, details: Some(details), ..Status::default() };
+        let failure = Failure::api("x", &kube::Error::Api(status.boxed()));
+        assert_eq!(failure.hint.as_deref(), Some("the fields are a, b"));
+    }
+
+    #[test]
+    fn exit_codes_are_a_promise() {
+        let codes = [
+            (Code::Other, 1),
+            (Code::Invalid, 2),
+            (Code::NotFound, 3),
+            (Code::Unreachable, 4),
+            (Code::Forbidden, 5),
+            (Code::Conflict, 6),
+            (Code::TimedOut, 7),
+            (Code::Waiting, 10),
+            (Code::Blocked, 11),
+            (Code::Interrupted, 130),
+        ];
+        for (code, number) in codes {
+            assert_eq!(code as u8, number);
+        }
+    }
+}

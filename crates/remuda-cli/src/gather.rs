@@ -1,0 +1,334 @@
+//! Reads everything there is about a cluster.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
+use kube::api::ApiResource;
+use remuda_names::{
+    capi,
+    rancher::{group, label, name},
+};
+
+use crate::{
+    api,
+    evidence::{Evidence, Subject},
+    failure::{Code, Failure},
+    near,
+    object::Object,
+    session::Session,
+};
+
+/// Whether logs of Jobs are read as well, which takes a request for each machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    Objects,
+    Logs,
+}
+
+/// Requests that are under way at one time.
+const PARALLEL: usize = 8;
+
+/// Reads what belongs to a cluster. A cluster that does not exist has no evidence.
+pub(crate) async fn cluster(
+    session: &Session,
+    namespace: &str,
+    name: &str,
+    depth: Depth,
+) -> Result<Evidence, Failure> {
+    let (one, other) = (api::provisioning_clusters(), api::capi("Cluster"));
+    let cluster = api::get(&session.client, &one, Some(namespace), name);
+    let capi = visible(session, &other, Some(namespace), name);
+    let (cluster, capi) = futures::future::try_join(cluster, capi).await?;
+    let mut evidence = Evidence { subject: Subject::Cluster(name.to_owned()), ..Evidence::default() };
+    if cluster.is_none() && capi.is_none() {
+        return Ok(evidence);
+    }
+    let labels = format!("{}={name}", capi::label::CLUSTER_NAME);
+    let rancher = format!("{}={name}", label::CLUSTER_NAME);
+    let all: &[(ApiResource, Option<&str>, Option<&str>)] = &[
+        (api::capi("MachineDeployment"), Some(namespace), Some(&labels)),
+        (api::capi("MachineSet"), Some(namespace), Some(&labels)),
+        (api::capi("Machine"), Some(namespace), Some(&labels)),
+        (api::rke("RKEBootstrap"), Some(namespace), Some(&labels)),
+        (api::rke("CustomMachine"), Some(namespace), Some(&labels)),
+        (api::core("Secret", "secrets"), Some(namespace), Some(&rancher)),
+        (api::jobs(), Some(namespace), Some(label::INFRA_MACHINE_KIND)),
+        (api::management("NodeDriver"), None, None),
+        (api::management("Setting"), None, None),
+        (api::core("Event", "events"), Some(namespace), None),
+    ];
+    let lists =
+        all.iter().map(|(resource, namespace, labels)| readable(session, resource, *namespace, *labels));
+    for (list, (resource, ..)) in try_join_all(lists).await?.into_iter().zip(all) {
+        match list {
+            Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
+            None => {
+                evidence.unreadable.insert(resource.plural.clone());
+            }
+        }
+    }
+    let (one, other) = (api::rke("RKEControlPlane"), api::rke("RKECluster"));
+    let control_plane = visible(session, &one, Some(namespace), name);
+    let infrastructure = visible(session, &other, Some(namespace), name);
+    let (control_plane, infrastructure) = futures::future::try_join(control_plane, infrastructure).await?;
+    for object in [cluster, capi, control_plane, infrastructure].into_iter().flatten() {
+        evidence.add(object);
+    }
+    let managed = evidence.cluster.as_ref().map(|cluster| cluster.text("/status/clusterName").to_owned());
+    if let Some(managed) = managed.filter(|managed| !managed.is_empty()) {
+        match api::get(&session.client, &api::management("Cluster"), None, &managed).await {
+            Ok(object) => object.into_iter().for_each(|object| evidence.add(object)),
+            Err(failure) if failure.code == Code::Forbidden => {
+                evidence.unreadable.insert("clusters.management.cattle.io".to_owned());
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    servers(session, Some(namespace), Some(&labels), &mut evidence).await?;
+    pools(session, namespace, &mut evidence).await?;
+    if depth == Depth::Logs {
+        logs(session, namespace, &mut evidence).await?;
+    }
+    narrow(&mut evidence);
+    Ok(evidence)
+}
+
+/// An object, or nothing if there is none or it may not be read.
+async fn visible(
+    session: &Session,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Option<Object>, Failure> {
+    match api::get(&session.client, resource, namespace, name).await {
+        Err(failure) if failure.code == Code::Forbidden => Ok(None),
+        result => result,
+    }
+}
+
+/// Objects of a kind, or nothing if they may not be read.
+async fn readable(
+    session: &Session,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    labels: Option<&str>,
+) -> Result<Option<Vec<Object>>, Failure> {
+    match api::list(&session.client, resource, namespace, labels).await {
+        Ok(objects) => Ok(Some(objects)),
+        Err(failure) if failure.code == Code::Forbidden => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Machines of drivers, of every kind the cluster has or wants.
+async fn servers(
+    session: &Session,
+    namespace: Option<&str>,
+    labels: Option<&str>,
+    evidence: &mut Evidence,
+) -> Result<(), Failure> {
+    let here = evidence
+        .machines
+        .iter()
+        .filter(|machine| machine.text("/spec/infrastructureRef/apiGroup") == group::MACHINE);
+    let here = here.map(|machine| machine.text("/spec/infrastructureRef/kind").to_owned());
+    let wanted = evidence.pools().filter_map(|pool| {
+        pool.driver()?;
+        Some(format!("{}Machine", pool.config_kind().strip_suffix("Config")?))
+    });
+    let kinds: BTreeSet<String> = here.chain(wanted).filter(|kind| is_kind(kind)).collect();
+    for kind in kinds {
+        let resource = api::driver(group::MACHINE, &kind);
+        match readable(session, &resource, namespace, labels).await? {
+            Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
+            None => {
+                evidence.unreadable.insert(resource.plural.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Kinds become parts of paths.
+fn is_kind(kind: &str) -> bool {
+    !kind.is_empty() && kind.len() <= 63 && kind.chars().all(|letter| letter.is_ascii_alphanumeric())
+}
+
+/// What pools refer to.
+async fn pools(session: &Session, namespace: &str, evidence: &mut Evidence) -> Result<(), Failure> {
+    let mut configs = BTreeSet::new();
+    let mut credentials = BTreeSet::new();
+    for pool in evidence.pools() {
+        if pool.driver().is_some() && is_kind(pool.config_kind()) {
+            configs.insert((pool.config_kind().to_owned(), pool.config_name().to_owned()));
+        }
+        credentials.insert(pool.credential().to_owned());
+    }
+    if let Some(cluster) = &evidence.cluster {
+        credentials.insert(cluster.text("/spec/cloudCredentialSecretName").to_owned());
+    }
+    for (kind, name) in configs.iter().filter(|(_, name)| api::check_name(name).is_ok()) {
+        let resource = api::driver(group::MACHINE_CONFIG, kind);
+        match api::get(&session.client, &resource, Some(namespace), name).await {
+            Ok(object) => object.into_iter().for_each(|object| evidence.add(object)),
+            Err(failure) if failure.code == Code::Forbidden => {
+                evidence.unreadable.insert(resource.plural.clone());
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    for credential in credentials.iter().filter(|credential| !credential.is_empty()) {
+        let (namespace, secret) = match credential.split_once(':') {
+            Some((name::GLOBAL_DATA, secret)) => (name::GLOBAL_DATA, secret),
+            _ => (namespace, credential.as_str()),
+        };
+        let secrets = api::core("Secret", "secrets");
+        let found = match api::check_name(secret) {
+            Ok(()) => api::get(&session.client, &secrets, Some(namespace), secret).await,
+            Err(_) => Ok(None),
+        };
+        match found {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                evidence.missing_secrets.insert(credential.clone());
+            }
+            Err(failure) if failure.code == Code::Forbidden => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(())
+}
+
+/// The end of a log is kept in memory, no more.
+const LOG_BYTES: usize = 64 * 1024;
+
+async fn logs(session: &Session, namespace: &str, evidence: &mut Evidence) -> Result<(), Failure> {
+    // Only of machines whose server is not there yet or is going: of the others nobody asks.
+    let unfinished = evidence
+        .machines
+        .iter()
+        .filter(|machine| machine.is_deleting() || machine.text("/status/nodeRef/name").is_empty());
+    let names: Vec<String> = unfinished.map(|machine| machine.name().to_owned()).take(50).collect();
+    let read = stream::iter(names).map(|name| async move {
+        let log = session.hooks.logs.read(&session.client, namespace, &name).await?;
+        Ok::<_, Failure>((name, log))
+    });
+    let logs: Vec<(String, Option<String>)> = read.buffer_unordered(PARALLEL).try_collect().await?;
+    for (name, log) in logs {
+        if let Some(log) = log {
+            let start = log.len().saturating_sub(LOG_BYTES);
+            let start = (start..log.len()).find(|start| log.is_char_boundary(*start)).unwrap_or_default();
+            evidence.logs.insert(name, log[start..].to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Jobs and events are read for the whole namespace; others' are left out.
+fn narrow(evidence: &mut Evidence) {
+    let names: BTreeSet<String> =
+        evidence.machines.iter().chain(&evidence.servers).map(|object| object.name().to_owned()).collect();
+    evidence.jobs.retain(|job| {
+        [label::CAPI_MACHINE_NAME, label::INFRA_MACHINE_NAME].iter().any(|key| names.contains(job.label(key)))
+    });
+    let cluster = evidence.name().to_owned();
+    let prefix = format!("{cluster}-");
+    evidence.events.retain(|event| {
+        let about = event.text("/involvedObject/name");
+        about == cluster || names.contains(about) || about.starts_with(&prefix)
+    });
+}
+
+/// Reads what belongs to a machine's cluster.
+pub(crate) async fn machine(
+    session: &Session,
+    namespace: &str,
+    name: &str,
+    depth: Depth,
+) -> Result<Option<Evidence>, Failure> {
+    let Some(machine) = api::get(&session.client, &api::capi("Machine"), Some(namespace), name).await? else {
+        return Ok(None);
+    };
+    let owner = match machine.text("/spec/clusterName") {
+        "" => machine.label(capi::label::CLUSTER_NAME),
+        owner => owner,
+    };
+    let mut evidence = match owner {
+        "" => Evidence::default(),
+        owner => cluster(session, namespace, owner, depth).await?,
+    };
+    if evidence.machine(name).is_none() {
+        evidence.add(machine);
+    }
+    evidence.subject = Subject::Machine(name.to_owned());
+    Ok(Some(evidence))
+}
+
+/// Machines of a namespace, or of all, with what their own state is read from.
+pub(crate) async fn all_machines(session: &Session, namespace: Option<&str>) -> Result<Evidence, Failure> {
+    let mut evidence = Evidence::default();
+    let all: &[(ApiResource, Option<&str>, Option<&str>)] = &[
+        (api::capi("Machine"), namespace, None),
+        (api::rke("RKEBootstrap"), namespace, None),
+        (api::rke("CustomMachine"), namespace, None),
+        (api::core("Secret", "secrets"), namespace, Some(label::MACHINE_NAME)),
+        (api::jobs(), namespace, Some(label::INFRA_MACHINE_KIND)),
+        (api::management("NodeDriver"), None, None),
+        (api::management("Setting"), None, None),
+    ];
+    let lists =
+        all.iter().map(|(resource, namespace, labels)| readable(session, resource, *namespace, *labels));
+    for (list, (resource, ..)) in try_join_all(lists).await?.into_iter().zip(all) {
+        match list {
+            Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
+            None => {
+                evidence.unreadable.insert(resource.plural.clone());
+            }
+        }
+    }
+    servers(session, namespace, None, &mut evidence).await?;
+    Ok(evidence)
+}
+
+/// The cluster, or a failure that names similar ones.
+pub(crate) async fn existing(session: &Session, namespace: &str, name: &str) -> Result<Object, Failure> {
+    let clusters = api::provisioning_clusters();
+    match api::get(&session.client, &clusters, Some(namespace), name).await? {
+        Some(cluster) => Ok(cluster),
+        None => Err(no_such_cluster(session, namespace, name).await?),
+    }
+}
+
+/// What to say about a cluster that is not there.
+pub(crate) async fn no_such_cluster(
+    session: &Session,
+    namespace: &str,
+    name: &str,
+) -> Result<Failure, Failure> {
+    let all = served_clusters(session, None).await?;
+    let message = format!("there is no cluster {name} in namespace {namespace}");
+    let failure = Failure::new(Code::NotFound, message);
+    if let Some(other) = all.iter().find(|cluster| cluster.name() == name) {
+        return Ok(failure.hint(format!("there is one in namespace {0}: add -n {0}", other.namespace())));
+    }
+    let here = all.iter().filter(|cluster| cluster.namespace() == namespace).map(Object::name);
+    Ok(failure.hint(near::hint(name, here, "remuda cluster list -A")))
+}
+
+/// Provisioning Clusters; a server that does not know the kind is not ours.
+pub(crate) async fn served_clusters(
+    session: &Session,
+    namespace: Option<&str>,
+) -> Result<Vec<Object>, Failure> {
+    match api::try_list(&session.client, &api::provisioning_clusters(), namespace, None).await {
+        Err(failure) if failure.code == Code::NotFound => {
+            let failure =
+                Failure::new(Code::NotFound, "this server knows no clusters: it is no Remuda server");
+            Err(failure.hint(
+                "is the kubeconfig that of a cluster rather than that of the server? name the server's with \
+                 --kubeconfig, for example admin.kubeconfig in its data directory",
+            ))
+        }
+        result => result,
+    }
+}

@@ -1,0 +1,105 @@
+//! What commands need that only the program has: a way into machines, and what providers know.
+
+use std::{path::PathBuf, sync::Arc};
+
+use futures::future::BoxFuture;
+use kube::Client;
+
+use crate::{api, failure::Failure, object::Object};
+
+/// A machine somebody wants to get into.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineTarget {
+    pub namespace: String,
+    /// Name of the Machine.
+    pub machine: String,
+    /// Driver of its server, or `custom`.
+    pub driver: String,
+    /// The driver's machine, or the CustomMachine.
+    pub server: Object,
+    /// Addresses of the machine, as its status has them.
+    pub addresses: Vec<String>,
+    /// What to run there; empty is a login shell.
+    pub command: Vec<String>,
+    /// The server's data directory, if this is its host.
+    pub data_dir: Option<PathBuf>,
+    /// The driver's archive of the machine, with its SSH key; empty if there is none.
+    pub state: Vec<u8>,
+}
+
+/// Gets into machines of one driver.
+pub trait Shell: Send + Sync {
+    /// Whether machines of this driver can be entered so.
+    fn serves(&self, driver: &str) -> bool;
+
+    /// Runs the command, or a shell, on the terminal of this process. Answers with its exit code.
+    fn run(&self, target: MachineTarget) -> BoxFuture<'_, Result<u8, Failure>>;
+}
+
+/// A server a provider has.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Present {
+    pub driver: String,
+    /// Name of the machine it was made for.
+    pub name: String,
+    /// What the provider calls it.
+    pub id: String,
+    pub created: Option<jiff::Timestamp>,
+}
+
+/// Asks providers which servers they have that were made by Remuda.
+pub trait Orphans: Send + Sync {
+    /// Of one driver, or of all; `data_dir` is the server's, if this is its host.
+    fn present<'a>(
+        &'a self,
+        client: &'a Client,
+        driver: Option<&'a str>,
+        data_dir: Option<PathBuf>,
+    ) -> BoxFuture<'a, Result<Vec<Present>, Failure>>;
+}
+
+/// What a machine's Jobs wrote.
+pub trait JobLogs: Send + Sync {
+    /// All of it that is kept, or nothing if nothing is. The machine may be gone.
+    fn read<'a>(
+        &'a self,
+        client: &'a Client,
+        namespace: &'a str,
+        machine: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, Failure>>;
+}
+
+/// Everything the program adds. Without it, commands that need it say so.
+#[derive(Clone)]
+pub struct Hooks {
+    pub shells: Vec<Arc<dyn Shell>>,
+    pub orphans: Option<Arc<dyn Orphans>>,
+    pub logs: Arc<dyn JobLogs>,
+}
+
+impl Default for Hooks {
+    fn default() -> Hooks {
+        Hooks { shells: Vec::new(), orphans: None, logs: Arc::new(ServedLogs) }
+    }
+}
+
+/// Logs from wherever a server keeps them: our own serves them itself, Kubernetes has them with its pods.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ServedLogs;
+
+impl JobLogs for ServedLogs {
+    fn read<'a>(
+        &'a self,
+        client: &'a Client,
+        namespace: &'a str,
+        machine: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
+        Box::pin(async move {
+            match api::text(client, &api::machine_log_path(namespace, machine)).await? {
+                Some(text) => Ok(Some(text)),
+                None => api::pod_logs(client, namespace, machine).await,
+            }
+        })
+    }
+}

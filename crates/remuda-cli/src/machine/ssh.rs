@@ -1,0 +1,200 @@
+//! SSH with the key a driver made for its machine.
+//!
+//! The program `ssh` does the work: it has the terminal, the user's settings and every algorithm there is. The
+//! host's key is remembered at the first contact, under the machine's id, and compared from then on.
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use remuda_names::PROGRAM;
+use serde_json::Value;
+
+use crate::{
+    failure::{Code, Failure},
+    hooks::MachineTarget,
+};
+
+/// What is needed to get into a machine.
+#[derive(Debug, PartialEq, Eq)]
+struct Access {
+    host: String,
+    user: String,
+    port: u16,
+    key: Vec<u8>,
+}
+
+/// More than any archive of a machine has.
+const MAX_ARCHIVE: u64 = 64 * 1024 * 1024;
+const MAX_FILE: u64 = 1024 * 1024;
+
+pub(super) async fn run(target: &MachineTarget) -> Result<u8, Failure> {
+    let name = &target.machine;
+    let Some(access) = access(&target.state, &target.addresses) else {
+        let failure = Failure::new(Code::Other, format!("there is no SSH key for machine {name}"));
+        return Err(failure.hint(match target.driver.as_str() {
+            "custom" => "it was not made here: use the key you made it with",
+            "local" => "machines of this driver are entered on the server's host: remuda machine shell",
+            _ => "its driver has saved none, or you may not read its Secret",
+        }));
+    };
+    let failed = |error: std::io::Error| Failure::new(Code::Other, format!("prepare SSH: {error}"));
+    let dir = tempfile::Builder::new().prefix("remuda-ssh-").tempdir().map_err(failed)?;
+    let key = dir.path().join("key");
+    write_private(&key, &access.key).map_err(failed)?;
+    let known = known_hosts().unwrap_or_else(|| dir.path().join("known_hosts"));
+    if let Some(parent) = known.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let mut command = tokio::process::Command::new("ssh");
+    command.args(arguments(&access, &key, &known, target)).stdin(Stdio::inherit());
+    match command.status().await {
+        Ok(status) => Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(255)),
+        Err(error) => {
+            Err(Failure::new(Code::Other, format!("start ssh: {error}")).hint("install an SSH client"))
+        }
+    }
+}
+
+fn arguments(access: &Access, key: &Path, known: &Path, target: &MachineTarget) -> Vec<String> {
+    let option = |text: String| ["-o".to_owned(), text];
+    let mut words: Vec<String> = vec!["-i".to_owned(), key.display().to_string()];
+    words.extend(["-p".to_owned(), access.port.to_string()]);
+    let id = match target.server.uid() {
+        "" => format!("{}.{}", target.machine, target.namespace),
+        uid => uid.to_owned(),
+    };
+    for text in [
+        "IdentitiesOnly=yes".to_owned(),
+        "ForwardAgent=no".to_owned(),
+        "StrictHostKeyChecking=accept-new".to_owned(),
+        "ConnectTimeout=15".to_owned(),
+        format!("UserKnownHostsFile={}", known.display()),
+        format!("HostKeyAlias={id}"),
+    ] {
+        words.extend(option(text));
+    }
+    // A name that begins with a dash must not become an option.
+    words.extend(["-l".to_owned(), access.user.clone(), "--".to_owned(), access.host.clone()]);
+    words.extend(target.command.iter().cloned());
+    words
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(bytes)
+}
+
+fn known_hosts() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join(PROGRAM).join("known_hosts"))
+}
+
+/// Reads a driver's archive: `machines/NAME/config.json` and the key beside it.
+fn access(state: &[u8], addresses: &[String]) -> Option<Access> {
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(state).take(MAX_ARCHIVE));
+    let (mut config, mut key) = (Value::Null, Vec::new());
+    for entry in archive.entries().ok()? {
+        let mut entry = entry.ok()?;
+        let path = entry.path().ok()?.to_path_buf();
+        let mut bytes = Vec::new();
+        match path.file_name()?.to_str()? {
+            "config.json" => {
+                entry.by_ref().take(MAX_FILE).read_to_end(&mut bytes).ok()?;
+                config = serde_json::from_slice(&bytes).ok()?;
+            }
+            "id_rsa" | "id_ed25519" | "id_ecdsa" => {
+                entry.by_ref().take(MAX_FILE).read_to_end(&mut bytes).ok()?;
+                key = bytes;
+            }
+            _ => {}
+        }
+    }
+    if key.is_empty() {
+        return None;
+    }
+    let driver = config.get("Driver").cloned().unwrap_or_default();
+    let text = |key: &str| {
+        driver.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let host = text("IPAddress").or_else(|| addresses.first().cloned())?;
+    if host.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+        return None;
+    }
+    let port = driver.get("SSHPort").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok());
+    Some(Access {
+        host,
+        user: text("SSHUser").unwrap_or_else(|| "root".to_owned()),
+        port: port.filter(|port| *port != 0).unwrap_or(22),
+        key,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::Object;
+
+    fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut builder =
+            tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        for (path, text) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o600);
+            header.set_cksum();
+            builder.append_data(&mut header, path, text.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap().finish().unwrap()
+    }
+
+    #[test]
+    fn an_archive_says_how_to_get_in() {
+        let config =
+            json!({"Driver": {"IPAddress": "203.0.113.7", "SSHUser": "ubuntu", "SSHPort": 2222}}).to_string();
+        let state = archive(&[("machines/x/config.json", &config), ("machines/x/id_rsa", "KEY")]);
+        let expected =
+            Access { host: "203.0.113.7".into(), user: "ubuntu".into(), port: 2222, key: b"KEY".to_vec() };
+        assert_eq!(access(&state, &[]), Some(expected));
+        let bare = archive(&[("machines/x/id_rsa", "KEY")]);
+        let found = access(&bare, &["10.0.0.1".to_owned()]).unwrap();
+        assert_eq!((found.host.as_str(), found.user.as_str(), found.port), ("10.0.0.1", "root", 22));
+    }
+
+    #[test]
+    fn archives_without_a_key_or_of_rubbish_say_nothing() {
+        assert_eq!(access(&[], &["a".into()]), None);
+        assert_eq!(access(b"rubbish", &["a".into()]), None);
+        assert_eq!(access(&archive(&[("machines/x/config.json", "{}")]), &["a".into()]), None);
+        let hostile = json!({"Driver": {"IPAddress": "a b"}}).to_string();
+        assert_eq!(access(&archive(&[("config.json", &hostile), ("id_rsa", "KEY")]), &[]), None);
+    }
+
+    #[test]
+    fn a_host_cannot_become_an_option() {
+        let access =
+            Access { host: "-oProxyCommand=x".into(), user: "root".into(), port: 22, key: Vec::new() };
+        let target = MachineTarget {
+            namespace: "n".into(),
+            machine: "m".into(),
+            driver: "d".into(),
+            server: Object(json!({"metadata": {"uid": "u-1"}})),
+            addresses: Vec::new(),
+            command: vec!["uptime".into()],
+            data_dir: None,
+            state: Vec::new(),
+        };
+        let words = arguments(&access, Path::new("/k"), Path::new("/h"), &target);
+        let end = words.iter().position(|word| word == "--").unwrap();
+        assert_eq!(words[end..], ["--", "-oProxyCommand=x", "uptime"]);
+        assert!(words.contains(&"HostKeyAlias=u-1".to_owned()));
+    }
+}

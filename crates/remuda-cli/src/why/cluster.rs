@@ -1,0 +1,569 @@
+//! Why a cluster is not ready.
+
+use jiff::Timestamp;
+use remuda_names::{
+    capi,
+    rancher::{annotation, condition},
+};
+
+use super::{Cause, Finding, State, machine, removal};
+use crate::{
+    evidence::{Evidence, Pool, Roles},
+    object::Object,
+};
+
+/// Seconds after which a step has taken longer than it ever should.
+mod limit {
+    /// Until somebody takes notice of a new cluster.
+    pub(super) const NOTICED: i64 = 15;
+    pub(super) const OBJECTS: i64 = 60;
+    pub(super) const INFRASTRUCTURE: i64 = 60;
+    pub(super) const AGENT: i64 = 180;
+    pub(super) const MACHINES: i64 = 120;
+}
+
+pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
+    let deleting = [&evidence.cluster, &evidence.capi].into_iter().flatten().any(Object::is_deleting);
+    if deleting {
+        return removal::of_cluster(evidence, now);
+    }
+    let Some(reason) = unsettled(evidence) else { return ready(evidence) };
+    if let Some(gate) = gate(evidence, now).filter(|gate| gate.state == State::Blocked) {
+        return gate;
+    }
+    let mut candidates: Vec<(u8, Finding)> = Vec::new();
+    for machine in &evidence.machines {
+        let finding = machine::of_machine(evidence, machine, now);
+        if !finding.is_ready() {
+            candidates.push((tier(evidence, machine), finding));
+        }
+    }
+    let others = [
+        gate(evidence, now),
+        lost_servers(evidence),
+        agent(evidence, now),
+        control_plane(evidence),
+        pools(evidence, now),
+    ];
+    candidates.extend(others.into_iter().flatten().map(|finding| (0, finding)));
+    let order =
+        |(tier, finding): &(u8, Finding)| (finding.state, finding.cause, *tier, finding.machine.clone());
+    let Some(first) = candidates.iter().min_by_key(|candidate| order(candidate)) else {
+        return Finding::waiting(Cause::Other, reason);
+    };
+    let mut chosen = first.1.clone();
+    let alike = candidates.iter().map(|(_, finding)| finding).filter(|finding| {
+        finding.state == chosen.state && finding.cause == chosen.cause && finding.machine != chosen.machine
+    });
+    chosen.also = alike.filter_map(|finding| finding.machine.clone()).collect();
+    chosen.also.sort();
+    // What the control plane itself says is short and worth its line, whatever the cause.
+    if let Some(said) = said_by_control_plane(evidence).filter(|said| !chosen.summary.contains(said.message))
+    {
+        let control_plane = evidence.control_plane.as_ref().map(Object::reference).unwrap_or_default();
+        chosen = chosen.exhibit(format!("condition Ready of {control_plane}"), said.message);
+    }
+    chosen
+}
+
+fn ready(evidence: &Evidence) -> Finding {
+    let cluster = evidence.cluster.as_ref().or(evidence.capi.as_ref());
+    let since = cluster.and_then(|cluster| cluster.condition(condition::READY)).and_then(|ready| ready.since);
+    let mut finding =
+        Finding::new(State::Ready, Cause::None, format!("cluster {} is ready", evidence.name()));
+    finding = finding.brief("ready").since(since);
+    match paused(evidence) {
+        Some(object) => finding.exhibit(object.reference(), "is paused: changes have no effect"),
+        None => finding,
+    }
+}
+
+/// What keeps the cluster from being as it is wanted, or nothing.
+fn unsettled(evidence: &Evidence) -> Option<String> {
+    let Some(cluster) = &evidence.cluster else {
+        let capi = evidence.capi.as_ref()?;
+        return (!capi.is(capi::condition::AVAILABLE)).then(|| "the cluster is not available".to_owned());
+    };
+    if cluster.is_deleting() {
+        return Some("the cluster is being deleted".to_owned());
+    }
+    if !cluster.is_observed() {
+        return Some("the change has not been taken up yet".to_owned());
+    }
+    if !cluster.flag("/status/ready") {
+        return Some("the cluster has not been connected yet".to_owned());
+    }
+    let gone = evidence.management.as_ref().and_then(|cluster| cluster.condition(condition::CONNECTED));
+    if gone.is_some_and(|connected| !connected.is_true()) {
+        return Some("the cluster is not connected".to_owned());
+    }
+    if !evidence.is_provisioned() {
+        return None;
+    }
+    for kind in [condition::READY, condition::PROVISIONED, condition::UPDATED] {
+        if let Some(condition) = cluster.condition(kind).filter(|condition| !condition.is_true()) {
+            return Some(if condition.message.is_empty() {
+                format!("{kind} is not true")
+            } else {
+                condition.message.to_owned()
+            });
+        }
+    }
+    if !cluster.is(condition::READY) {
+        return Some("the cluster is not ready".to_owned());
+    }
+    if let Some(control_plane) = &evidence.control_plane {
+        let same = control_plane.text("/spec/kubernetesVersion") == cluster.text("/spec/kubernetesVersion");
+        if !same || !control_plane.is_observed() || !control_plane.is(condition::READY) {
+            return Some("the control plane is being changed".to_owned());
+        }
+    }
+    for pool in evidence.pools() {
+        let here = evidence.machines.iter().filter(|machine| pool.owns(machine));
+        let (mut running, mut leaving) = (0, 0);
+        for machine in here {
+            if machine.is_deleting() {
+                leaving += 1;
+            } else if !machine.text("/status/nodeRef/name").is_empty() {
+                running += 1;
+            }
+        }
+        if running != pool.wanted() || leaving > 0 {
+            return Some(format!("pool {} has {running} of {} machines", pool.name(), pool.wanted()));
+        }
+    }
+    None
+}
+
+/// What holds up everything, whatever single machines say.
+pub(super) fn gate(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    const GATES: &[fn(&Evidence, Timestamp) -> Option<Finding>] =
+        &[unnoticed, held, drivers, configs, refused, objects, infrastructure, roles];
+    GATES.iter().find_map(|gate| gate(evidence, now))
+}
+
+fn unnoticed(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    let cluster = evidence.cluster.as_ref()?;
+    let untouched = cluster.finalizers().next().is_none()
+        && cluster.conditions().next().is_none()
+        && cluster.text("/status/clusterName").is_empty();
+    if !untouched {
+        return None;
+    }
+    let summary = "nothing has taken notice of the cluster yet";
+    let mut finding = Finding::patient(Cause::NoControllers, cluster.created(), limit::NOTICED, now, summary);
+    if finding.state == State::Blocked {
+        finding.summary = "no controller works on the cluster".to_owned();
+    }
+    Some(
+        finding
+            .about(cluster)
+            .brief("not taken up yet")
+            .until("a controller to look at it")
+            .next("check that the server is running and was not started with --controllers=false"),
+    )
+}
+
+fn paused(evidence: &Evidence) -> Option<&Object> {
+    let paused =
+        |object: &&Object| object.flag("/spec/paused") || object.has_annotation(capi::annotation::PAUSED);
+    [&evidence.capi, &evidence.control_plane, &evidence.cluster].into_iter().flatten().find(paused)
+}
+
+/// An operation that is under way pauses the cluster for its own time.
+fn operation(evidence: &Evidence) -> Option<(&'static str, &str)> {
+    let control_plane = evidence.control_plane.as_ref()?;
+    let phases = [
+        ("restoring an etcd snapshot", "/status/etcdSnapshotRestorePhase"),
+        ("taking an etcd snapshot", "/status/etcdSnapshotCreatePhase"),
+        ("rotating the encryption key", "/status/rotateEncryptionKeysPhase"),
+    ];
+    let mut found = phases.into_iter().map(|(what, pointer)| (what, control_plane.text(pointer)));
+    found.find(|(_, phase)| !matches!(*phase, "" | "Finished" | "Failed" | "Done"))
+}
+
+fn held(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
+    if let Some((what, phase)) = operation(evidence) {
+        let control_plane = evidence.control_plane.as_ref()?;
+        let since = control_plane.condition(condition::READY).and_then(|ready| ready.since);
+        let finding = Finding::waiting(Cause::Operation, format!("{what}: {phase}")).about(control_plane);
+        return Some(finding.since(since).until("its next phase").condition(control_plane, condition::READY));
+    }
+    let object = paused(evidence)?;
+    let summary = format!("{} is paused, so nothing below it changes", object.reference());
+    let finding = Finding::blocked(Cause::Paused, summary)
+        .about(object)
+        .brief("paused")
+        .until("somebody to unpause it");
+    let (kind, name, namespace) = (object.kind(), object.name(), object.namespace());
+    let resource = format!("{}s.{}", kind.to_lowercase(), object.group());
+    Some(match object.flag("/spec/paused") {
+        true => finding.next(format!(
+            "kubectl -n {namespace} patch {resource} {name} --type=merge -p '{{\"spec\":{{\"paused\":false}}}}'"
+        )),
+        false => finding.next(format!(
+            "kubectl -n {namespace} annotate {resource} {name} {}-",
+            capi::annotation::PAUSED
+        )),
+    })
+}
+
+/// Pools that have to make machines and have not made all of them.
+fn unfinished_pools(evidence: &Evidence) -> impl Iterator<Item = Pool<'_>> {
+    evidence.pools().filter(|pool| {
+        let created = evidence
+            .machines
+            .iter()
+            .filter(|machine| pool.owns(machine))
+            .filter(|machine| evidence.server(machine).is_some_and(|server| server.is(condition::READY)));
+        (created.count() as i64) < pool.wanted()
+    })
+}
+
+fn drivers(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
+    unfinished_pools(evidence).find_map(|pool| {
+        let driver = pool.driver()?;
+        driver_problem(evidence, &driver, &format!("pool {}", pool.name()))
+    })
+}
+
+/// Whatever keeps a driver from making machines.
+pub(super) fn driver_problem(evidence: &Evidence, driver: &str, whose: &str) -> Option<Finding> {
+    if !evidence.can_read("nodedrivers") {
+        return None;
+    }
+    let named = |object: &&Object| object.name() == driver || object.text("/spec/displayName") == driver;
+    let Some(found) = evidence.drivers.iter().find(named) else {
+        let known: Vec<_> = evidence.drivers.iter().map(Object::name).collect();
+        let summary = format!("{whose} needs driver {driver}, which does not exist");
+        let finding = Finding::blocked(Cause::DriverMissing, summary).brief(format!("no driver {driver}"));
+        let finding = finding.until(format!("a NodeDriver {driver}"));
+        let finding = finding.exhibit("drivers there are", known.join(", "));
+        return Some(
+            finding.next(format!("create a NodeDriver {driver}, or use another kind of machine in the pool")),
+        );
+    };
+    if !found.flag("/spec/active") {
+        let summary = format!("{whose} needs driver {driver}, which is not active");
+        let finding = Finding::blocked(Cause::DriverInactive, summary).about(found);
+        let finding =
+            finding.brief(format!("driver {driver} is not active")).until("somebody to activate it");
+        return Some(finding.next(format!(
+            "kubectl patch nodedrivers.management.cattle.io {} --type=merge -p '{{\"spec\":{{\"active\":true}}}}'",
+            found.name()
+        )));
+    }
+    let failed = [condition::DOWNLOADED, condition::INSTALLED, condition::ACTIVE];
+    let failed = failed
+        .into_iter()
+        .find(|kind| found.condition(kind).is_some_and(|condition| condition.is_false()))?;
+    let summary = format!("driver {driver}, which {whose} needs, cannot be used");
+    let since = found.condition(failed).and_then(|condition| condition.since);
+    let finding = Finding::blocked(Cause::DriverFailed, summary).about(found).since(since);
+    let finding = finding.brief(format!("driver {driver} cannot be used")).until("the driver");
+    Some(finding.condition(found, failed).diagnosed().next(format!(
+        "check url and checksum of the driver: kubectl get nodedrivers.management.cattle.io {} -o yaml",
+        found.name()
+    )))
+}
+
+fn configs(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
+    let cluster = evidence.cluster.as_ref()?;
+    for pool in unfinished_pools(evidence).filter(|pool| pool.driver().is_some()) {
+        let (kind, name) = (pool.config_kind(), pool.config_name());
+        let there = evidence.configs.iter().any(|config| config.kind() == kind && config.name() == name);
+        let readable = evidence.can_read(&format!("{}s", kind.to_lowercase()));
+        if !there && readable {
+            let summary = format!("pool {} is made from {kind} {name}, which does not exist", pool.name());
+            let finding = Finding::blocked(Cause::ConfigMissing, summary).about(cluster);
+            let finding = finding.brief(format!("{kind} {name} is missing")).until("it to be created");
+            return Some(finding.condition(cluster, condition::RKE_CLUSTER).next(format!(
+                "create {kind} {name} in namespace {}, or name another in the pool: remuda cluster edit {}",
+                cluster.namespace(),
+                cluster.name()
+            )));
+        }
+        let credential = match pool.credential() {
+            "" => cluster.text("/spec/cloudCredentialSecretName"),
+            credential => credential,
+        };
+        if evidence.missing_secrets.contains(credential) {
+            let summary = format!("pool {} uses credential {credential}, which does not exist", pool.name());
+            let finding = Finding::blocked(Cause::CredentialMissing, summary).about(cluster);
+            let finding = finding.brief("its credential is missing").until("the Secret to be created");
+            return Some(finding.next(format!("create Secret {}", credential.replacen(':', "/", 1))));
+        }
+    }
+    None
+}
+
+fn refused(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
+    let cluster = evidence.cluster.as_ref()?;
+    for kind in [condition::CREATED, condition::RKE_CLUSTER] {
+        let Some(condition) = cluster.condition(kind).filter(super::super::object::Condition::is_false)
+        else {
+            continue;
+        };
+        let message = if condition.message.is_empty() { condition.reason } else { condition.message };
+        let finding = Finding::blocked(
+            Cause::SpecRefused,
+            format!("the cluster cannot be made as it is written: {message}"),
+        );
+        let finding = finding.about(cluster).brief(message).since(condition.since).until("another spec");
+        return Some(
+            finding.condition(cluster, kind).next(format!("remuda cluster edit {}", cluster.name())),
+        );
+    }
+    None
+}
+
+fn objects(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    let cluster = evidence.cluster.as_ref()?;
+    let provisioned = evidence.is_provisioned();
+    let missing = match (&evidence.management, &evidence.capi, &evidence.control_plane) {
+        (None, ..) if evidence.can_read("clusters.management.cattle.io") => "its management Cluster",
+        (_, None, _) if provisioned => "its Cluster of cluster.x-k8s.io",
+        (_, _, None) if provisioned => "its RKEControlPlane",
+        _ => return None,
+    };
+    let summary = format!("{missing} is not there yet");
+    let finding = Finding::patient(Cause::ObjectsMissing, cluster.created(), limit::OBJECTS, now, &summary);
+    let finding =
+        finding.about(cluster).brief("being set up").until("the provisioning controller to create it");
+    Some(
+        finding
+            .condition(cluster, condition::CREATED)
+            .next("look at the server's log for messages about the cluster"),
+    )
+}
+
+fn infrastructure(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    let capi = evidence.capi.as_ref().filter(|_| evidence.is_provisioned())?;
+    if capi.flag("/status/initialization/infrastructureProvisioned") {
+        return None;
+    }
+    let object = evidence.infrastructure.as_ref().unwrap_or(capi);
+    let kind = capi.text("/spec/infrastructureRef/kind");
+    let summary = format!("the infrastructure of the cluster ({kind}) is not provisioned");
+    let finding =
+        Finding::patient(Cause::InfrastructureNotReady, capi.created(), limit::INFRASTRUCTURE, now, &summary);
+    let finding = finding
+        .about(object)
+        .brief("waiting for its infrastructure")
+        .until(format!("the provider of {kind}"));
+    Some(finding.condition(capi, capi::condition::INFRASTRUCTURE_READY))
+}
+
+/// Every role must be held before anything starts.
+fn roles(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
+    let cluster = evidence.cluster.as_ref().filter(|_| evidence.is_provisioned())?;
+    let mut held = Roles::default();
+    let living = evidence.machines.iter().filter(|machine| !machine.is_deleting());
+    let of_machines = living.map(Roles::of);
+    let of_pools = evidence.pools().filter(|pool| pool.wanted() > 0).map(Pool::roles);
+    for roles in of_machines.chain(of_pools) {
+        held.etcd |= roles.etcd;
+        held.control_plane |= roles.control_plane;
+        held.worker |= roles.worker;
+    }
+    let missing = Roles { etcd: !held.etcd, control_plane: !held.control_plane, worker: !held.worker };
+    if missing == Roles::default() {
+        return None;
+    }
+    let custom = evidence.pools().next().is_none();
+    let names = missing.names().join(", ");
+    let name = cluster.name();
+    let since = evidence.control_plane.as_ref().and_then(|object| object.condition(condition::READY)?.since);
+    let since = since.or_else(|| cluster.created());
+    let finding = match (custom, evidence.machines.is_empty()) {
+        (true, true) => {
+            let summary = "no server has been registered with the cluster".to_owned();
+            Finding::blocked(Cause::RolesMissing, summary).brief("no server registered")
+        }
+        (true, false) => {
+            let summary = format!("no server has been registered for: {names}");
+            Finding::blocked(Cause::RolesMissing, summary).brief(format!("no server for {names}"))
+        }
+        (false, _) => {
+            let summary = format!("no pool has machines for: {names}");
+            Finding::blocked(Cause::RolesMissing, summary).brief(format!("no pool for {names}"))
+        }
+    };
+    let finding = finding.about(cluster).since(since).until(format!("a machine for: {names}"));
+    Some(match custom {
+        true => {
+            let flags = [
+                (missing.etcd, " --role etcd"),
+                (missing.control_plane, " --role controlplane"),
+                (missing.worker, " --role worker"),
+            ];
+            let flags: String = flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| *flag).collect();
+            finding.next(format!(
+                "run what this prints on a server: remuda cluster registration-command {name}{flags}"
+            ))
+        }
+        false => finding.next(format!("remuda cluster edit {name}")),
+    })
+}
+
+/// Init node first, then as plans are delivered.
+fn tier(evidence: &Evidence, machine: &Object) -> u8 {
+    let roles = Roles::of(machine);
+    match roles {
+        _ if evidence.plan(machine).is_some_and(super::super::plan::Plan::is_init) => 1,
+        Roles { etcd: true, .. } => 2,
+        Roles { control_plane: true, .. } => 3,
+        _ => 4,
+    }
+}
+
+/// Servers that could not be made and whose machines are gone already: only events remember them.
+fn lost_servers(evidence: &Evidence) -> Option<Finding> {
+    let pool = unfinished_pools(evidence).next()?;
+    let prefix = format!("{}-{}-", evidence.name(), pool.name());
+    let failed = |event: &&Object| {
+        event.text("/reason") == "CreateError" && event.text("/involvedObject/name").starts_with(&prefix)
+    };
+    let time = |event: &&Object| event.time("/lastTimestamp").or(event.time("/eventTime"));
+    let event = evidence.events.iter().filter(failed).max_by_key(time)?;
+    let lost = event.text("/involvedObject/name");
+    let summary = format!("servers of pool {} could not be created, {lost} among them", pool.name());
+    let finding = Finding::blocked(Cause::CreateJobFailed, summary).brief("servers could not be created");
+    let finding = finding
+        .since(time(&event))
+        .until("a server")
+        .exhibit(format!("event of {lost}"), event.text("/message"));
+    Some(finding.diagnosed().next(format!("remuda machine logs {lost}")))
+}
+
+/// The agent in the cluster, once there is a control plane to run it.
+pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    let management = evidence.management.as_ref()?;
+    let connected = management.condition(condition::CONNECTED);
+    if connected.is_some_and(|condition| condition.is_true()) {
+        return None;
+    }
+    let imported = !evidence.is_provisioned();
+    let was = evidence.cluster.as_ref().is_some_and(|cluster| cluster.flag("/status/ready"));
+    // Before a control plane runs there is nothing that could connect.
+    let up = evidence.machines.iter().any(|machine| {
+        let plan = evidence.plan(machine);
+        Roles::of(machine).control_plane
+            && plan.is_some_and(|plan| {
+                plan.is_applied() && plan.sick_probes().is_none_or(|sick| sick.is_empty())
+            })
+    });
+    if !imported && !was && !up {
+        return None;
+    }
+    let name = evidence.name();
+    let summary = match (was, imported) {
+        (true, _) => "the agent in the cluster has lost its connection",
+        (false, true) => "the agent of the imported cluster has never connected",
+        (false, false) => "the agent in the cluster has not connected yet",
+    };
+    let since = connected.and_then(|condition| condition.since).or_else(|| management.created());
+    let mut finding = Finding::patient(Cause::ClusterAgentNotConnected, since, limit::AGENT, now, summary);
+    if imported && !was {
+        finding.state = State::Blocked;
+    }
+    finding = finding
+        .about(management)
+        .brief("waiting for the cluster agent")
+        .until("the cluster agent to connect");
+    finding =
+        finding.condition(management, condition::CONNECTED).condition(management, condition::AGENT_DEPLOYED);
+    finding = finding.diagnosed();
+    if imported && !was {
+        let step =
+            format!("run what this prints against that cluster: remuda cluster registration-command {name}");
+        return Some(finding.next(step));
+    }
+    if let Some(server) = evidence.machines.iter().find(|machine| Roles::of(machine).control_plane) {
+        finding = finding.next(format!(
+            "remuda machine shell {} -- kubectl -n cattle-system logs deployment/cattle-cluster-agent",
+            server.name()
+        ));
+    }
+    Some(finding)
+}
+
+fn said_by_control_plane(evidence: &Evidence) -> Option<crate::object::Condition<'_>> {
+    let control_plane = evidence.control_plane.as_ref()?;
+    control_plane.condition(condition::READY).filter(|ready| !ready.is_true() && !ready.message.is_empty())
+}
+
+/// What only the planner knows.
+fn control_plane(evidence: &Evidence) -> Option<Finding> {
+    let said = said_by_control_plane(evidence)?;
+    let control_plane = evidence.control_plane.as_ref()?;
+    let name = evidence.name();
+    let message = said.message;
+    let (cause, next) = match message {
+        message if message.contains("etcd plane has been entirely replaced") => {
+            (Cause::EtcdLost, "restore a snapshot: set spec.rkeConfig.etcdSnapshotRestore".to_owned())
+        }
+        message if message.contains("all etcd machines are being deleted") => (
+            Cause::EtcdLost,
+            format!(
+                "keep one of them, or give the data up with annotation {}=true",
+                annotation::ETCD_FORCE_REMOVE
+            ),
+        ),
+        message if message.contains("is not supported yet") => {
+            (Cause::NoSuchOperation, format!("take it back: remuda cluster edit {name}"))
+        }
+        _ if said.is_false() => (Cause::SpecRefused, format!("remuda cluster edit {name}")),
+        _ => {
+            let finding =
+                Finding::waiting(Cause::ControlPlane, message).about(control_plane).since(said.since);
+            return Some(finding.until("the planner's next step"));
+        }
+    };
+    Some(
+        Finding::blocked(cause, message)
+            .about(control_plane)
+            .since(said.since)
+            .until("somebody to act")
+            .next(next),
+    )
+}
+
+/// Pools with too few or too many machines that nothing else explains.
+fn pools(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    let pool = evidence.pools().find(|pool| {
+        let count = evidence.machines.iter().filter(|machine| pool.owns(machine)).count();
+        count as i64 != pool.wanted()
+    })?;
+    let here = evidence.machines.iter().filter(|machine| pool.owns(machine)).count();
+    let deployment = evidence.deployments.iter().find(|deployment| {
+        deployment
+            .0
+            .pointer("/spec/template/metadata/labels")
+            .is_some_and(|labels| labels[remuda_names::rancher::label::MACHINE_POOL_NAME] == pool.name())
+            || deployment.name() == format!("{}-{}", evidence.name(), pool.name())
+    });
+    let summary = format!("pool {} has {here} machines and wants {}", pool.name(), pool.wanted());
+    let since = deployment.and_then(|deployment| {
+        let kinds = [capi::condition::SCALING_UP, capi::condition::SCALING_DOWN];
+        kinds
+            .into_iter()
+            .filter_map(|kind| deployment.condition(kind))
+            .find(super::super::object::Condition::is_true)?
+            .since
+    });
+    let since = since.or_else(|| evidence.cluster.as_ref()?.created());
+    let mut finding = Finding::patient(Cause::Scaling, since, limit::MACHINES, now, &summary);
+    finding = finding.brief(summary.clone()).until("the right number of machines");
+    let Some(deployment) = deployment else { return Some(finding) };
+    finding = finding.about(deployment);
+    for kind in [capi::condition::SCALING_UP, capi::condition::SCALING_DOWN, capi::condition::MACHINES_READY]
+    {
+        finding = finding.condition(deployment, kind);
+    }
+    let sets = evidence.sets.iter().filter(|set| set.owner("MachineDeployment") == Some(deployment.name()));
+    for set in sets {
+        finding = finding.condition(set, capi::condition::SCALING_UP);
+    }
+    Some(finding)
+}

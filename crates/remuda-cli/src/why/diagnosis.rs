@@ -1,0 +1,115 @@
+//! What messages of providers, installers and hosts usually mean.
+
+/// Words that are all in a message in lower case, and what to do about it. The first that fits is taken.
+const KNOWN: &[(&[&str], &str)] = &[
+    (
+        &["no space left on device"],
+        "the disk is full: make room on the machine, or give its pool a larger disk",
+    ),
+    (&["disk quota exceeded"], "the disk is full: make room on the machine, or give its pool a larger disk"),
+    (
+        &["user namespaces"],
+        "this host does not let ordinary users make namespaces: run as root, or allow it with \
+         `sysctl -w kernel.unprivileged_userns_clone=1` (on Ubuntu also \
+         `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`)",
+    ),
+    (
+        &["unshare", "not permitted"],
+        "this host does not let ordinary users make namespaces: run as root, or allow it with \
+         `sysctl -w kernel.unprivileged_userns_clone=1` (on Ubuntu also \
+         `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`)",
+    ),
+    (&["toomanyrequests"], "the registry limits how often it is asked: wait, log in to it, or use a mirror"),
+    (&["rate limit"], "the provider limits how often it is asked: wait, it is tried again"),
+    (&["quota"], "the account's quota is used up: delete something there, or ask the provider for more"),
+    (
+        &["limit exceeded"],
+        "a limit of the account is reached: delete something there, or ask the provider for more",
+    ),
+    (
+        &["limitexceeded"],
+        "a limit of the account is reached: delete something there, or ask the provider for more",
+    ),
+    (
+        &["insufficientinstancecapacity"],
+        "the provider has no such machines left there: choose another size or zone in the pool's configuration",
+    ),
+    (
+        &["manifest unknown"],
+        "the registry has no such image: check the version of the cluster and the registry",
+    ),
+    (
+        &["manifest not found"],
+        "the registry has no such image: check the version of the cluster and the registry",
+    ),
+    (&["pull access denied"], "the registry wants credentials: give them in spec.rkeConfig.registries"),
+    (&["exec format error"], "the program is for another architecture than the machine's"),
+    (
+        &["x509"],
+        "the certificate is not trusted there: check the CA of the server or registry, and the clock",
+    ),
+    (
+        &["certificate has expired"],
+        "a certificate has expired: check the clock of the machine, then renew it",
+    ),
+    (&["unauthorized"], "the credentials are refused: check the cloud credential of the pool"),
+    (&["authfailure"], "the credentials are refused: check the cloud credential of the pool"),
+    (&["unable to authenticate"], "the credentials are refused: check the cloud credential of the pool"),
+    (&["invalid credential"], "the credentials are refused: check the cloud credential of the pool"),
+    (&["access denied"], "the credentials are refused: check the cloud credential of the pool"),
+    (&["accessdenied"], "the credentials are refused: check the cloud credential of the pool"),
+    (&["invalid image"], "there is no such image there: correct it in the pool's configuration"),
+    (&["image not found"], "there is no such image there: correct it in the pool's configuration"),
+    (&["invalidamiid"], "there is no such image there: correct it in the pool's configuration"),
+    (&["no such host"], "a name cannot be resolved: check DNS where this was written"),
+    (&["name resolution"], "a name cannot be resolved: check DNS where this was written"),
+    (
+        &["connection refused"],
+        "nobody listens at that address: check that it is right and reachable from there",
+    ),
+    (&["no route to host"], "that address cannot be reached from there: check routes and firewalls"),
+    (&["network is unreachable"], "that address cannot be reached from there: check routes and firewalls"),
+    (&["i/o timeout"], "no answer came from that address: check routes and firewalls"),
+    (&["deadline exceeded"], "it took too long: check routes and firewalls, and how busy the other side is"),
+    (&["connection timed out"], "no answer came from that address: check routes and firewalls"),
+    (&["permission denied"], "something is not allowed there: check rights and file modes"),
+];
+
+/// What is looked at of a message; more of it is repetition.
+const LOOKED_AT: usize = 64 * 1024;
+
+pub(super) fn advice(text: &str) -> Option<&'static str> {
+    let start = text.len().saturating_sub(LOOKED_AT);
+    let start = (start..=text.len()).find(|start| text.is_char_boundary(*start))?;
+    let text = text[start..].to_ascii_lowercase();
+    let fits = |(words, _): &&(&[&str], &str)| words.iter().all(|word| text.contains(word));
+    KNOWN.iter().find(fits).map(|(_, advice)| *advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_providers_have_an_advice() {
+        for (text, word) in [
+            ("POST https://api.digitalocean.com/v2/droplets: 401 Unable to authenticate you", "credential"),
+            ("creating Droplet will exceed your droplet limit, quota reached", "quota"),
+            ("tar: write error: No space left on device", "disk"),
+            ("MANIFEST UNKNOWN: manifest unknown", "registry"),
+            ("dial tcp 10.0.0.1:443: connect: connection refused", "listens"),
+            ("x509: certificate signed by unknown authority", "trusted"),
+            ("unshare: Operation not permitted", "namespaces"),
+        ] {
+            assert!(advice(text).is_some_and(|advice| advice.contains(word)), "{text}: {:?}", advice(text));
+        }
+        assert_eq!(advice("all is well"), None);
+        assert_eq!(advice(""), None);
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_message_counts_and_no_letter_is_cut() {
+        let text = format!("quota {}", "ä".repeat(LOOKED_AT));
+        assert_eq!(advice(&text), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! What keeps a cluster or a machine from being gone.
+
+use jiff::Timestamp;
+use remuda_names::{
+    capi,
+    rancher::{annotation, condition, finalizer},
+};
+
+use super::{Cause, Finding, LOG_LINES, State, cluster, machine::driver_of, tail};
+use crate::{evidence::Evidence, object::Object};
+
+/// Seconds after which a removal has taken longer than it ever should.
+const LIMIT: i64 = 600;
+
+pub(super) fn of_cluster(evidence: &Evidence, now: Timestamp) -> Finding {
+    let mut findings: Vec<Finding> = evidence
+        .machines
+        .iter()
+        .map(|machine| match machine.is_deleting() {
+            true => of_machine(evidence, machine, now),
+            false => not_asked(machine),
+        })
+        .collect();
+    let orphaned = evidence.servers.iter().filter(|server| {
+        let owned = evidence.machines.iter().any(|machine| evidence.server(machine) == Some(server));
+        !owned
+    });
+    findings.extend(orphaned.map(|server| of_server(evidence, server, server.name(), now)));
+    findings.sort_by_key(|finding| (finding.state, finding.cause, finding.machine.clone()));
+    let mut findings = findings.into_iter();
+    let Some(mut first) = findings.next() else { return rest(evidence, now) };
+    let alike = findings.filter(|finding| finding.state == first.state && finding.cause == first.cause);
+    first.also = alike.filter_map(|finding| finding.machine).collect();
+    first
+}
+
+fn not_asked(machine: &Object) -> Finding {
+    let summary = format!("machine {} has not been told to go yet", machine.name());
+    let mut finding = Finding::waiting(Cause::Removing, summary).about(machine).brief("still there");
+    finding.machine = Some(machine.name().to_owned());
+    finding.until("its turn")
+}
+
+/// No machine is left: one of the objects above them is held.
+fn rest(evidence: &Evidence, now: Timestamp) -> Finding {
+    let all = [&evidence.control_plane, &evidence.infrastructure, &evidence.capi, &evidence.cluster];
+    let going = all.into_iter().flatten().find(|object| object.is_deleting());
+    let Some(object) = going.or(evidence.cluster.as_ref()) else {
+        return Finding::waiting(Cause::Removing, "the cluster is going").brief("going");
+    };
+    let said = object.condition(condition::REMOVED).filter(|removed| !removed.is_true());
+    let summary = match said.map(|removed| removed.message).filter(|message| !message.is_empty()) {
+        Some(message) => message.to_owned(),
+        None => format!("{} is still there", object.reference()),
+    };
+    let finding = Finding::patient(Cause::Removing, object.deleted(), LIMIT, now, &summary);
+    let finding = finding.about(object).brief("going").until("what it consists of to go");
+    held(finding, object)
+}
+
+/// Names whoever holds an object.
+fn held(finding: Finding, object: &Object) -> Finding {
+    let holders: Vec<_> = object.finalizers().collect();
+    finding.exhibit(format!("finalizers of {}", object.reference()), holders.join(", "))
+}
+
+pub(super) fn of_machine(evidence: &Evidence, machine: &Object, now: Timestamp) -> Finding {
+    let mut finding = held_back(evidence, machine, now)
+        .or_else(|| evidence.server(machine).map(|server| of_server(evidence, server, machine.name(), now)))
+        .unwrap_or_else(|| waiting(machine, now));
+    finding.machine = Some(machine.name().to_owned());
+    finding
+}
+
+/// Before its server may go.
+fn held_back(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding> {
+    let name = machine.name();
+    if evidence.server(machine).is_some_and(Object::is_deleting) {
+        return None;
+    }
+    let deleting = machine.condition("Deleting");
+    let reason = deleting.map(|condition| condition.reason).unwrap_or_default();
+    let hooked = |prefix: &str| machine.annotations().map(|(key, _)| key).find(|key| key.starts_with(prefix));
+    if reason == "WaitingForPreDrainHook"
+        && let Some(hook) = hooked(capi::annotation::PRE_DRAIN_HOOK)
+    {
+        let summary = format!("machine {name} may not be drained until annotation {hook} is taken away");
+        return Some(hold(machine, summary).next("whoever set it takes it away when done"));
+    }
+    if machine.has_annotation(annotation::PRE_TERMINATE) && reason != "DrainingNode" {
+        let summary = format!("machine {name} goes only after etcd has let go of its member");
+        let finding = Finding::patient(Cause::RemovalHeld, machine.deleted(), LIMIT, now, &summary);
+        let finding = finding.about(machine).brief("leaving etcd").until("its etcd member to be removed");
+        return Some(finding.condition(machine, "Deleting").next(format!(
+            "if the cluster is lost anyway: kubectl -n {} annotate rkebootstraps.rke.cattle.io {} {}=true",
+            machine.namespace(),
+            machine.text("/spec/bootstrap/configRef/name"),
+            annotation::ETCD_FORCE_REMOVE
+        )));
+    }
+    if let Some(hook) =
+        hooked(capi::annotation::PRE_TERMINATE_HOOK).filter(|hook| *hook != annotation::PRE_TERMINATE)
+    {
+        let summary = format!("machine {name} may not go until annotation {hook} is taken away");
+        return Some(hold(machine, summary).next("whoever set it takes it away when done"));
+    }
+    if reason == "DrainingNode" {
+        let summary = format!("the node of machine {name} is being drained before it goes");
+        let since = deleting.and_then(|condition| condition.since).or_else(|| machine.deleted());
+        let finding = Finding::patient(Cause::Draining, since, LIMIT, now, &summary);
+        let finding = finding.about(machine).brief("draining").until("its pods to move");
+        return Some(finding.condition(machine, "Deleting").next(format!(
+            "to skip it: kubectl -n {} annotate machines.cluster.x-k8s.io {name} {}=true",
+            machine.namespace(),
+            capi::annotation::EXCLUDE_DRAIN
+        )));
+    }
+    None
+}
+
+fn hold(machine: &Object, summary: String) -> Finding {
+    let finding = Finding::blocked(Cause::RemovalHeld, summary).about(machine).brief("held by a hook");
+    finding.since(machine.deleted()).until("the hook").condition(machine, "Deleting")
+}
+
+fn waiting(machine: &Object, now: Timestamp) -> Finding {
+    let summary = format!("machine {} is going", machine.name());
+    let finding = Finding::patient(Cause::Removing, machine.deleted(), LIMIT, now, &summary);
+    let finding = finding.about(machine).brief("going").until("its server and its objects to go");
+    held(finding.condition(machine, "Deleting"), machine)
+}
+
+/// The server itself.
+fn of_server(evidence: &Evidence, server: &Object, machine: &str, now: Timestamp) -> Finding {
+    let driver = driver_of(server);
+    let mut finding = server_removal(evidence, server, machine, &driver, now);
+    finding.machine = Some(machine.to_owned());
+    finding
+}
+
+fn server_removal(
+    evidence: &Evidence,
+    server: &Object,
+    machine: &str,
+    driver: &str,
+    now: Timestamp,
+) -> Finding {
+    let force = format!(
+        "if its server is gone already: kubectl -n {} annotate {}s.{} {} {}=true",
+        server.namespace(),
+        server.kind().to_lowercase(),
+        server.group(),
+        server.name(),
+        annotation::FORCE_MACHINE_REMOVE
+    );
+    let job = evidence.job(machine, true);
+    let failed = server.condition(condition::DELETE_JOB).filter(super::super::object::Condition::is_false);
+    if let Some(failed) = failed {
+        let summary = format!("the {driver} driver could not remove the server of machine {machine}");
+        let finding = Finding::blocked(Cause::RemovalFailed, summary).about(job.unwrap_or(server));
+        let finding = finding
+            .since(failed.since)
+            .brief("its server could not be removed")
+            .until("its server to be gone");
+        let log = evidence.logs.get(machine).map(|log| tail(log, LOG_LINES)).unwrap_or_default();
+        let finding =
+            finding.exhibit("log of the job, last lines", log).condition(server, condition::DELETE_JOB);
+        return finding.diagnosed().next(format!("remuda machine logs {machine}")).next(force);
+    }
+    let ours = server.finalizers().any(|name| name == finalizer::MACHINE);
+    if ours
+        && let Some(finding) =
+            cluster::driver_problem(evidence, driver, &format!("removing machine {machine}"))
+        && finding.cause == Cause::DriverMissing
+    {
+        return finding.since(server.deleted()).next(force);
+    }
+    let creating = server.condition(condition::CREATE_JOB).filter(|condition| condition.status == "Unknown");
+    if let (Some(creating), None) = (creating, job) {
+        let summary =
+            format!("the server of machine {machine} is still being created and can be removed only then");
+        let finding =
+            Finding::waiting(Cause::CreatingServer, summary).about(server).brief("still being created");
+        return finding.since(creating.since).until("the job that creates it to end");
+    }
+    let summary = match job {
+        Some(_) => format!("the {driver} driver is removing the server of machine {machine}"),
+        None => format!("{} is going", server.reference()),
+    };
+    let since = job.and_then(|job| job.time("/status/startTime")).or_else(|| server.deleted());
+    let finding = Finding::patient(Cause::Removing, since, LIMIT, now, &summary);
+    let finding =
+        finding.about(job.unwrap_or(server)).brief("removing the server").until("its server to be gone");
+    let finding = if finding.state == State::Blocked { finding.next(force) } else { finding };
+    held(finding, server)
+}

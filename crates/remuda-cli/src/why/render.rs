@@ -1,0 +1,61 @@
+//! The answer as people read it.
+
+use jiff::{Timestamp, tz::TimeZone};
+
+use super::{Finding, State};
+use crate::{age, output::paint, table::shown};
+
+impl Finding {
+    /// Several lines, each ending in a line break. Times are in the given zone.
+    pub fn render(&self, now: Timestamp, zone: &TimeZone) -> String {
+        let state = match self.state {
+            State::Ready => paint::good("ready"),
+            State::Waiting => paint::busy("not ready yet"),
+            State::Blocked => paint::bad("blocked"),
+        };
+        let mut out = format!("{} is {state}\n", paint::strong(&shown(&self.subject)));
+        if self.state != State::Ready {
+            field(&mut out, "Cause", &self.summary);
+            if !self.waiting_for.is_empty() {
+                field(&mut out, "Waits for", &self.waiting_for);
+            }
+        }
+        if let Some(since) = self.since {
+            let clock = since.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S %Z");
+            field(&mut out, "Since", &format!("{clock} ({})", age::ago(Some(since), now)));
+        }
+        if self.state != State::Ready
+            && let Some(object) = &self.object
+        {
+            field(&mut out, "Look at", object);
+        }
+        if !self.also.is_empty() {
+            let some: Vec<_> = self.also.iter().take(5).map(String::as_str).collect();
+            let more = match self.also.len() - some.len() {
+                0 => String::new(),
+                count => format!(" and {count} more"),
+            };
+            field(&mut out, "Also", &format!("{}{more}", some.join(", ")));
+        }
+        if !self.evidence.is_empty() {
+            out.push_str(&format!("\n{}\n", paint::strong("Evidence")));
+            for exhibit in &self.evidence {
+                out.push_str(&format!("  {}:\n", shown(&exhibit.source)));
+                for line in exhibit.text.lines() {
+                    out.push_str(&format!("    {}\n", shown(line)));
+                }
+            }
+        }
+        if !self.next.is_empty() {
+            out.push_str(&format!("\n{}\n", paint::strong("Next")));
+            for step in &self.next {
+                out.push_str(&format!("  - {step}\n"));
+            }
+        }
+        out
+    }
+}
+
+fn field(out: &mut String, name: &str, text: &str) {
+    out.push_str(&format!("  {:<10} {}\n", name, shown(text)));
+}
