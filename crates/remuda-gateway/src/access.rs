@@ -1,0 +1,150 @@
+//! Who asks, and whether they may.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::future::BoxFuture;
+use http::{Response, request::Parts};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::{Api, Client, api::PostParams};
+use remuda_api::management::ClusterRoleTemplateBinding;
+use remuda_control::{Chain, Ctx, Informer, Scope};
+use remuda_names::{rancher::group, user::MASTERS};
+use tokio_util::sync::CancellationToken;
+
+use crate::respond::Body;
+
+/// Somebody who has shown who they are.
+#[derive(Debug, Clone, Default)]
+pub struct Caller {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// Cancelled when the credentials are no longer good: what is under way ends then.
+    pub revoked: Option<CancellationToken>,
+}
+
+/// Finds out who sent a request, from its headers and from what the listener put into its extensions.
+///
+/// Headers that ask for impersonation are there too: whoever honours them does so here, by the rules of the
+/// management API, and returns whom to act as. They are never passed on.
+pub trait Authenticate: Send + Sync + 'static {
+    /// An `Err` is sent to the caller as it is.
+    fn authenticate<'a>(&'a self, head: &'a Parts) -> BoxFuture<'a, Result<Caller, Response<Body>>>;
+}
+
+/// Whether somebody may use the API of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub allowed: bool,
+    /// For people, when not.
+    pub reason: String,
+    /// Groups they have in that cluster beside their own.
+    pub groups: Vec<String>,
+}
+
+impl Decision {
+    pub fn allow() -> Self {
+        Self { allowed: true, reason: String::new(), groups: Vec::new() }
+    }
+
+    pub fn deny(reason: impl Into<String>) -> Self {
+        Self { allowed: false, reason: reason.into(), groups: Vec::new() }
+    }
+
+    fn in_group(mut self, group: &str) -> Self {
+        self.groups.push(group.to_owned());
+        self
+    }
+}
+
+/// Decides it. What they may do there is then decided by the cluster itself.
+pub trait Authorize: Send + Sync + 'static {
+    /// An `Err` is why it could not be decided, for the log.
+    fn authorize<'a>(
+        &'a self,
+        caller: &'a Caller,
+        cluster: &'a str,
+    ) -> BoxFuture<'a, Result<Decision, String>>;
+}
+
+/// As the management API has it: who may get the management Cluster may use its API, under their own name.
+/// Owners, who are bound to `cluster-owner` there or may do everything with the management Cluster, are
+/// administrators in the cluster.
+pub struct ManagementRights {
+    client: Client,
+    bindings: Informer<ClusterRoleTemplateBinding>,
+}
+
+const OWNER: &str = "cluster-owner";
+const BY_CLUSTER: &str = "gateway/cluster";
+
+impl ManagementRights {
+    pub fn new(ctx: &Ctx) -> Arc<Self> {
+        let bindings: Informer<ClusterRoleTemplateBinding> = ctx.informers.of(Scope::all());
+        bindings.add_index(BY_CLUSTER, |binding| vec![binding.cluster_name.clone()]);
+        Arc::new(Self { client: ctx.client.clone(), bindings })
+    }
+
+    /// The bindings of a caller: whether there is one, and whether one makes them owner.
+    fn bound(&self, caller: &Caller, cluster: &str) -> (bool, bool) {
+        let bindings = self.bindings.by_index(BY_CLUSTER, cluster);
+        let mine = bindings.iter().filter(|binding| {
+            // A binding counts where its cluster's things are and nowhere else: elsewhere others may write.
+            binding.metadata.namespace.as_deref() == Some(cluster)
+                && binding.metadata.deletion_timestamp.is_none()
+                && ((!binding.user_name.is_empty() && binding.user_name == caller.name)
+                    || (!binding.group_name.is_empty() && caller.groups.contains(&binding.group_name)))
+        });
+        mine.fold((false, false), |(_, owner), binding| (true, owner || binding.role_template_name == OWNER))
+    }
+
+    async fn review(&self, caller: &Caller, cluster: &str, verb: &str) -> Result<bool, String> {
+        let attributes = ResourceAttributes {
+            group: Some(group::MANAGEMENT.to_owned()),
+            version: Some("v3".to_owned()),
+            resource: Some("clusters".to_owned()),
+            name: Some(cluster.to_owned()),
+            verb: Some(verb.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(caller.name.clone()),
+            uid: Some(caller.uid.clone()).filter(|uid| !uid.is_empty()),
+            groups: Some(caller.groups.clone()),
+            extra: Some(caller.extra.clone()),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(|error| Chain(&error).to_string())?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+}
+
+impl Authorize for ManagementRights {
+    fn authorize<'a>(
+        &'a self,
+        caller: &'a Caller,
+        cluster: &'a str,
+    ) -> BoxFuture<'a, Result<Decision, String>> {
+        Box::pin(async move {
+            if caller.groups.iter().any(|group| group == MASTERS) {
+                return Ok(Decision::allow());
+            }
+            let (bound, owner) = self.bound(caller, cluster);
+            if owner || self.review(caller, cluster, "*").await? {
+                return Ok(Decision::allow().in_group(MASTERS));
+            }
+            if bound || self.review(caller, cluster, "get").await? {
+                return Ok(Decision::allow());
+            }
+            Ok(Decision::deny(format!(
+                "user {:?} cannot get the management Cluster {cluster:?}",
+                caller.name
+            )))
+        })
+    }
+}

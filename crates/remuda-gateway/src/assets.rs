@@ -1,0 +1,227 @@
+//! What machines need before they are registered: certificates, scripts, the agent itself.
+
+use std::{
+    fs::Metadata,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use aws_lc_rs::{digest, hmac};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use futures::TryStreamExt;
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
+use remuda_install::{LinuxScript, WindowsScript, cacerts_body, uninstall_script};
+use remuda_names::{
+    gateway::{header as ours, path},
+    rancher::setting,
+};
+use serde_json::json;
+use tokio::{io::AsyncReadExt, time::timeout};
+use tokio_util::io::ReaderStream;
+
+use crate::{
+    gateway::Shared,
+    respond::{Body, BoxError, Refusal, answer, full, json, text},
+};
+
+/// Files of the agent have this name and an architecture behind it.
+const AGENT: &str = "rancher-system-agent-";
+/// Architectures agents have names for.
+const ARCHITECTURES: &[&str] = &["amd64", "arm64", "arm", "s390x"];
+/// What a script is: text that nobody should show as anything else.
+const SCRIPT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
+/// Reading an executable takes no longer.
+const READ: Duration = Duration::from_secs(60);
+
+/// The agent's executable, and what is known of it.
+pub(crate) struct Assets {
+    binary: PathBuf,
+    checksum: Mutex<Option<(Version, Arc<str>)>>,
+}
+
+/// Changes when the file does.
+type Version = (u64, Option<SystemTime>);
+
+fn version(metadata: &Metadata) -> Version {
+    (metadata.len(), metadata.modified().ok())
+}
+
+/// The architecture this server runs on, as agents name it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+impl Assets {
+    pub(crate) fn new(binary: PathBuf) -> Self {
+        Self { binary, checksum: Mutex::default() }
+    }
+
+    async fn open(&self) -> Result<(tokio::fs::File, Metadata), Refusal> {
+        let failed = |error: std::io::Error| Refusal::failed("reading the agent", &error);
+        let file = tokio::fs::File::open(&self.binary).await.map_err(failed)?;
+        let metadata = file.metadata().await.map_err(failed)?;
+        Ok((file, metadata))
+    }
+
+    /// Read once and kept until the file is another.
+    async fn checksum(&self) -> Result<Arc<str>, Refusal> {
+        let (mut file, metadata) = self.open().await?;
+        let version = version(&metadata);
+        if let Some((known, checksum)) = &*self.checksum.lock()
+            && *known == version
+        {
+            return Ok(checksum.clone());
+        }
+        let reading = async {
+            let mut context = digest::Context::new(&digest::SHA256);
+            let mut piece = vec![0; 1 << 18];
+            loop {
+                match file.read(&mut piece).await? {
+                    0 => return Ok::<_, std::io::Error>(context.finish()),
+                    length => context.update(&piece[..length]),
+                }
+            }
+        };
+        let read = timeout(READ, reading).await;
+        let read = read.map_err(|_| Refusal::not_yet("reading the agent takes too long"))?;
+        let digest = read.map_err(|error| Refusal::failed("reading the agent", &error))?;
+        let text: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum: Arc<str> = text.into();
+        *self.checksum.lock() = Some((version, checksum.clone()));
+        Ok(checksum)
+    }
+}
+
+pub(crate) async fn handle(shared: &Shared, head: &Parts) -> Result<Response<Body>, Refusal> {
+    match head.uri.path() {
+        path::PING => Ok(text(StatusCode::OK, "pong")),
+        path::CACERTS => cacerts(shared, head).await,
+        path::CACERTS_SETTING => {
+            ready(shared)?;
+            let value = shared.settings.get(setting::CACERTS);
+            // Agents print the value with a newline behind it and compare the checksum of that.
+            let value = value.trim_end_matches('\n');
+            Ok(json(
+                &json!({"id": setting::CACERTS, "type": "setting", "name": setting::CACERTS, "value": value}),
+            ))
+        }
+        path::INSTALL_SCRIPT => {
+            ready(shared)?;
+            let server = shared.settings.server(&head.headers, head.uri.authority());
+            let (checksum, strict) = (server.ca_checksum(), server.strict);
+            let script = LinuxScript {
+                server_url: &server.url,
+                ca_checksum: checksum.as_deref(),
+                token: None,
+                env: &[],
+                strict,
+            };
+            Ok(answer(StatusCode::OK, SCRIPT, script.render()))
+        }
+        path::WINDOWS_SCRIPT => {
+            ready(shared)?;
+            let server = shared.settings.server(&head.headers, head.uri.authority());
+            let (checksum, strict) = (server.ca_checksum(), server.strict);
+            let script = WindowsScript {
+                server_url: &server.url,
+                ca_checksum: checksum.as_deref(),
+                strict,
+                ..WindowsScript::default()
+            };
+            Ok(answer(StatusCode::OK, SCRIPT, script.render()))
+        }
+        path::UNINSTALL_SCRIPT => Ok(answer(StatusCode::OK, SCRIPT, uninstall_script())),
+        other => match other.strip_prefix(path::ASSETS) {
+            Some(name) => asset(shared, head, name).await,
+            None => Err(Refusal::new(StatusCode::NOT_FOUND, "there is nothing here")),
+        },
+    }
+}
+
+/// A script without an address, or without certificates to pin, would be worse than none.
+fn ready(shared: &Shared) -> Result<(), Refusal> {
+    if shared.settings.is_synced() {
+        return Ok(());
+    }
+    Err(Refusal::not_yet("this server has just started and is not ready yet"))
+}
+
+/// The certificates, and a proof for those who know a registration token: whoever pretends to be this server
+/// does not.
+async fn cacerts(shared: &Shared, head: &Parts) -> Result<Response<Body>, Refusal> {
+    ready(shared)?;
+    let server = shared.settings.server(&head.headers, head.uri.authority());
+    let body = cacerts_body(&server.ca).into_owned();
+    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = header(header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
+    let mut proof = None;
+    if let (Some(nonce), Some(shown)) = (header(ours::NONCE), bearer)
+        && let Some(token) = shared.tokens.with_digest(shown, shared.ctx.clock.now()).await?
+    {
+        let key = hmac::Key::new(hmac::HMAC_SHA512, &token);
+        let mut context = hmac::Context::with_key(&key);
+        for part in [nonce.as_bytes(), &[0], body.as_bytes(), &[0]] {
+            context.update(part);
+        }
+        proof = HeaderValue::try_from(BASE64_STANDARD.encode(context.sign())).ok();
+    }
+    let mut response = text(StatusCode::OK, body);
+    if let Some(proof) = proof {
+        response.headers_mut().insert(ours::HASH, proof);
+    }
+    Ok(response)
+}
+
+async fn asset(shared: &Shared, head: &Parts, name: &str) -> Result<Response<Body>, Refusal> {
+    if name == "system-agent-uninstall.sh" {
+        return Ok(answer(StatusCode::OK, SCRIPT, uninstall_script()));
+    }
+    if name == "system-agent-install.sh" {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "the install script is at /system-agent-install.sh"));
+    }
+    let missing = |message: String| Refusal::new(StatusCode::NOT_FOUND, message);
+    let Some(wanted) = name.strip_prefix(AGENT) else {
+        return Err(missing("this server has no such file".to_owned()));
+    };
+    let (wanted, sum) = match wanted.strip_suffix(".sha256") {
+        Some(wanted) => (wanted, true),
+        None => (wanted, false),
+    };
+    let own = architecture();
+    if wanted != own {
+        return Err(missing(if ARCHITECTURES.contains(&wanted) {
+            format!(
+                "this server has the agent for {own} only; for {wanted}, give machines one of that architecture \
+                 with CATTLE_AGENT_BINARY_URL or CATTLE_AGENT_BINARY_LOCAL"
+            )
+        } else {
+            "this server has no such file".to_owned()
+        }));
+    }
+    if sum {
+        let checksum = shared.assets.checksum().await?;
+        return Ok(text(StatusCode::OK, format!("{checksum}  {AGENT}{own}\n")));
+    }
+    let (file, metadata) = shared.assets.open().await?;
+    let body = if head.method == Method::HEAD {
+        full("")
+    } else {
+        let pieces = ReaderStream::with_capacity(file.take(metadata.len()), 1 << 17);
+        StreamBody::new(pieces.map_ok(Frame::<Bytes>::data).map_err(BoxError::from)).boxed_unsync()
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, BINARY);
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(metadata.len()));
+    Ok(response)
+}

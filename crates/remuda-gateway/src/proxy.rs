@@ -1,0 +1,244 @@
+//! The API of a cluster, for people: `/k8s/clusters/<id>/…`.
+//!
+//! The caller is known to the management API; the cluster knows them by impersonation, under the same name.
+//! Their own credentials end here.
+
+mod headers;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::future::{Either, select};
+use http::{Request, Response, StatusCode, request::Parts};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use remuda_control::Chain;
+use remuda_names::gateway::path::{CLUSTERS, CLUSTERS_PROXY};
+use tokio::io::copy_bidirectional;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    access::Caller,
+    gateway::Shared,
+    respond::{Body, BoxError, full, status},
+    route::RouteError,
+};
+
+/// For both sides to take an upgrade.
+const UPGRADE: Duration = Duration::from_secs(15);
+/// The user of requests without credentials.
+const ANONYMOUS: &str = "system:anonymous";
+
+/// The cluster a path leads to, and where there; `None` for other paths.
+pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix(CLUSTERS).or_else(|| path.strip_prefix(CLUSTERS_PROXY))?;
+    match rest.find('/') {
+        Some(at) => Some((&rest[..at], &rest[at..])),
+        None => Some((rest, "/")),
+    }
+}
+
+pub(crate) async fn handle<B>(shared: &Arc<Shared>, peer: SocketAddr, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = request.into_parts();
+    let body = body.map_err(Into::into).boxed_unsync();
+    match serve(shared, head, body).await {
+        Ok(response) => response,
+        Err(refused) => {
+            tracing::debug!(%peer, code = refused.status().as_u16(), "request to a cluster refused");
+            refused
+        }
+    }
+}
+
+async fn serve(shared: &Arc<Shared>, mut head: Parts, body: Body) -> Result<Response<Body>, Response<Body>> {
+    let (cluster, target) = target(&head)?;
+    let caller = shared.authenticate.authenticate(&head).await?;
+    if caller.name.is_empty() || caller.name == ANONYMOUS {
+        return Err(status(StatusCode::UNAUTHORIZED, "Unauthorized"));
+    }
+    let decision = shared.authorize.authorize(&caller, &cluster).await.map_err(|error| {
+        tracing::warn!(cluster, user = caller.name, error, "access cannot be decided");
+        status(StatusCode::INTERNAL_SERVER_ERROR, "whether you may use this cluster cannot be decided now")
+    })?;
+    if !decision.allowed {
+        let message = format!("cluster {cluster:?} is forbidden: {}", decision.reason);
+        return Err(status(StatusCode::FORBIDDEN, &message));
+    }
+    if !shared.clusters.is_synced() {
+        return Err(status(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "this server has just started and is not ready yet",
+        ));
+    }
+    let Some(object) = shared.cluster(&cluster) else {
+        let message = format!("clusters.management.cattle.io {cluster:?} not found");
+        return Err(status(StatusCode::NOT_FOUND, &message));
+    };
+    let people = Some(object.spec.display_name.as_str()).filter(|name| !name.is_empty()).unwrap_or(&cluster);
+    let route = shared
+        .route(&cluster)
+        .map_err(|why| status(StatusCode::SERVICE_UNAVAILABLE, &format!("cluster {people} is {why}")))?;
+
+    let wants = headers::wanted_upgrade(&head.headers);
+    let client = wants.as_ref().and_then(|_| head.extensions.remove::<hyper::upgrade::OnUpgrade>());
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = target;
+    *request.headers_mut() = headers::forwarded(&head.headers, wants.as_ref());
+    headers::impersonate(request.headers_mut(), &caller, &decision.groups).map_err(|what| {
+        status(StatusCode::FORBIDDEN, &format!("{what} cannot be used in another cluster"))
+    })?;
+    tracing::debug!(
+        cluster, user = caller.name, method = %head.method, path = request.uri().path(), "request to a cluster"
+    );
+    let answer = route.send(request, shared.timing.answer).await;
+    let answer = answer.map_err(|error| failed(shared, &cluster, people, &error))?;
+    Ok(if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        switched(shared, answer, client, caller.revoked)
+    } else {
+        passed(answer, caller)
+    })
+}
+
+/// Which cluster, and the path and query there.
+fn target(head: &Parts) -> Result<(String, http::Uri), Response<Body>> {
+    let not_found = || status(StatusCode::NOT_FOUND, "the server could not find the requested resource");
+    let (cluster, rest) = split(head.uri.path()).ok_or_else(not_found)?;
+    let is_name = !cluster.is_empty()
+        && cluster.len() <= 253
+        && cluster
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte));
+    if !is_name {
+        return Err(not_found());
+    }
+    let path = head.uri.query().map_or_else(|| rest.to_owned(), |query| format!("{rest}?{query}"));
+    // `//host/…` would be read as another host.
+    let uri = path.parse::<http::uri::PathAndQuery>().map_err(|_| not_found())?;
+    Ok((cluster.to_owned(), http::Uri::from(uri)))
+}
+
+fn failed(shared: &Shared, cluster: &str, people: &str, error: &RouteError) -> Response<Body> {
+    let connection = shared.sessions.connection(cluster);
+    if error.is_disconnected() || !connection.is_connected() {
+        let message = format!("cluster {people} is {connection}");
+        return status(StatusCode::SERVICE_UNAVAILABLE, &message);
+    }
+    let code = match error {
+        RouteError::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    status(code, &format!("the API of cluster {people} cannot be reached: {}", Chain(error)))
+}
+
+/// An answer as it is, as long as the caller may have it.
+fn passed(answer: Response<Incoming>, caller: Caller) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    headers::end_to_end(&mut parts.headers);
+    let mut response = Response::new(match caller.revoked {
+        None => body.map_err(Into::into).boxed_unsync(),
+        Some(revoked) => Revocable { body, revoked: Box::pin(revoked.cancelled_owned()) }.boxed_unsync(),
+    });
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = parts.headers;
+    response
+}
+
+/// A stream of another protocol: bytes both ways until one side ends.
+fn switched(
+    shared: &Arc<Shared>,
+    answer: Response<Incoming>,
+    client: Option<hyper::upgrade::OnUpgrade>,
+    revoked: Option<CancellationToken>,
+) -> Response<Body> {
+    let Some(client) = client else {
+        return status(StatusCode::BAD_GATEWAY, "the cluster changed to a protocol nobody asked for");
+    };
+    let mut response = Response::new(full(""));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = answer.headers().clone();
+    let upgrade = headers::wanted_upgrade(answer.headers());
+    headers::end_to_end(response.headers_mut());
+    headers::insert_upgrade(response.headers_mut(), upgrade.as_ref());
+    let stop = shared.stop.clone();
+    shared.tasks.spawn(async move {
+        let both = async { tokio::try_join!(client, hyper::upgrade::on(answer)) };
+        let (client, cluster) = match tokio::time::timeout(UPGRADE, both).await {
+            Ok(Ok(both)) => both,
+            Ok(Err(error)) => return tracing::debug!(%error, "upgrade of a request to a cluster failed"),
+            Err(_) => return tracing::debug!("upgrade of a request to a cluster took too long"),
+        };
+        let (mut client, mut cluster) = (TokioIo::new(client), TokioIo::new(cluster));
+        let ended = async {
+            match revoked {
+                Some(revoked) => {
+                    drop(select(Box::pin(stop.cancelled()), Box::pin(revoked.cancelled())).await)
+                }
+                None => stop.cancelled().await,
+            }
+        };
+        let copying = Box::pin(copy_bidirectional(&mut client, &mut cluster));
+        if let Either::Left((Err(error), _)) = select(copying, Box::pin(ended)).await {
+            tracing::debug!(%error, "stream to a cluster ended");
+        }
+    });
+    response
+}
+
+/// A body that ends with the credentials it was asked for with.
+struct Revocable {
+    body: Incoming,
+    revoked: std::pin::Pin<Box<tokio_util::sync::WaitForCancellationFutureOwned>>,
+}
+
+impl http_body::Body for Revocable {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
+        if self.revoked.as_mut().poll(cx).is_ready() {
+            // Not a regular end: the rest of the answer is missing.
+            return std::task::Poll::Ready(Some(Err("credentials were revoked".into())));
+        }
+        std::pin::Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_one_cluster() {
+        assert_eq!(split("/k8s/clusters/c-1/api/v1"), Some(("c-1", "/api/v1")));
+        assert_eq!(split("/k8s/proxy/c-1"), Some(("c-1", "/")));
+        assert_eq!(split("/api/v1"), None);
+        let target = |path: &str| {
+            let (head, ()) = Request::get(path).body(()).unwrap().into_parts();
+            target(&head).ok().map(|(cluster, uri)| format!("{cluster} {uri}"))
+        };
+        assert_eq!(target("/k8s/clusters/c-1/api?a=b").as_deref(), Some("c-1 /api?a=b"));
+        assert_eq!(target("/k8s/clusters/c-1//evil/x").as_deref(), Some("c-1 //evil/x"));
+        for bad in
+            ["/k8s/clusters/", "/k8s/clusters//api", "/k8s/clusters/C-1/api", "/k8s/clusters/a%2fb/api"]
+        {
+            assert_eq!(target(bad), None, "{bad}");
+        }
+    }
+}

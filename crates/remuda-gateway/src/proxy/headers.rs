@@ -1,0 +1,252 @@
+//! Which headers of a request reach a cluster, and which are made for it.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use remuda_names::gateway::FOREIGN_PREFIX;
+
+use crate::access::Caller;
+
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
+/// A credential in the list of subprotocols of a WebSocket, for callers that cannot set headers.
+const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// About one connection, not about the request.
+const HOP: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+/// What a caller says about themselves; the cluster hears it from us.
+fn is_own(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    [header::AUTHORIZATION.as_str(), header::COOKIE.as_str(), header::HOST.as_str(), "forwarded"]
+        .contains(&name)
+        || ["impersonate-", "x-remote-", "x-forwarded-", "x-api-tunnel-", "x-cattle-"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+}
+
+/// The protocol a request or an answer wants to change to.
+pub(super) fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let values = headers.get_all(header::CONNECTION);
+    let mut words = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let wants = words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"));
+    headers.get(header::UPGRADE).filter(|_| wants).cloned()
+}
+
+pub(super) fn insert_upgrade(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
+    if let Some(upgrade) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, upgrade.clone());
+    }
+}
+
+/// Removes what is about one connection.
+pub(super) fn end_to_end(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in HOP {
+        headers.remove(*name);
+    }
+}
+
+/// What of a caller's headers a cluster gets.
+pub(super) fn forwarded(headers: &HeaderMap, upgrade: Option<&HeaderValue>) -> HeaderMap {
+    let mut kept = headers.clone();
+    end_to_end(&mut kept);
+    let own: Vec<HeaderName> = kept.keys().filter(|name| is_own(name)).cloned().collect();
+    for name in own {
+        kept.remove(name);
+    }
+    if kept.contains_key(header::SEC_WEBSOCKET_PROTOCOL) {
+        let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
+        let protocols: Vec<&str> = values
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .map(str::trim)
+            .filter(|protocol| !protocol.is_empty() && !protocol.starts_with(BEARER_PROTOCOL))
+            .collect();
+        kept.remove(header::SEC_WEBSOCKET_PROTOCOL);
+        if let Some(value) =
+            HeaderValue::try_from(protocols.join(", ")).ok().filter(|value| !value.is_empty())
+        {
+            kept.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+        }
+    }
+    insert_upgrade(&mut kept, upgrade);
+    kept
+}
+
+/// Makes the request the caller's. Fails with what of them cannot be written.
+pub(super) fn impersonate(headers: &mut HeaderMap, caller: &Caller, more: &[String]) -> Result<(), String> {
+    let value =
+        |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| format!("the name {text:?}"));
+    headers.insert(IMPERSONATE_USER, value(&abroad(&caller.name))?);
+    for group in caller.groups.iter().chain(more) {
+        headers.append(IMPERSONATE_GROUP, value(&abroad(group))?);
+    }
+    for (key, values) in &caller.extra {
+        let name = format!("{IMPERSONATE_EXTRA}{}", percent_encode(key.as_bytes(), KEY)).to_ascii_lowercase();
+        let name = HeaderName::try_from(name).map_err(|_| format!("the extra {key:?}"))?;
+        for text in values {
+            headers.append(&name, value(text)?);
+        }
+    }
+    Ok(())
+}
+
+/// All that may not be in the name of a header, and the sign that says so.
+const KEY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+/// Accounts and nodes of the management API are not those of the same name elsewhere.
+fn abroad(name: &str) -> String {
+    const AT_HOME: &[&str] = &[
+        "system:serviceaccount:",
+        "system:serviceaccounts",
+        "system:node:",
+        "system:nodes",
+        "system:bootstrap",
+    ];
+    if AT_HOME.iter().any(|prefix| name.starts_with(prefix)) {
+        return format!("{FOREIGN_PREFIX}{}", name.strip_prefix("system:").unwrap_or(name));
+    }
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn text(headers: &HeaderMap) -> Vec<String> {
+        let mut lines: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn credentials_and_hops_end_here() {
+        let given = headers(&[
+            ("authorization", "Bearer secret"),
+            ("cookie", "R_SESS=x"),
+            ("impersonate-user", "root"),
+            ("impersonate-group", "system:masters"),
+            ("impersonate-extra-scopes", "all"),
+            ("impersonate-uid", "1"),
+            ("x-remote-user", "root"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("proxy-authorization", "Basic x"),
+            ("connection", "close, X-Mine"),
+            ("x-mine", "1"),
+            ("transfer-encoding", "chunked"),
+            ("host", "remuda"),
+            ("accept", "application/json"),
+            ("content-type", "application/json"),
+        ]);
+        assert_eq!(
+            text(&forwarded(&given, None)),
+            ["accept: application/json", "content-type: application/json"]
+        );
+    }
+
+    #[test]
+    fn an_upgrade_is_kept_without_the_credential_in_it() {
+        let given = headers(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"),
+            ("sec-websocket-protocol", "v4.channel.k8s.io"),
+        ]);
+        let upgrade = wanted_upgrade(&given);
+        assert_eq!(
+            text(&forwarded(&given, upgrade.as_ref())),
+            [
+                "connection: Upgrade",
+                "sec-websocket-protocol: v5.channel.k8s.io, v4.channel.k8s.io",
+                "upgrade: websocket",
+            ]
+        );
+        assert_eq!(wanted_upgrade(&headers(&[("upgrade", "SPDY/3.1")])), None);
+    }
+
+    #[test]
+    fn a_caller_is_named_with_groups_and_extras() {
+        let caller = Caller {
+            name: "ann".to_owned(),
+            groups: vec!["dev".to_owned(), "system:authenticated".to_owned()],
+            extra: [("example.org/Scope%".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into(),
+            ..Caller::default()
+        };
+        let mut made = HeaderMap::new();
+        impersonate(&mut made, &caller, &["system:masters".to_owned()]).unwrap();
+        assert_eq!(
+            text(&made),
+            [
+                "impersonate-extra-example.org%2fscope%25: a",
+                "impersonate-extra-example.org%2fscope%25: b",
+                "impersonate-group: dev",
+                "impersonate-group: system:authenticated",
+                "impersonate-group: system:masters",
+                "impersonate-user: ann",
+            ]
+        );
+        let odd = Caller { name: "a\r\nImpersonate-Group: system:masters".to_owned(), ..Caller::default() };
+        assert!(impersonate(&mut HeaderMap::new(), &odd, &[]).is_err());
+    }
+
+    #[test]
+    fn accounts_of_the_management_api_are_strangers_elsewhere() {
+        for (here, there) in [
+            ("system:serviceaccount:kube-system:x", "remuda:serviceaccount:kube-system:x"),
+            ("system:serviceaccounts", "remuda:serviceaccounts"),
+            ("system:node:a", "remuda:node:a"),
+            ("system:nodes", "remuda:nodes"),
+            ("system:authenticated", "system:authenticated"),
+            ("system:masters", "system:masters"),
+            ("ann", "ann"),
+        ] {
+            assert_eq!(abroad(here), there);
+        }
+    }
+}

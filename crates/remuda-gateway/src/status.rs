@@ -1,0 +1,250 @@
+//! Management Clusters: what is known of a cluster from its live session.
+//!
+//! Reads   management Clusters, the table of sessions, and through each session the version and the nodes.
+//! Writes  `Connected`, `AgentDeployed`, `Ready` (unless the nodes are changing: then it is the control
+//!         plane's), version, nodes and capacity in the status, and the credentials an agent uploaded.
+//! Never   asks a cluster that is not connected.
+
+mod capacity;
+mod look;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use remuda_api::{
+    management::{Cluster, ClusterStatus, Version},
+    rke::Condition,
+};
+use remuda_control::{
+    Controller, Error, Next, ObjectKey, drive,
+    write::{get_or_create, write_status},
+};
+use remuda_names::{
+    gateway::{DRIVER_IMPORTED, UPLOADING_DRIVERS, secret},
+    rancher::{
+        annotation, condition,
+        name::{GLOBAL_DATA, LOCAL},
+    },
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use self::look::Fact;
+pub(crate) use self::look::Facts;
+use crate::{gateway::Shared, route::Access, sessions::Connection};
+
+pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
+    let controller =
+        Controller::<Cluster>::on("management-cluster-connection", &shared.ctx, shared.clusters.clone())
+            .workers(8);
+    let waker = controller.waker();
+    let wake = {
+        let waker = waker.clone();
+        Arc::new(move |cluster: &str| waker.wake(ObjectKey::cluster_wide(cluster)))
+    };
+    let listening = {
+        let (shared, wake) = (shared.clone(), wake.clone());
+        shared.sessions.clone().listen(move |cluster| {
+            look::follow(&shared, cluster, wake.clone());
+            wake(cluster);
+        })
+    };
+    for cluster in shared.sessions.connected() {
+        look::follow(&shared, &cluster, wake.clone());
+    }
+    drive(controller, reconcile, shared, stop).await;
+    drop(listening);
+}
+
+async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Next, Error> {
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return Ok(Next::Done);
+    }
+    let name = cluster.name_any();
+    let connection = shared.sessions.connection(&name);
+    let access = shared.sessions.access(&name);
+    let observed = Observed {
+        is_local: name == LOCAL || cluster.spec.internal,
+        administrated: cluster
+            .annotations()
+            .get(annotation::ADMINISTRATED)
+            .is_some_and(|value| value == "true"),
+        connection,
+        fact: shared.facts.of(&name),
+        access: access.as_deref(),
+    };
+    let mut status = cluster.status.clone().unwrap_or_default();
+    decide(&mut status, &observed, &name, shared.ctx.clock.now());
+    if let Some(access) = access.as_deref().filter(|_| uploads(&status.driver)) {
+        keep_credential(&shared, &cluster, access).await?;
+    }
+    let clusters: Api<Cluster> = Api::all(shared.ctx.client.clone());
+    write_status(&shared.ctx, &clusters, &cluster, &status).await?;
+    Ok(Next::Done)
+}
+
+struct Observed<'a> {
+    /// The cluster this server is, or runs in: it needs no agent.
+    is_local: bool,
+    /// We make the cluster, so somebody else says what it is.
+    administrated: bool,
+    connection: Connection,
+    fact: Fact,
+    access: Option<&'a Access>,
+}
+
+fn uploads(driver: &str) -> bool {
+    UPLOADING_DRIVERS.contains(&driver)
+}
+
+fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: Timestamp) {
+    const DISCONNECTED: &str = "Disconnected";
+    let conditions = &mut status.conditions;
+    if observed.is_local {
+        for kind in [condition::CONNECTED, condition::AGENT_DEPLOYED, condition::READY] {
+            set(conditions, kind, Says::yes(), now);
+        }
+        return;
+    }
+    let connected = observed.connection.is_connected();
+    // Told without a time and without the reason of the last disconnect only when there is none.
+    let why = match &observed.connection {
+        Connection::Connected(_) => String::new(),
+        Connection::Never => "Cluster agent is not connected".to_owned(),
+        Connection::Lost { error, .. } => format!("Cluster agent is not connected: {error}"),
+    };
+    let lost = Says { status: "False", reason: DISCONNECTED, message: &why };
+    set(conditions, condition::CONNECTED, if connected { Says::yes() } else { lost }, now);
+    if connected {
+        set(conditions, condition::AGENT_DEPLOYED, Says::yes(), now);
+    } else if !conditions.iter().any(|known| known.kind == condition::AGENT_DEPLOYED) {
+        set(conditions, condition::AGENT_DEPLOYED, Says { status: "False", ..Says::default() }, now);
+    }
+    // While nodes are changing the control plane says whether the cluster is ready.
+    if !status.ready_reconciling {
+        let trouble;
+        let says = match (&observed.fact.trouble, observed.fact.asked) {
+            _ if !connected => Some(lost),
+            (Some(found), _) => {
+                trouble = format!("the API of the cluster does not answer through the tunnel: {found}");
+                Some(Says { status: "False", reason: "Unreachable", message: &trouble })
+            }
+            (None, true) => Some(Says::yes()),
+            // Connected a moment ago; it is being asked.
+            (None, false) => None,
+        };
+        if let Some(says) = says {
+            set(conditions, condition::READY, says, now);
+        }
+    }
+    if !connected {
+        return;
+    }
+    if let Some(version) = &observed.fact.version {
+        status.version = Some(Version {
+            git_version: version.git_version.clone(),
+            major: version.major.clone(),
+            minor: version.minor.clone(),
+            other: status.version.take().map(|known| known.other).unwrap_or_default(),
+        });
+        if status.driver.is_empty() && !observed.administrated {
+            status.driver = DRIVER_IMPORTED.to_owned();
+        }
+        let distribution =
+            ["k3s", "rke2"].into_iter().find(|name| version.git_version.contains(&format!("+{name}")));
+        if let Some(distribution) = distribution {
+            if status.provider.is_empty() {
+                status.provider = distribution.to_owned();
+            }
+            if status.driver.is_empty() {
+                status.driver = distribution.to_owned();
+            }
+        }
+    }
+    if let Some(nodes) = &observed.fact.nodes {
+        status.node_count = nodes.count;
+        status.other.insert("capacity".to_owned(), json!(nodes.capacity));
+        status.other.insert("allocatable".to_owned(), json!(nodes.allocatable));
+    }
+    if let Some(access) = observed.access.filter(|_| uploads(&status.driver)) {
+        use base64::{Engine, prelude::BASE64_STANDARD};
+        status.api_endpoint = access.endpoint();
+        status.ca_cert = BASE64_STANDARD.encode(&access.ca);
+        status.service_account_token_secret = credential_name(name);
+    }
+}
+
+fn credential_name(cluster: &str) -> String {
+    format!("{}{cluster}", secret::CREDENTIAL_PREFIX)
+}
+
+/// The newest agent wins.
+async fn keep_credential(shared: &Shared, cluster: &Cluster, access: &Access) -> Result<(), Error> {
+    let name = credential_name(&cluster.name_any());
+    let secrets: Api<Secret> = Api::namespaced(shared.ctx.client.clone(), GLOBAL_DATA);
+    let mut wanted = Secret::default();
+    wanted.metadata.name = Some(name.clone());
+    wanted.metadata.namespace = Some(GLOBAL_DATA.to_owned());
+    // It goes when the cluster does.
+    wanted.metadata.owner_references = Some(cluster.owner_ref(&()).into_iter().collect());
+    let token = ByteString(access.token.clone().into_bytes());
+    wanted.data = Some(BTreeMap::from([(secret::CREDENTIAL.to_owned(), token.clone())]));
+    let found = get_or_create(&shared.ctx, &secrets, &wanted).await?;
+    if found.data.as_ref().and_then(|data| data.get(secret::CREDENTIAL)) == Some(&token) {
+        return Ok(());
+    }
+    let patch = json!({
+        "metadata": {"uid": found.uid()},
+        "data": {secret::CREDENTIAL: token},
+    });
+    let params =
+        PatchParams { field_manager: Some(shared.ctx.field_manager.to_string()), ..PatchParams::default() };
+    let written = secrets.patch(&name, &params, &Patch::Merge(patch)).await;
+    written.map(drop).map_err(|source| Error::Api {
+        verb: "write",
+        what: format!("secrets {GLOBAL_DATA}/{name}"),
+        source,
+    })
+}
+
+/// What a condition says.
+#[derive(Debug, Clone, Copy, Default)]
+struct Says<'a> {
+    status: &'static str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+impl Says<'_> {
+    fn yes() -> Self {
+        Self { status: "True", reason: "", message: "" }
+    }
+}
+
+/// Sets a condition; times move only when something changes, and a condition keeps its place.
+fn set(conditions: &mut Vec<Condition>, kind: &str, says: Says<'_>, now: Timestamp) {
+    let at = conditions.iter().position(|known| known.kind == kind).unwrap_or_else(|| {
+        conditions.push(Condition { kind: kind.to_owned(), ..Condition::default() });
+        conditions.len() - 1
+    });
+    let known = &mut conditions[at];
+    if known.status == says.status && known.reason == says.reason && known.message == says.message {
+        return;
+    }
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    if known.status != says.status {
+        known.last_transition_time.clone_from(&time);
+    }
+    known.status = says.status.to_owned();
+    known.reason = says.reason.to_owned();
+    known.message = says.message.to_owned();
+    known.last_update_time = time;
+}
+
+#[cfg(test)]
+mod tests;
