@@ -12,28 +12,20 @@ use remuda_apiserver::ApiServer;
 use remuda_auth::identity::{GROUP_AUTHENTICATED, User};
 use remuda_control::{Ctx, leases::Elector};
 use remuda_names::{PROGRAM, user};
-use remuda_workload::{KubeconfigSecret, Workloads};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-/// A group of controllers. Runs until told to stop and has ended its work when it returns.
-pub type Run = fn(Arc<Ctx>, CancellationToken) -> BoxFuture<'static, ()>;
+/// A group of controllers. Runs until told to stop and has ended its work when it returns. It is started again if
+/// it ends otherwise.
+pub type Run = Arc<dyn Fn(Arc<Ctx>, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// The controllers of this server.
-pub fn all() -> Vec<Run> {
-    vec![cluster_api]
-}
-
-/// Workload clusters are reached by their kubeconfig secrets.
-fn cluster_api(ctx: Arc<Ctx>, stop: CancellationToken) -> BoxFuture<'static, ()> {
-    let connect = Arc::new(KubeconfigSecret::new(&ctx));
-    let workloads = Workloads::new(ctx.clone(), remuda_workload::Options::default(), connect);
-    let connections = remuda_workload::run(workloads.clone(), stop.clone());
-    let controllers = remuda_capi::run(ctx, remuda_capi::Options::default(), workloads, stop);
-    Box::pin(async move {
-        tokio::join!(connections, controllers);
-    })
+/// A group of controllers from the function that runs it.
+pub fn group<F>(run: impl Fn(Arc<Ctx>, CancellationToken) -> F + Send + Sync + 'static) -> Run
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    Arc::new(move |ctx, stop| Box::pin(run(ctx, stop)))
 }
 
 /// The Lease for which servers on one store compete.

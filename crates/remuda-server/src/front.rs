@@ -8,11 +8,12 @@ use std::{path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use remuda_apiserver::{ApiServer, Body, Peer, PeerCertificate};
+use remuda_gateway::Gateway;
 use remuda_names::path;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
@@ -41,6 +42,8 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     /// What the controllers count.
     pub(crate) controllers: Registry,
+    /// Registration, tunnels and the way into clusters, where controllers run.
+    pub(crate) gateway: Option<Gateway>,
 }
 
 /// Who is at the other end, and until when that is true: connections outlive certificates.
@@ -52,7 +55,7 @@ pub(crate) struct Client {
 
 impl Handler for Front {
     type Peer = Client;
-    type Body = Body;
+    type Body = Either<Body, remuda_gateway::Body>;
 
     fn connect(&self, remote: Remote) -> Client {
         self.0.serving.reached_at(remote.local.ip());
@@ -63,24 +66,37 @@ impl Handler for Front {
         Client { peer: Peer { address: remote.address, certificate }, until }
     }
 
-    async fn handle(&self, client: Client, mut request: Request<Incoming>) -> Response<Body> {
+    async fn handle(&self, client: Client, mut request: Request<Incoming>) -> Response<Self::Body> {
         let mut peer = client.peer;
         if client.until != Timestamp::MAX && client.until < Timestamp::now() {
             peer.certificate = PeerCertificate::Rejected;
         }
+        let address = peer.address;
         request.extensions_mut().insert(peer);
-        let path = request.uri().path();
-        if path.starts_with(path::PREFIX) {
-            return self.0.ours(request).await;
+        if let Some(gateway) = &self.0.gateway {
+            if Gateway::owns(request.uri().path()) {
+                return gateway.handle(address, request).await.map(Either::Right);
+            }
+            if let Some(uri) = Gateway::local(request.uri()) {
+                *request.uri_mut() = uri;
+            }
         }
-        if path == path::METRICS && request.method() == Method::GET {
-            return self.0.metrics(request).await;
-        }
-        self.0.api.handle(request).await
+        self.0.answer(request).await.map(Either::Left)
     }
 }
 
 impl Parts {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path();
+        if path.starts_with(path::PREFIX) {
+            return self.ours(request).await;
+        }
+        if path == path::METRICS && request.method() == Method::GET {
+            return self.metrics(request).await;
+        }
+        self.api.handle(request).await
+    }
+
     fn identify(&self, chain: &[CertificateDer<'_>]) -> (PeerCertificate, Timestamp) {
         let rejected = (PeerCertificate::Rejected, Timestamp::MAX);
         if self.clients.judge(chain).is_err() {
@@ -137,14 +153,7 @@ impl Parts {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(review.to_string())))
             .expect("the parts are constant");
-        let credentials = |name: &header::HeaderName| {
-            *name == header::AUTHORIZATION
-                || *name == header::USER_AGENT
-                || name.as_str().starts_with("impersonate-")
-        };
-        for (name, value) in head.headers.iter().filter(|(name, _)| credentials(name)) {
-            request.headers_mut().append(name, value.clone());
-        }
+        copy_credentials(head, &mut request);
         if let Some(peer) = head.extensions.get::<Peer>() {
             request.extensions_mut().insert(peer.clone());
         }
@@ -189,6 +198,18 @@ impl Parts {
             }
             Err(error) => failed("key rotation", &error),
         }
+    }
+}
+
+/// Lets another request speak for whoever sent this one.
+pub(crate) fn copy_credentials<B>(head: &http::request::Parts, request: &mut Request<B>) {
+    let credentials = |name: &header::HeaderName| {
+        *name == header::AUTHORIZATION
+            || *name == header::USER_AGENT
+            || name.as_str().starts_with("impersonate-")
+    };
+    for (name, value) in head.headers.iter().filter(|(name, _)| credentials(name)) {
+        request.headers_mut().append(name, value.clone());
     }
 }
 

@@ -17,6 +17,7 @@ pub mod engine;
 mod explain;
 mod front;
 mod gather;
+pub mod groups;
 mod identity;
 pub mod kubeconfig;
 pub mod listen;

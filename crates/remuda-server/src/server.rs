@@ -33,10 +33,11 @@ use crate::{
     api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
     capi,
     config::{Bind, Config, address},
-    controllers::{self, Controllers, Run},
+    controllers::{Controllers, Run},
     datadir::{self, DataDir, DataDirError},
     engine::{Engine, EngineError},
     front::{Front, Parts},
+    groups::{self, Site},
     identity, kubeconfig,
     listen::{self, ListenError},
     pki::{Issued, Pki, PkiError},
@@ -99,11 +100,14 @@ pub struct Server;
 impl Server {
     /// Starts everything. When this returns, clients are being served.
     pub async fn start(config: Config) -> Result<Running, StartError> {
-        Self::start_with(config, controllers::all()).await
+        Self::start_with(config, groups::all).await
     }
 
     /// As [`Server::start`], with these controllers, if the configuration wants any.
-    pub async fn start_with(config: Config, groups: Vec<Run>) -> Result<Running, StartError> {
+    pub async fn start_with(
+        config: Config,
+        groups: impl FnOnce(&Site) -> Vec<Run>,
+    ) -> Result<Running, StartError> {
         let now = Timestamp::now();
         let prepared = Prepared::new(&config)?;
         if let Some(own) = &config.tls {
@@ -136,7 +140,7 @@ impl Server {
         dir: Arc<DataDir>,
         engine: Arc<Engine>,
         pki: Arc<Pki>,
-        groups: Vec<Run>,
+        groups: impl FnOnce(&Site) -> Vec<Run>,
         now: Timestamp,
     ) -> Result<Running, StartError> {
         let serving = Arc::new(Serving::new(pki.clone(), dir.clone(), &config, now)?);
@@ -157,6 +161,7 @@ impl Server {
         kinds.rancher.follow(&controllers.ctx.informers);
 
         let url = format!("https://{}", local(config.bind, address));
+        let gateway = config.controllers.then(|| groups::gateway(&controllers.ctx, &api));
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
         if let Some(path) = &config.address_file {
             datadir::write_private(path, format!("{address}\n").as_bytes())?;
@@ -173,6 +178,7 @@ impl Server {
             data_dir: dir.path().to_owned(),
             counters: counters.clone(),
             controllers: controllers.metrics(),
+            gateway: gateway.clone(),
         };
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(Arc::new(tls)),
@@ -186,7 +192,20 @@ impl Server {
         let mut background = JoinSet::new();
         background.spawn(acceptor.run(listener, config.limits.connections.get()));
         background.spawn(serving.clone().run(stop.clone()));
-        controllers.start(if config.controllers { groups } else { Vec::new() });
+        if let Some(gateway) = gateway {
+            let site = Site {
+                ctx: controllers.ctx.clone(),
+                gateway,
+                server_url: config
+                    .advertise
+                    .as_ref()
+                    .map_or_else(|| url.clone(), |_| format!("https://{advertise}")),
+                local_url: url.clone(),
+                ca_pem: if config.tls.is_some() { String::new() } else { pki.ca_pem() },
+                data_dir: dir.path().to_owned(),
+            };
+            controllers.start(groups(&site));
+        }
         info!(%address, %advertise, data_dir = %dir.path().display(), "serving");
         let kubeconfig = dir.join(file::ADMIN_KUBECONFIG);
         let address_file = config.address_file;
@@ -280,7 +299,6 @@ impl Running {
     }
 }
 
-/// What clients and agents elsewhere are told.
 /// Installs the definitions of our kinds. A server that cannot starts all the same, and tries again.
 async fn install(controllers: &mut Controllers, inventory: bool) {
     let client = controllers.ctx.client.clone();
@@ -305,6 +323,7 @@ async fn install(controllers: &mut Controllers, inventory: bool) {
     }
 }
 
+/// What clients and agents elsewhere are told.
 fn advertise(config: &Config, address: SocketAddr) -> String {
     let (host, port) = match &config.advertise {
         Some(advertise) => (advertise.host.clone(), advertise.port),

@@ -41,7 +41,7 @@ async fn a_group_that_breaks_down_is_started_again_and_one_that_is_told_to_stops
         })
     }
     let mut controllers = Controllers::new(&api().await, None);
-    controllers.start(vec![fragile]);
+    controllers.start(vec![group(fragile)]);
     until(|| STARTS.load(SeqCst) == 2).await;
     controllers.shutdown().await;
     assert_eq!(STARTS.load(SeqCst), 2);
@@ -64,9 +64,9 @@ async fn of_two_servers_one_works_and_the_other_follows_when_it_stops() {
     let api = api().await;
     let (mut first, mut second) =
         (Controllers::new(&api, Some("first")), Controllers::new(&api, Some("second")));
-    first.start(vec![diligent]);
+    first.start(vec![group(diligent)]);
     until(|| TERMS.load(SeqCst) == 1).await;
-    second.start(vec![diligent]);
+    second.start(vec![group(diligent)]);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(TERMS.load(SeqCst), 1);
     first.shutdown().await;
@@ -120,7 +120,8 @@ async fn controllers_use_the_api_while_they_end() {
         })
     }
     let dir = tempfile::tempdir().unwrap();
-    let running = Box::pin(Server::start_with(config(dir.path(), true), vec![tidy])).await.unwrap();
+    let running =
+        Box::pin(Server::start_with(config(dir.path(), true), |_| vec![group(tidy)])).await.unwrap();
     let client = Client::new(running.api().client_service(User::api_server()), "default");
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     while maps.get_opt("begun").await.unwrap().is_none() {
@@ -136,7 +137,8 @@ async fn a_group_that_does_not_end_does_not_hold_up_the_end() {
         Box::pin(std::future::pending())
     }
     let dir = tempfile::tempdir().unwrap();
-    let running = Box::pin(Server::start_with(config(dir.path(), true), vec![stubborn])).await.unwrap();
+    let running =
+        Box::pin(Server::start_with(config(dir.path(), true), |_| vec![group(stubborn)])).await.unwrap();
     let started = Instant::now();
     running.shutdown().await;
     assert!(started.elapsed() < Duration::from_secs(5));
@@ -149,7 +151,8 @@ async fn controllers_that_are_not_wanted_are_not_started() {
     }
     static STARTED: AtomicBool = AtomicBool::new(false);
     let dir = tempfile::tempdir().unwrap();
-    let running = Box::pin(Server::start_with(config(dir.path(), false), vec![unwanted])).await.unwrap();
+    let running =
+        Box::pin(Server::start_with(config(dir.path(), false), |_| vec![group(unwanted)])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     running.shutdown().await;
     assert!(!STARTED.load(SeqCst));
