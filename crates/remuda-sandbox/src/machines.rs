@@ -1,0 +1,665 @@
+//! Making, starting, stopping and removing machines.
+//!
+//! The rules that make every interruption harmless:
+//!
+//! - A machine's record is written before anything is made of it, and marked before anything is removed.
+//! - Whoever starts processes of a machine holds its work lock and hands it on to them. Whoever gets the lock
+//!   later knows that no half-started process is left.
+//! - A machine's first process holds a life lock. Whoever looks there finds it, and kills it by the process
+//!   id the kernel names. Its end ends all its processes, mounts and interfaces: they exist in its namespaces
+//!   only, nothing is ever mounted or connected on the host.
+//! - Records are changed, addresses chosen and the hub started and ended under one lock per data directory.
+//!
+//! Everything here blocks; [`crate::driver`] calls it from threads that may.
+
+use std::{
+    fmt,
+    fs::{self, OpenOptions},
+    io::{self, Read},
+    net::Ipv4Addr,
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    libc,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    cloud::UserData,
+    error::{Doing, Error, Result},
+    init::bootstrap,
+    lock::{Life, Work},
+    place::{
+        Home, Hub, NETWORK, PREFIX, Place, Record, UNFINISHED, append_to, list, make_dir, read_json,
+        remove_tree, replace, write_json,
+    },
+    seed,
+    server::{ServerAddress, url_in_script},
+    stage::{COMMAND, verdict},
+};
+
+pub use crate::init::bootstrap::Bootstrap;
+
+/// A machine's start takes a fraction of a second; more than this and something hangs.
+const START: Duration = Duration::from_secs(30);
+/// How long one waits for others who are at work.
+const TURN: Duration = Duration::from_secs(60);
+/// A machine that is asked to stop has this long before it is killed.
+const STOP: Duration = Duration::from_secs(30);
+/// The kernel's own work after a kill.
+const GONE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Where local machines live and what they are made with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server's data directory.
+    pub data_dir: PathBuf,
+    /// The program that runs the stages: `remuda` itself. Each machine has it at `/opt/remuda/remuda`.
+    pub program: PathBuf,
+    /// Installer images that machines find beside those in `<data-dir>/sandbox/images`, which win.
+    pub images: Images,
+}
+
+/// Installer images, made when a machine needs them.
+#[derive(Clone)]
+pub struct Images(pub Arc<dyn Fn() -> Vec<Image> + Send + Sync>);
+
+impl Default for Images {
+    fn default() -> Self {
+        Self(Arc::new(Vec::new))
+    }
+}
+
+impl fmt::Debug for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Images")
+    }
+}
+
+/// An installer image.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The tarball's file name; it must end in `.tar` or another ending the agent knows.
+    pub file: String,
+    pub bytes: Vec<u8>,
+}
+
+/// What a new machine is made from.
+#[derive(Debug, Clone, Default)]
+pub struct NewMachine {
+    /// Identifies it for ever: letters, digits and `-`.
+    pub id: String,
+    pub name: String,
+    /// A `#!` script or `#cloud-config`, run once inside.
+    pub user_data: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineState {
+    Running,
+    /// It runs but is cut off from the others: the hub it was connected to is gone. A restart helps.
+    Disconnected,
+    Stopped,
+    Removing,
+}
+
+/// A machine as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    pub id: String,
+    pub name: String,
+    pub hostname: String,
+    pub address: Ipv4Addr,
+    pub state: MachineState,
+    /// The host's id of its first process.
+    pub pid: Option<i32>,
+    /// `None` while the user data has not been run to its end.
+    pub bootstrap: Option<Bootstrap>,
+}
+
+/// The log files of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logs {
+    /// What the machine itself says.
+    pub console: PathBuf,
+    /// What the user data wrote.
+    pub bootstrap: PathBuf,
+    /// One file per service, `<unit>.log`.
+    pub units: PathBuf,
+}
+
+/// The local machines of one data directory.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    place: Place,
+    program: PathBuf,
+    images: Images,
+}
+
+impl Sandbox {
+    pub fn new(options: Options) -> Self {
+        // Stages compare paths with the kernel's mount table, which has no links.
+        let data_dir = fs::canonicalize(&options.data_dir)
+            .or_else(|_| std::path::absolute(&options.data_dir))
+            .unwrap_or(options.data_dir);
+        Self { place: Place::of(&data_dir), program: options.program, images: options.images }
+    }
+
+    /// Tells machines where the server is. Called by the server at its start and when its address changes.
+    ///
+    /// # Errors
+    /// If the data directory cannot be written.
+    pub fn publish_server(data_dir: &Path, server: &ServerAddress) -> Result<()> {
+        let place = Place::of(data_dir);
+        if read_json(&place.server()).ok().flatten().as_ref() == Some(server) {
+            return Ok(());
+        }
+        make_dir(place.dir(), 0o700)?;
+        write_json(&place.server(), server)
+    }
+
+    /// Finds out whether the host allows what machines need.
+    ///
+    /// # Errors
+    /// [`Error::Forbidden`] says what to change.
+    pub fn check(&self) -> Result<()> {
+        let mut command = self.stage(&["probe", "/tmp"]);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        word(&mut command, START)
+    }
+
+    /// Makes a machine and starts it. Doing so again continues, or changes nothing.
+    ///
+    /// # Errors
+    /// With what failed; whatever was made by then is found by [`Sandbox::remove`].
+    pub fn create(&self, new: &NewMachine) -> Result<Machine> {
+        check_id(&new.id)?;
+        let data = UserData::parse(&new.user_data).map_err(|problem| Error::Stage(problem.to_string()))?;
+        make_dir(&self.place.machines(), 0o700)?;
+        make_dir(self.place.dir(), 0o700)?;
+        let home = self.place.machine(&new.id);
+        {
+            let _lock = self.lock()?;
+            make_dir(home.dir(), 0o700)?;
+            match home.record()? {
+                Some(record) if record.removing => return Err(Error::Removing(record.name)),
+                Some(_) => {}
+                None => home.write_record(&self.design(new, &data)?)?,
+            }
+        }
+        let work = self.work(&home, &new.name)?;
+        let record = home.record()?.ok_or_else(|| Error::NotFound(new.name.clone()))?;
+        if !record.seeded {
+            self.write_images()?;
+            seed::seed(&home, &record, &new.user_data)?;
+            self.update(&home, |record| record.seeded = true)?;
+        }
+        self.start_held(&home, &work)?;
+        drop(work);
+        self.spread_names()?;
+        self.get(&new.id)
+    }
+
+    /// Starts a machine that is stopped, for instance because the host was restarted.
+    ///
+    /// # Errors
+    /// With what failed.
+    pub fn start(&self, id: &str) -> Result<()> {
+        let home = self.home(id)?;
+        let work = self.work(&home, id)?;
+        let record = self.update(&home, |record| record.stopped = false)?;
+        if !record.seeded {
+            return Err(Error::Stage(format!("machine {} was never completely made", record.name)));
+        }
+        self.start_held(&home, &work)?;
+        drop(work);
+        self.spread_names()
+    }
+
+    /// Lets the machine's services end, then the machine.
+    ///
+    /// # Errors
+    /// With what failed.
+    pub fn stop(&self, id: &str) -> Result<()> {
+        self.end(id, Some(STOP))
+    }
+
+    /// Ends a machine at once.
+    ///
+    /// # Errors
+    /// With what failed.
+    pub fn kill(&self, id: &str) -> Result<()> {
+        self.end(id, None)
+    }
+
+    /// Stops a machine, if it runs, and starts it again.
+    ///
+    /// # Errors
+    /// With what failed.
+    pub fn restart(&self, id: &str) -> Result<()> {
+        self.stop(id)?;
+        self.start(id)
+    }
+
+    /// Removes a machine and everything that was ever made of it. Gone already is fine.
+    ///
+    /// # Errors
+    /// With what failed; calling it again continues.
+    pub fn remove(&self, id: &str) -> Result<()> {
+        check_id(id)?;
+        let home = self.place.machine(id);
+        if !self.place.dir().exists() {
+            return Ok(());
+        }
+        match self.update(&home, |record| record.removing = true) {
+            Ok(_) | Err(Error::NotFound(_) | Error::Record { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // From here on nobody starts it; with the lock, nobody is about to have started it.
+        if let Some(work) = Work::wait(&home.work(), TURN)? {
+            end_life(&home.life(), None)?;
+            remove_tree(&home.file("root"))?;
+            remove_tree(home.dir())?;
+            drop(work);
+        }
+        let _lock = self.lock()?;
+        if self.place.ids()?.is_empty() {
+            return self.end_hub();
+        }
+        self.spread_names_held()
+    }
+
+    /// Removes every machine.
+    ///
+    /// # Errors
+    /// With the first failure, after all have been tried.
+    pub fn remove_all(&self) -> Result<()> {
+        let mut outcome = Ok(());
+        for id in self.place.ids()? {
+            outcome = outcome.and(self.remove(&id));
+        }
+        if self.place.ids()?.is_empty() && self.place.dir().exists() {
+            let _lock = self.lock()?;
+            outcome = outcome.and(self.end_hub());
+        }
+        outcome
+    }
+
+    /// Starts every machine that was not stopped on purpose, as after a restart of the host.
+    ///
+    /// # Errors
+    /// With the first failure, after all have been tried.
+    pub fn resume(&self) -> Result<()> {
+        let mut outcome = Ok(());
+        for record in self.place.records()? {
+            if record.seeded && !record.stopped && !record.removing {
+                outcome = outcome.and(self.start(&record.id));
+            }
+        }
+        outcome
+    }
+
+    /// All machines, by name.
+    ///
+    /// # Errors
+    /// If the records cannot be read.
+    pub fn list(&self) -> Result<Vec<Machine>> {
+        let mut all =
+            self.place.records()?.into_iter().map(|record| self.look(record)).collect::<Result<Vec<_>>>()?;
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// # Errors
+    /// [`Error::NotFound`], or if the record cannot be read.
+    pub fn get(&self, id: &str) -> Result<Machine> {
+        let record = self.home(id)?.record()?;
+        self.look(record.ok_or_else(|| Error::NotFound(id.to_owned()))?)
+    }
+
+    /// The machine of a name, or of an id.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], or if the records cannot be read.
+    pub fn find(&self, name: &str) -> Result<Machine> {
+        let all = self.list()?;
+        let found = all.iter().find(|machine| machine.name == name || machine.hostname == name);
+        let found = found.or_else(|| all.iter().find(|machine| machine.id == name));
+        found.cloned().ok_or_else(|| Error::NotFound(name.to_owned()))
+    }
+
+    /// A command that runs another one inside a machine, on the caller's terminal and with its exit code.
+    ///
+    /// # Errors
+    /// [`Error::NotRunning`], or if the machine is not found.
+    pub fn enter(&self, name: &str, command: &[String]) -> Result<Command> {
+        let machine = self.find(name)?;
+        let pid = machine.pid.ok_or_else(|| Error::NotRunning(name.to_owned()))?;
+        let mut enter = Command::new(&self.program);
+        enter.args([COMMAND, "enter", &pid.to_string()]);
+        if command.is_empty() {
+            let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
+            enter.args([shell, "-l"]);
+        } else {
+            enter.args(command);
+        }
+        Ok(enter)
+    }
+
+    /// # Errors
+    /// If the machine is not found.
+    pub fn logs(&self, name: &str) -> Result<Logs> {
+        let home = self.place.machine(&self.find(name)?.id);
+        Ok(Logs {
+            console: home.console(),
+            bootstrap: home.private(bootstrap::LOG),
+            units: home.private("var/log/units"),
+        })
+    }
+
+    fn look(&self, record: Record) -> Result<Machine> {
+        let home = self.place.machine(&record.id);
+        let pid = Life::holder(&home.life())?;
+        let state = match (pid, home.running()?) {
+            _ if record.removing => MachineState::Removing,
+            (None, _) => MachineState::Stopped,
+            (Some(_), running) => {
+                let hub = self.hub()?.map(|hub| hub.id);
+                let connected = hub.is_some() && hub == running.map(|running| running.hub);
+                if connected { MachineState::Running } else { MachineState::Disconnected }
+            }
+        };
+        // The machine owns this file; nothing it puts there may hurt.
+        let result = home.private(bootstrap::RESULT);
+        let bootstrap = read_own(&result).and_then(|text| serde_json::from_str(&text).ok());
+        Ok(Machine {
+            id: record.id,
+            name: record.name,
+            hostname: record.hostname,
+            address: record.address,
+            state,
+            pid: pid.map(Pid::as_raw),
+            bootstrap,
+        })
+    }
+
+    fn home(&self, id: &str) -> Result<Home> {
+        check_id(id)?;
+        Ok(self.place.machine(id))
+    }
+
+    fn lock(&self) -> Result<Work> {
+        let gone = || Error::NotFound(self.place.dir().display().to_string());
+        Work::wait(&self.place.lock(), TURN)?.ok_or_else(gone)
+    }
+
+    fn work(&self, home: &Home, name: &str) -> Result<Work> {
+        Work::wait(&home.work(), TURN)?.ok_or_else(|| Error::NotFound(name.to_owned()))
+    }
+
+    /// Changes a record, unless another change comes first.
+    fn update(&self, home: &Home, change: impl FnOnce(&mut Record)) -> Result<Record> {
+        let _lock = self.lock()?;
+        let mut record = home.record()?.ok_or_else(|| Error::NotFound(home.dir().display().to_string()))?;
+        let before = record.clone();
+        change(&mut record);
+        if record != before {
+            home.write_record(&record)?;
+        }
+        Ok(record)
+    }
+
+    fn design(&self, new: &NewMachine, data: &UserData) -> Result<Record> {
+        let published: Option<ServerAddress> = read_json(&self.place.server())?;
+        let guessed = || {
+            let url = data.scripts().find_map(url_in_script)?;
+            Some(ServerAddress { url, connect: None })
+        };
+        let hostname = data.hostname.clone().unwrap_or_else(|| new.name.clone());
+        let hostname =
+            hostname.chars().filter(|letter| letter.is_ascii_alphanumeric() || "-.".contains(*letter));
+        Ok(Record {
+            id: new.id.clone(),
+            name: new.name.clone(),
+            // The kernel's limit.
+            hostname: hostname.take(64).collect(),
+            address: self.choose_address()?,
+            server: published.or_else(guessed),
+            seeded: false,
+            stopped: false,
+            removing: false,
+        })
+    }
+
+    /// The next address that nobody has. Those of removed machines rest until all others have had their turn.
+    fn choose_address(&self) -> Result<Ipv4Addr> {
+        let taken: Vec<Ipv4Addr> = self.place.records()?.into_iter().map(|record| record.address).collect();
+        let last = fs::read_to_string(self.place.addresses()).ok().and_then(|text| text.trim().parse().ok());
+        let size = 1u32 << (32 - PREFIX);
+        let address = |number: u32| Ipv4Addr::from(u32::from(NETWORK) | number);
+        // The first is the bridge's, the last the broadcast address.
+        let usable = 2..size - 1;
+        let last = last.filter(|last| usable.contains(last)).unwrap_or(1);
+        let next =
+            (last + 1..usable.end).chain(usable.start..last + 1).find(|n| !taken.contains(&address(*n)));
+        let next = next.ok_or(Error::NoAddress)?;
+        replace(&self.place.addresses(), next.to_string().as_bytes(), 0o600)?;
+        Ok(address(next))
+    }
+
+    /// Puts the images that come with the program where machines look, after all others in order.
+    fn write_images(&self) -> Result<()> {
+        let dir = self.place.images().join(OWN_IMAGES);
+        make_dir(&dir, 0o755)?;
+        for image in (self.images.0)() {
+            let name = image.file.replace(['/', ':', '+'], "-");
+            let path = dir.join(name);
+            if fs::metadata(&path).is_ok_and(|meta| meta.len() == image.bytes.len() as u64)
+                && fs::read(&path).is_ok_and(|bytes| bytes == image.bytes)
+            {
+                continue;
+            }
+            replace(&path, &image.bytes, 0o644)?;
+        }
+        Ok(())
+    }
+
+    fn start_held(&self, home: &Home, work: &Work) -> Result<()> {
+        let alive = Life::holder(&home.life())?.is_some();
+        let hub = self.ensure_hub()?;
+        if alive {
+            if home.running()?.is_some_and(|running| running.hub == hub.id) {
+                return Ok(());
+            }
+            // Cut off for ever: its network ended with the hub it was made in.
+            end_life(&home.life(), None)?;
+        }
+        let mut command = self.stage(&["machine"]);
+        command.arg(self.place.dir()).arg(home.dir().file_name().unwrap_or_default());
+        command.stdin(work.share()?).stderr(append_to(&home.console())?);
+        word(&mut command, START)
+    }
+
+    fn hub(&self) -> Result<Option<Hub>> {
+        if Life::holder(&self.place.hub_life())?.is_none() {
+            return Ok(None);
+        }
+        read_json(&self.place.hub_record())
+    }
+
+    fn ensure_hub(&self) -> Result<Hub> {
+        let lock = self.lock()?;
+        if let Some(hub) = self.hub()? {
+            return Ok(hub);
+        }
+        make_dir(&self.place.hub(), 0o700)?;
+        make_dir(&self.place.images(), 0o755)?;
+        let mut command = self.stage(&["detach", "hub"]);
+        command
+            .arg(self.place.dir())
+            .stdin(lock.share()?)
+            .stderr(append_to(&self.place.hub().join("hub.log"))?);
+        word(&mut command, START)?;
+        self.hub()?.ok_or_else(|| Error::Stage("the hub ended right after its start".into()))
+    }
+
+    /// Ends the hub and takes what is left of it away, with the lock held.
+    fn end_hub(&self) -> Result<()> {
+        end_life(&self.place.hub_life(), None)?;
+        for path in [self.place.hub(), self.place.relay(), self.place.addresses(), self.place.machines()] {
+            remove_tree(&path)?;
+        }
+        remove_tree(&self.place.images().join(OWN_IMAGES))?;
+        let _ = fs::remove_dir(self.place.images());
+        // What the server or the operator put here stays, and then the lock may as well.
+        let mut rest = list(self.place.dir())?;
+        for path in rest.extract_if(.., |path| path.to_string_lossy().ends_with(UNFINISHED)) {
+            remove_tree(&path)?;
+        }
+        rest.retain(|path| *path != self.place.lock());
+        if rest.is_empty() {
+            remove_tree(self.place.dir())?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, id: &str, patience: Option<Duration>) -> Result<()> {
+        let home = self.home(id)?;
+        self.update(&home, |record| record.stopped = true)?;
+        let _work = self.work(&home, id)?;
+        end_life(&home.life(), patience)
+    }
+
+    fn spread_names(&self) -> Result<()> {
+        let _lock = self.lock()?;
+        self.spread_names_held()
+    }
+
+    /// Tells all machines each other's names.
+    fn spread_names_held(&self) -> Result<()> {
+        let mut all = self.place.records()?;
+        all.retain(|record| !record.removing);
+        for record in all.iter().filter(|record| record.seeded) {
+            let path = self.place.machine(&record.id).private("etc/hosts");
+            let current = read_own(&path).unwrap_or_default();
+            let wanted = seed::hosts(&current, record, &all);
+            if wanted != current {
+                replace(&path, wanted.as_bytes(), 0o644)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stage(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(COMMAND).args(args).env_clear().current_dir("/");
+        command
+    }
+}
+
+/// Sorted after everything else the agent may find.
+const OWN_IMAGES: &str = "~sandbox";
+
+fn check_id(id: &str) -> Result<()> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if !id.is_empty() && id.len() <= 128 && id.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(Error::NotFound(format!("{id:?}")))
+}
+
+/// Reads a file that a machine may have replaced by anything: no links, no devices, nothing large.
+fn read_own(path: &Path) -> Option<String> {
+    const MOST: u64 = 1 << 20;
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(MOST).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Ends the process that holds a life lock, gently first if there is patience, and waits until it is gone
+/// with everything that ran below it.
+fn end_life(path: &Path, patience: Option<Duration>) -> Result<()> {
+    let Some(pid) = Life::holder(path)? else { return Ok(()) };
+    if let Some(patience) = patience {
+        let _ = kill(pid, Signal::SIGTERM);
+        if wait_gone(pid, path, patience)? {
+            return Ok(());
+        }
+    }
+    // The holder may have changed while we waited; only the lock knows.
+    if Life::holder(path)? == Some(pid) {
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+    if wait_gone(pid, path, GONE)? {
+        return Ok(());
+    }
+    Err(Error::Stage(format!("process {pid} cannot be ended")))
+}
+
+/// The lock is free before the kernel has ended the processes below: the process must be gone as well.
+fn wait_gone(pid: Pid, path: &Path, patience: Duration) -> Result<bool> {
+    let start = Instant::now();
+    loop {
+        if Life::holder(path)? != Some(pid) && is_over(pid) {
+            return Ok(true);
+        }
+        if start.elapsed() >= patience {
+            return Ok(false);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Gone, or only waiting to be counted by its parent.
+fn is_over(pid: Pid) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
+/// Starts a stage and waits for its word.
+fn word(command: &mut Command, patience: Duration) -> Result<()> {
+    let mut child = command.stdout(Stdio::piped()).spawn().doing(|| "start a process of the machine")?;
+    let text = child.stdout.take().map(|mut out| read_word(&mut out, patience)).transpose();
+    if !matches!(&text, Ok(Some(text)) if text.ends_with('\n')) {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+    let text = text.doing(|| "listen to a process of the machine")?.unwrap_or_default();
+    verdict(&text)
+}
+
+fn read_word(out: &mut (impl Read + AsFd), patience: Duration) -> io::Result<String> {
+    let start = Instant::now();
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let left = patience.saturating_sub(start.elapsed());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let ready = poll(&mut [PollFd::new(out.as_fd(), PollFlags::POLLIN)], timeout);
+        match ready {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(nix::errno::Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let count = out.read(&mut buffer)?;
+        text.extend_from_slice(buffer.get(..count).unwrap_or_default());
+        if count == 0 || text.ends_with(b"\n") {
+            return Ok(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+}

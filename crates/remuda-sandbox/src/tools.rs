@@ -1,0 +1,213 @@
+//! `systemctl` and `journalctl` of a machine: small, but with the words, texts and exit codes scripts rely on.
+
+use std::{
+    fs,
+    io::{Read, Seek, SeekFrom, Write},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
+
+use crate::{
+    control::{self, Request},
+    init::journal,
+};
+
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn complain(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+pub(crate) fn systemctl(args: &[&str]) -> ExitCode {
+    let line = match Line::parse(args) {
+        Ok(line) => line,
+        Err(problem) => {
+            complain(&format!("systemctl: {problem}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    if line.version {
+        print("systemd 252 (remuda sandbox)\n");
+        return ExitCode::SUCCESS;
+    }
+    if line.user {
+        complain("Failed to connect to bus: No medium found\n");
+        return ExitCode::FAILURE;
+    }
+    match control::ask(Path::new(control::SOCKET), &line.request) {
+        Ok(reply) => {
+            if !line.quiet {
+                print(&reply.out);
+            }
+            // What enabling did is told on the error stream, and hushed as well.
+            if !(line.quiet && reply.code == 0) {
+                complain(&reply.err);
+            }
+            ExitCode::from(reply.code)
+        }
+        Err(error) => {
+            complain(&format!("Failed to connect to the service manager: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Line {
+    request: Request,
+    quiet: bool,
+    user: bool,
+    version: bool,
+}
+
+impl Line {
+    fn parse(args: &[&str]) -> Result<Self, String> {
+        let mut line = Self::default();
+        let mut words = Vec::new();
+        let mut args = args.iter().copied();
+        while let Some(arg) = args.next() {
+            let (name, value) = match arg.split_once('=') {
+                Some((name, value)) if arg.starts_with("--") => (name, Some(value)),
+                _ => (arg, None),
+            };
+            let mut value = || value.or_else(|| args.next()).unwrap_or_default().to_owned();
+            match name {
+                "-q" | "--quiet" => line.quiet = true,
+                "--user" => line.user = true,
+                "--version" => line.version = true,
+                "--now" => line.request.now = true,
+                "--no-block" => line.request.no_block = true,
+                "--value" => line.request.value = true,
+                "-P" => {
+                    line.request.value = true;
+                    line.request.properties.push(value());
+                }
+                "-p" | "--property" => line.request.properties.push(value()),
+                "-s" | "--signal" => line.request.signal = value(),
+                "-n" | "--lines" => line.request.lines = value().parse().ok(),
+                "-t" | "--type" | "--state" | "-o" | "--output" | "-H" | "--job-mode" | "--kill-who"
+                | "--kill-whom" | "--root" | "-M" => drop(value()),
+                "--" => words.extend(args.by_ref()),
+                flag if flag.starts_with('-') && flag.len() > 1 => {
+                    // Flags that only change how things look.
+                    let harmless = flag.starts_with("--no-") || flag.starts_with("--full");
+                    let known = [
+                        "-l",
+                        "-a",
+                        "-f",
+                        "-r",
+                        "--all",
+                        "--force",
+                        "--plain",
+                        "--system",
+                        "--runtime",
+                        "--wait",
+                    ];
+                    if !harmless && !known.contains(&flag) {
+                        return Err(format!("unrecognized option '{flag}'"));
+                    }
+                }
+                word => words.push(word),
+            }
+        }
+        let mut words = words.into_iter().map(str::to_owned);
+        line.request.verb = words.next().unwrap_or_else(|| "list-units".into());
+        line.request.units = words.collect();
+        Ok(line)
+    }
+}
+
+/// How often a followed log is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(crate) fn journalctl(args: &[&str]) -> ExitCode {
+    let (mut unit, mut lines, mut follow) = (None, None, false);
+    let mut args = args.iter().copied();
+    while let Some(arg) = args.next() {
+        let (name, value) = match arg.split_once('=') {
+            Some((name, value)) if arg.starts_with("--") => (name, Some(value)),
+            _ => (arg, None),
+        };
+        let mut value = || value.or_else(|| args.next()).unwrap_or_default().to_owned();
+        match name {
+            "-u" | "--unit" => unit = Some(value()),
+            "-n" | "--lines" => lines = value().parse::<usize>().ok(),
+            "-f" | "--follow" => follow = true,
+            "-xeu" | "-eu" | "-xu" => unit = Some(value()),
+            "-fu" => (unit, follow) = (Some(value()), true),
+            "-o" | "--output" | "-S" | "--since" | "-U" | "--until" | "-p" | "--priority" | "-b" => {
+                drop(value())
+            }
+            _ => {}
+        }
+    }
+    let units = match unit {
+        Some(unit) if unit.ends_with(".service") => vec![unit],
+        Some(unit) => vec![format!("{unit}.service")],
+        None => all_units(),
+    };
+    let mut text: Vec<String> =
+        units.iter().flat_map(|unit| journal::tail(unit, lines.unwrap_or(usize::MAX))).collect();
+    if units.len() > 1 {
+        // Lines begin with their time.
+        text.sort();
+        let skipped = text.len().saturating_sub(lines.unwrap_or(usize::MAX));
+        text.drain(..skipped);
+    }
+    if text.is_empty() && !follow {
+        print("-- No entries --\n");
+    }
+    text.iter().for_each(|line| print(&format!("{line}\n")));
+    if let ([unit], true) = (units.as_slice(), follow) {
+        follow_file(&Path::new(journal::DIRECTORY).join(format!("{unit}.log")));
+    }
+    ExitCode::SUCCESS
+}
+
+fn all_units() -> Vec<String> {
+    let entries = fs::read_dir(journal::DIRECTORY).into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned());
+    entries.filter_map(name).collect()
+}
+
+fn follow_file(path: &Path) {
+    let mut at = fs::metadata(path).map_or(0, |meta| meta.len());
+    loop {
+        std::thread::sleep(LOOK);
+        let Ok(mut file) = fs::File::open(path) else { continue };
+        if file.metadata().is_ok_and(|meta| meta.len() < at) {
+            at = 0;
+        }
+        let mut new = Vec::new();
+        if file.seek(SeekFrom::Start(at)).and_then(|_| file.read_to_end(&mut new)).is_ok() {
+            at += new.len() as u64;
+            if std::io::stdout().write_all(&new).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_install_scripts_use_are_understood() {
+        let line = Line::parse(&["--no-block", "restart", "k3s-agent"]).unwrap();
+        assert!(line.request.no_block);
+        assert_eq!(
+            (line.request.verb.as_str(), line.request.units.as_slice()),
+            ("restart", &["k3s-agent".to_owned()][..])
+        );
+        let line = Line::parse(&["is-enabled", "--quiet", "nm-cloud-setup.service"]).unwrap();
+        assert!(line.quiet);
+        let line = Line::parse(&["show", "-p", "ActiveState,SubState", "--value", "x"]).unwrap();
+        assert_eq!((line.request.properties[0].as_str(), line.request.value), ("ActiveState,SubState", true));
+        assert_eq!(Line::parse(&["show", "--property=Id", "x"]).unwrap().request.properties, ["Id"]);
+        assert!(Line::parse(&["--frobnicate", "x"]).is_err());
+    }
+}

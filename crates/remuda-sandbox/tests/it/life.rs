@@ -1,0 +1,152 @@
+//! What a machine is, and its way from the first start to its removal.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+};
+
+use remuda_sandbox::{
+    error::Error,
+    machines::{MachineState, Sandbox},
+    server::ServerAddress,
+};
+
+use crate::bench::{Bench, eventually};
+
+#[test]
+fn a_machine_is_a_host_of_its_own() {
+    let Some(bench) = Bench::new() else { return };
+    let machine = bench.create("one", "");
+    assert_eq!(machine.state, MachineState::Running);
+    assert_eq!(bench.text("one", "hostname; id -u; cat /proc/1/comm | head -c 6"), "one\n0\nremuda");
+    let address = bench.text("one", "cat /proc/net/fib_trie");
+    assert!(address.contains(&machine.address.to_string()), "{address}");
+    // Its own directories are writable, the host's programs are not.
+    bench.text("one", "for d in etc var opt root tmp run usr/local srv home; do touch /$d/x || exit 1; done");
+    assert!(!bench.run("one", "touch /usr/bin/x 2>/dev/null").status.success());
+    assert!(!std::path::Path::new("/etc/x").exists());
+    // The host's processes and files are out of sight.
+    let processes: u32 = bench.text("one", "ls -d /proc/[0-9]* | wc -l").parse().unwrap();
+    assert!(processes < 10, "{processes}");
+    assert!(!bench.run("one", &format!("test -e {}", bench.data_dir.display())).status.success());
+    assert_eq!(
+        bench.text("one", "grep -c root: /etc/passwd; test -x /opt/remuda/remuda && echo there"),
+        "1\nthere"
+    );
+    assert_eq!(
+        bench.text("one", "echo x > /dev/null; head -c 3 /dev/zero | wc -c; test -c /dev/ptmx && echo pty"),
+        "3\npty"
+    );
+    assert_eq!(bench.run("one", "exit 7").status.code(), Some(7));
+    // Making it again changes nothing.
+    assert_eq!(bench.create("one", "").pid, machine.pid);
+    bench.sandbox.remove("one-id").unwrap();
+    bench.assert_clean();
+    bench.sandbox.remove("one-id").unwrap();
+    assert!(matches!(bench.sandbox.get("one-id"), Err(Error::NotFound(_))));
+}
+
+#[test]
+fn machines_reach_each_other_by_address_and_by_name() {
+    let Some(bench) = Bench::new() else { return };
+    let one = bench.create("one", "");
+    let two = bench.create("two", "");
+    assert_ne!(one.address, two.address);
+    assert_eq!(bench.text("one", "grep -w two /etc/hosts"), format!("{} two", two.address));
+    // A connection to a closed port is refused by the other machine, which an unreachable one could not do.
+    let refused = |from: &str, to: &str| {
+        let script = format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{to}/9'");
+        let output = bench.run(from, &script);
+        String::from_utf8_lossy(&output.stderr).contains("refused")
+    };
+    assert!(refused("one", "two") && refused("two", &one.address.to_string()));
+    bench.sandbox.remove("two-id").unwrap();
+    assert!(!bench.run("one", "grep -w two /etc/hosts").status.success());
+    assert_eq!(bench.sandbox.list().unwrap().len(), 1);
+}
+
+#[test]
+fn a_stopped_machine_keeps_its_files_and_starts_again() {
+    let Some(bench) = Bench::new() else { return };
+    let before = bench.create("one", "");
+    bench.text("one", "echo kept > /etc/kept; echo gone > /run/gone");
+    bench.sandbox.stop("one-id").unwrap();
+    assert_eq!(bench.sandbox.get("one-id").unwrap().state, MachineState::Stopped);
+    assert!(matches!(bench.sandbox.enter("one", &[]), Err(Error::NotRunning(_))));
+    bench.sandbox.resume().unwrap();
+    assert_eq!(bench.sandbox.get("one-id").unwrap().state, MachineState::Stopped, "stopped on purpose");
+    bench.sandbox.start("one-id").unwrap();
+    assert_eq!(bench.text("one", "cat /etc/kept; test -e /run/gone || echo fresh"), "kept\nfresh");
+    assert_eq!(bench.sandbox.get("one-id").unwrap().address, before.address);
+    bench.sandbox.kill("one-id").unwrap();
+    bench.sandbox.restart("one-id").unwrap();
+    assert_eq!(bench.sandbox.get("one-id").unwrap().state, MachineState::Running);
+}
+
+#[test]
+fn after_a_restart_of_the_host_machines_come_back() {
+    let Some(bench) = Bench::new() else { return };
+    bench.create("one", "");
+    bench.create("two", "");
+    // All processes go at once, with no chance to say anything.
+    for line in bench.processes() {
+        let pid = line.split(' ').next().unwrap().parse().unwrap();
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+    }
+    eventually("the end of all processes", || bench.processes().is_empty());
+    assert_eq!(bench.sandbox.get("one-id").unwrap().state, MachineState::Stopped);
+    bench.sandbox.resume().unwrap();
+    for machine in bench.sandbox.list().unwrap() {
+        assert_eq!(machine.state, MachineState::Running);
+        assert_eq!(bench.text(&machine.name, "hostname"), machine.name);
+    }
+    bench.sandbox.remove_all().unwrap();
+    bench.assert_clean();
+}
+
+#[test]
+fn the_server_is_reached_at_its_own_url() {
+    let Some(bench) = Bench::new() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut buffer = [0; 5];
+            stream.read_exact(&mut buffer).unwrap();
+            stream.write_all(format!("{} back\n", String::from_utf8_lossy(&buffer)).as_bytes()).unwrap();
+        }
+    });
+    let ask = |name: &str, host: &str, port: u16| {
+        let script = format!("exec 3<>/dev/tcp/{host}/{port}; printf hello >&3; cat <&3");
+        bench.text(name, &format!("bash -c '{script}'"))
+    };
+    for (name, host, port) in
+        [("loop", "127.0.0.1", 8443), ("named", "remuda.example.com", 443), ("foreign", "192.0.2.7", 8443)]
+    {
+        let url = format!("https://{host}:{port}");
+        let server = ServerAddress { url, connect: Some(connect.clone()) };
+        Sandbox::publish_server(&bench.data_dir, &server).unwrap();
+        bench.create(name, "");
+        assert_eq!(ask(name, host, port), "hello back", "{host}");
+    }
+}
+
+#[test]
+fn user_data_runs_once_and_its_outcome_is_kept() {
+    let Some(bench) = Bench::new() else { return };
+    bench.create("one", "#!/bin/sh\necho ran >> /etc/runs\necho $CATTLE_AGENT_BINARY_LOCAL_LOCATION\n");
+    let done = || bench.sandbox.find("one").unwrap().bootstrap;
+    eventually("the end of the user data", || done().is_some());
+    assert_eq!(done().unwrap().errors, Vec::<String>::new());
+    let log = std::fs::read_to_string(bench.sandbox.logs("one").unwrap().bootstrap).unwrap();
+    assert!(log.contains("/opt/remuda/remuda"), "{log}");
+    bench.sandbox.restart("one-id").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(bench.text("one", "cat /etc/runs"), "ran");
+    bench.create("two", "#cloud-config\nhostname: other\nruncmd: [exit 3]\n");
+    let failed = || bench.sandbox.find("two").unwrap().bootstrap;
+    eventually("the end of the user data", || failed().is_some());
+    assert_eq!(failed().unwrap().errors, ["/bin/sh ended with 3"]);
+    assert_eq!(bench.text("two", "hostname"), "other");
+}
