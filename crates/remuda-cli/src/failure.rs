@@ -140,22 +140,19 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::response::{StatusCause, StatusDetails};
-
     use super::*;
+
+    fn status(code: u16, message: &str, fields: &[&str]) -> kube::Error {
+        let causes: Vec<_> = fields.iter().map(|field| serde_json::json!({"field": field})).collect();
+        let status = serde_json::json!({
+            "code": code, "message": message, "reason": "Why", "details": {"causes": causes},
+        });
+        kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
+    }
 
     #[track_caller]
     fn check(code: u16, message: &str, expected: Code, text: &str) {
-        let cause = StatusCause { field: "spec.x".into(), ..StatusCause::default() };
-        let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
-        let status = Status {
-            code,
-            message: message.into(),
-            reason: "Why".into(),
-            details: Some(details),
-            ..Status::default()
-        };
-        let failure = Failure::api("create cluster demo", &kube::Error::Api(status.boxed()));
+        let failure = Failure::api("create cluster demo", &status(code, message, &["spec.x"]));
         assert_eq!((failure.code, failure.message.as_str()), (expected, text));
     }
 
@@ -172,11 +169,7 @@ mod tests {
 
     #[test]
     fn the_hint_names_the_field_that_was_refused() {
-        let cause = |field: &str| StatusCause { field: field.into(), ..StatusCause::default() };
-        let details =
-            StatusDetails { causes: vec![cause("a"), cause("b"), cause("")], ..StatusDetails::default() };
-        let status = Status { code: 422, details: Some(details), ..Status::default() };
-        let failure = Failure::api("x", &kube::Error::Api(status.boxed()));
+        let failure = Failure::api("x", &status(422, "no", &["a", "b", ""]));
         assert_eq!(failure.hint.as_deref(), Some("the fields are a, b"));
     }
 

@@ -1,31 +1,15 @@
 //! What a plan Secret says about its node: what was ordered, what came of it, what the probes say.
 
-use std::{collections::BTreeMap, io::Read};
-
 use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
-use remuda_names::rancher::{annotation, label};
+use remuda_names::{
+    agent::ERROR_OUTPUT,
+    rancher::{annotation, label},
+};
+use remuda_plan::{NodePlan, key, output::Outputs, probe, sha256_hex, state};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::object::{self, Object};
-
-/// Keys in the data of a plan Secret.
-mod key {
-    pub(super) const PLAN: &str = "plan";
-    pub(super) const STATE: &str = "plan-state";
-    pub(super) const APPLIED: &str = "applied-checksum";
-    pub(super) const FAILED: &str = "failed-checksum";
-    pub(super) const FAILURES: &str = "failure-count";
-    pub(super) const FAILED_OUTPUT: &str = "failed-output";
-    pub(super) const LAST_APPLY: &str = "last-apply-time";
-    pub(super) const PROBES: &str = "probe-statuses";
-    /// Under this name our node agent saves why a plan failed, beside the output of instructions.
-    pub(super) const ERROR_OUTPUT: &str = "remuda-agent-error";
-}
-
-/// Output is text for people; nobody reads more of it here.
-const MAX_OUTPUT: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a>(&'a Object);
@@ -71,33 +55,38 @@ impl<'a> Plan<'a> {
     }
 
     fn checksum(self) -> String {
-        Sha256::digest(self.data(key::PLAN)).iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256_hex(&self.data(key::PLAN))
     }
 
     pub(crate) fn failures(self) -> u64 {
-        self.text(key::FAILURES).parse().unwrap_or_default()
+        self.text(key::FAILURE_COUNT).parse().unwrap_or_default()
     }
 
     pub(crate) fn is_failed(self) -> bool {
         self.is_delivered()
-            && match self.text(key::STATE).as_str() {
-                "" => self.failures() > 0 && self.text(key::FAILED) == self.checksum(),
-                state => state == "failed",
+            && match self.text(key::PLAN_STATE).as_str() {
+                "" => self.failures() > 0 && self.text(key::FAILED_CHECKSUM) == self.checksum(),
+                found => found == state::FAILED,
             }
     }
 
     pub(crate) fn is_applied(self) -> bool {
         self.is_delivered()
-            && match self.text(key::STATE).as_str() {
-                "" => self.text(key::APPLIED) == self.checksum(),
-                state => state == "succeeded",
+            && match self.text(key::PLAN_STATE).as_str() {
+                "" => self.text(key::APPLIED_CHECKSUM) == self.checksum(),
+                found => found == state::SUCCEEDED,
             }
     }
 
     /// The agent has written something at some time.
     pub(crate) fn has_agent(self) -> bool {
-        [key::APPLIED, key::FAILED, key::PROBES].iter().any(|key| !self.data(key).is_empty())
-            || matches!(self.text(key::STATE).as_str(), "in-progress" | "succeeded" | "failed")
+        [key::APPLIED_CHECKSUM, key::FAILED_CHECKSUM, key::PROBE_STATUSES]
+            .iter()
+            .any(|key| !self.data(key).is_empty())
+            || matches!(
+                self.text(key::PLAN_STATE).as_str(),
+                state::IN_PROGRESS | state::SUCCEEDED | state::FAILED
+            )
     }
 
     pub(crate) fn delivered_at(self) -> Option<Timestamp> {
@@ -105,7 +94,7 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn last_apply(self) -> String {
-        self.text(key::LAST_APPLY)
+        self.text(key::LAST_APPLY_TIME)
     }
 
     pub(crate) fn is_init(self) -> bool {
@@ -118,35 +107,36 @@ impl<'a> Plan<'a> {
 
     /// What the failed run wrote, by instruction; why it failed comes first, without a name.
     pub(crate) fn failed_output(self) -> Vec<(String, String)> {
-        let mut outputs = unpack(&self.data(key::FAILED_OUTPUT));
-        let reason = outputs.remove(key::ERROR_OUTPUT);
-        let reason = reason.into_iter().map(|text| (String::new(), text));
-        reason.chain(outputs).filter(|(_, text)| !text.trim().is_empty()).collect()
+        let packed = self.data(key::FAILED_OUTPUT);
+        let mut outputs: Outputs = remuda_plan::output::unpack(&packed).unwrap_or_default();
+        let reason = outputs.remove(ERROR_OUTPUT).map(|blob| (String::new(), blob));
+        let all = reason.into_iter().chain(outputs);
+        let texts = all.map(|(name, blob)| (name, String::from_utf8_lossy(&blob.0).into_owned()));
+        texts.filter(|(_, text)| !text.trim().is_empty()).collect()
     }
 
-    fn plan(self) -> Value {
-        serde_json::from_slice(&self.data(key::PLAN)).unwrap_or_default()
+    fn plan(self) -> NodePlan {
+        NodePlan::decode(&self.data(key::PLAN)).unwrap_or_default()
     }
 
     /// Image of the installer, which says the version too.
     pub(crate) fn installer(self) -> Option<String> {
-        let plan = self.plan();
-        let instructions = plan.get("instructions")?.as_array()?;
-        let install = instructions.iter().find(|instruction| instruction["name"] == "install")?;
-        Some(install.get("image")?.as_str()?.to_owned())
+        let install =
+            self.plan().instructions.into_iter().find(|instruction| instruction.name == "install")?;
+        Some(install.image).filter(|image| !image.is_empty())
     }
 
     /// Probes that do not pass, by name. None if no probe has run yet.
     pub(crate) fn sick_probes(self) -> Option<Vec<SickProbe>> {
-        let statuses: BTreeMap<String, Value> = serde_json::from_slice(&self.data(key::PROBES)).ok()?;
+        let stored = self.data(key::PROBE_STATUSES);
+        let statuses = if stored.is_empty() { return None } else { probe::parse(&stored)? };
         let plan = self.plan();
-        let url =
-            |name: &str| plan.get("probes")?.get(name)?.pointer("/httpGet/url")?.as_str().map(str::to_owned);
-        let sick = statuses.iter().filter(|(_, status)| status["healthy"] != true);
+        let url = |name: &str| plan.probes.get(name).map(|probe| probe.http_get.url.clone());
+        let sick = statuses.iter().filter(|(_, status)| !status.healthy);
         let sick = sick.map(|(name, status)| SickProbe {
             name: name.clone(),
-            failures: status["failureCount"].as_i64().unwrap_or_default(),
-            url: url(name),
+            failures: status.failure_count,
+            url: url(name).filter(|url| !url.is_empty()),
         });
         Some(sick.collect())
     }
@@ -171,24 +161,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Compressed JSON of names and outputs in base64.
-fn unpack(bytes: &[u8]) -> BTreeMap<String, String> {
-    let mut text = Vec::new();
-    let mut decoder = flate2::read::GzDecoder::new(bytes).take(MAX_OUTPUT);
-    if bytes.is_empty() || decoder.read_to_end(&mut text).is_err() {
-        return BTreeMap::new();
-    }
-    let outputs: BTreeMap<String, Option<String>> = serde_json::from_slice(&text).unwrap_or_default();
-    let decoded = outputs.into_iter().filter_map(|(name, output)| {
-        let bytes = BASE64_STANDARD.decode(output?).ok()?;
-        Some((name, String::from_utf8_lossy(&bytes).into_owned()))
-    });
-    decoded.collect()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io::Write;
+    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
     use serde_json::json;
@@ -196,11 +171,9 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn pack(outputs: &[(&str, &str)]) -> String {
-        let map: BTreeMap<_, _> =
-            outputs.iter().map(|(name, text)| (*name, BASE64_STANDARD.encode(text))).collect();
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(&serde_json::to_vec(&map).unwrap()).unwrap();
-        BASE64_STANDARD.encode(encoder.finish().unwrap())
+        let blob = |text: &str| remuda_plan::output::Blob(text.as_bytes().to_vec());
+        let map: Outputs = outputs.iter().map(|(name, text)| ((*name).to_owned(), blob(text))).collect();
+        BASE64_STANDARD.encode(remuda_plan::output::pack(map))
     }
 
     fn secret(data: &[(&str, &str)]) -> Object {
