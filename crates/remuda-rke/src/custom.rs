@@ -15,7 +15,10 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, Preconditions},
 };
-use remuda_api::{core::Machine, rke::RkeControlPlane};
+use remuda_api::{
+    core::{Cluster, Machine},
+    rke::RkeControlPlane,
+};
 use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, drive, write::get_or_create};
 use remuda_names::rancher::{label, secret_key, secret_type};
 use serde_json::json;
@@ -42,27 +45,39 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("machine-request", &rke.ctx, requests.clone()).workers(rke.options.workers);
     // Requests are few, and gone after a minute.
-    let (waiting, by_namespace) = (requests.clone(), requests);
+    let waiting = || {
+        let requests = requests.clone();
+        move || requests.keys()
+    };
+    let (all, waker) = (waiting(), controller.waker());
     let machines = when_changed(
         &rke.machines,
-        controller.waker(),
+        waker.clone(),
         |machine: &Machine| (objects::is_deleting(&machine.metadata), machine.metadata.uid.clone()),
-        move |_| waiting.keys(),
+        move |_| all(),
     );
+    let all = waiting();
     let control_planes = when_changed(
         &rke.control_planes,
-        controller.waker(),
-        |control_plane: &RkeControlPlane| control_plane.spec.management_cluster_name.clone(),
-        move |control_plane| {
-            let found = by_namespace.in_namespace(&control_plane.spec.management_cluster_name);
-            found.iter().map(|request| ObjectKey::of(&request.metadata)).collect()
+        waker.clone(),
+        |control_plane: &RkeControlPlane| {
+            let managed = control_plane.spec.management_cluster_name.clone();
+            (managed, control_plane.metadata.owner_references.clone())
         },
+        move |_| all(),
+    );
+    let all = waiting();
+    let clusters = when_changed(
+        &rke.clusters,
+        waker,
+        |cluster: &Cluster| (objects::is_deleting(&cluster.metadata), cluster.metadata.uid.clone()),
+        move |_| all(),
     );
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
     drive(controller, reconcile, rke, stop).await;
-    drop((machines, control_planes));
+    drop((machines, control_planes, clusters));
 }
 
 async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {

@@ -1,0 +1,119 @@
+//! A whole life: from nothing to a cluster at rest, a change, a restart, and the end.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{
+    core::v1::{Secret, ServiceAccount},
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::{Api, ResourceExt, api::DeleteParams};
+use remuda_api::{
+    core::{Cluster, Machine},
+    rke::{CustomMachine, RkeBootstrap, RkeCluster, RkeControlPlane},
+};
+use serde_json::json;
+
+use crate::world::{CLUSTER, NAMESPACE, World, machine_name, until};
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_comes_up_changes_rests_and_goes() {
+    let world = World::start(json!({})).await;
+    world.agents.run();
+    let running = world.run();
+
+    // One server and two workers come up, the server first.
+    world.register("server:ecw worker-a:w worker-b:w").await;
+    world.settle().await;
+    let told = world.agents.told();
+    assert_eq!(told[0], "server applied", "{told:?}");
+    let firsts = |id: &str| told.iter().position(|line| *line == format!("{id} applied")).unwrap();
+    assert!(firsts("worker-a") > 0 && firsts("worker-b") > 0);
+    for id in ["server", "worker-a", "worker-b"] {
+        assert_eq!(world.machine_condition(id, "Reconciled").await, "True Reconciled ");
+        assert_eq!(world.machine_condition(id, "PlanApplied").await, "True PlanApplied ");
+        let machine = world.machine(id).await.unwrap();
+        assert_eq!(machine.spec.provider_id, format!("k3s://{id}"));
+        assert_eq!(machine.status.unwrap().node_ref.name, id);
+    }
+    let secret = world.plan_secret("server").await;
+    assert!(secret.annotations()["rke.cattle.io/join-url"].starts_with("https://10.0.0."));
+    assert_eq!(secret.labels()["rke.cattle.io/init-node"], "true");
+    let bootstrap = world.api::<RkeBootstrap>().get(&machine_name("server")).await.unwrap();
+    let status = bootstrap.status.unwrap();
+    assert_eq!(status.initialization.data_secret_created, Some(true));
+    let script = world.api::<Secret>().get(&status.data_secret_name.unwrap()).await.unwrap();
+    let script = String::from_utf8(script.data.unwrap()["value"].0.clone()).unwrap();
+    assert!(script.contains("CATTLE_SERVER=") && script.contains("CATTLE_TOKEN="), "{script}");
+
+    // Nothing is written any more, not even when everybody starts anew.
+    tokio::time::sleep(Duration::from_secs(3_000)).await;
+    let before = world.writes().len();
+    tokio::time::sleep(Duration::from_secs(3_000)).await;
+    assert_eq!(world.writes()[before..], [] as [String; 0]);
+    running.stop().await;
+    let before = world.writes().len();
+    let running = world.run();
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(world.writes()[before..], [] as [String; 0]);
+
+    // A change reaches the nodes in their places, one after the other.
+    let uids = async || {
+        let mut uids = Vec::new();
+        for id in ["server", "worker-a", "worker-b"] {
+            uids.push(world.machine(id).await.unwrap().uid());
+        }
+        uids
+    };
+    let before = uids().await;
+    world.agents.told();
+    world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
+    world.settle().await;
+    let told = world.agents.told();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(told[0], "server applied");
+    assert_eq!(uids().await, before);
+
+    // And it goes, with everything that was made.
+    world.api::<Cluster>().delete(CLUSTER, &DeleteParams::default()).await.unwrap();
+    until("the cluster is gone", async || world.api::<Cluster>().get_opt(CLUSTER).await.unwrap().is_none())
+        .await;
+    until("all objects are gone", async || {
+        world.names::<Machine>().await.is_empty()
+            && world.names::<RkeControlPlane>().await.is_empty()
+            && world.names::<RkeCluster>().await.is_empty()
+            && world.names::<RkeBootstrap>().await.is_empty()
+            && world.names::<CustomMachine>().await.is_empty()
+            && world.names::<Secret>().await.is_empty()
+            && world.names::<Role>().await.is_empty()
+            && world.names::<RoleBinding>().await.is_empty()
+            && world.names::<ServiceAccount>().await == ["default"]
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_to_boot_with_ends_after_it_was_used() {
+    let world = World::start(json!({})).await;
+    let running = world.run();
+    world.register("server:ecw").await;
+    let name = format!("{}-machine-bootstrap-token", machine_name("server"));
+    let tokens: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    until("there is a token", async || {
+        let found = tokens.get_opt(&name).await.unwrap();
+        found.and_then(|secret| secret.data).is_some_and(|data| data.contains_key("token"))
+    })
+    .await;
+    let ended = async || {
+        let secret = tokens.get(&name).await.unwrap();
+        secret
+            .annotations()
+            .get("rke.cattle.io/bootstrap-token-invalidated")
+            .is_some_and(|ended| ended == "true")
+    };
+    tokio::time::sleep(Duration::from_secs(1_700)).await;
+    assert!(!ended().await);
+    tokio::time::sleep(Duration::from_secs(110)).await;
+    assert!(ended().await);
+    running.stop().await;
+}
