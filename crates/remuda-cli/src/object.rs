@@ -4,6 +4,7 @@
 //! they write back. So an object stays the JSON it is, and absent or misshapen fields read as empty.
 
 use jiff::Timestamp;
+use remuda_names::{capi, rancher::group};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -153,11 +154,17 @@ impl Object {
         }
     }
 
-    /// Kind, namespace and name, for people.
+    /// Kind, namespace and name, for people. Three kinds are called Cluster.
     pub fn reference(&self) -> String {
+        let kind = match (self.kind(), self.group()) {
+            ("Cluster", capi::group::CORE) => "CAPI Cluster",
+            ("Cluster", group::MANAGEMENT) => "management Cluster",
+            ("Cluster", group::PROVISIONING) => "provisioning Cluster",
+            (kind, _) => kind,
+        };
         match self.namespace() {
-            "" => format!("{} {}", self.kind(), self.name()),
-            namespace => format!("{} {namespace}/{}", self.kind(), self.name()),
+            "" => format!("{kind} {}", self.name()),
+            namespace => format!("{kind} {namespace}/{}", self.name()),
         }
     }
 

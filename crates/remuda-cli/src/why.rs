@@ -73,6 +73,7 @@ pub enum Cause {
     ProbesFailing,
     AgentSilent,
     ClusterAgentNotConnected,
+    ApiUnhealthy,
     NodeMissing,
     NodeUnhealthy,
     RemovalHeld,
@@ -106,6 +107,9 @@ pub struct Finding {
     pub cause: Cause,
     /// The cause in one line.
     pub summary: String,
+    /// It is to go, and is not gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
     /// A few words of it, for tables and progress.
     #[serde(skip)]
     pub brief: String,
@@ -137,6 +141,7 @@ impl Finding {
             subject: String::new(),
             state,
             cause,
+            deleting: false,
             brief: summary.clone(),
             summary,
             object: None,
@@ -184,10 +189,11 @@ impl Finding {
         self
     }
 
-    /// Adds what a source says, unless it says nothing.
+    /// Adds what a source says, unless it says nothing, or nothing new.
     fn exhibit(mut self, source: impl Into<String>, text: impl Into<String>) -> Finding {
         let text = text.into();
-        if !text.trim().is_empty() {
+        let known = |exhibit: &Exhibit| exhibit.text.contains(text.trim());
+        if !text.trim().is_empty() && !self.evidence.iter().any(known) {
             self.evidence.push(Exhibit { source: source.into(), text });
         }
         self
@@ -228,11 +234,13 @@ pub fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
     match &evidence.subject {
         Subject::Cluster(name) => {
             let mut finding = cluster::decide(evidence, now);
+            finding.deleting = cluster::is_deleting(evidence);
             finding.subject = subject("cluster", evidence.namespace(), name);
             finding
         }
         Subject::Machine(name) => {
             let mut finding = machine::decide(evidence, name, now);
+            finding.deleting = evidence.machine(name).is_some_and(Object::is_deleting);
             finding.subject = subject("machine", evidence.namespace(), name);
             finding
         }

@@ -22,9 +22,12 @@ mod limit {
     pub(super) const MACHINES: i64 = 120;
 }
 
+pub(super) fn is_deleting(evidence: &Evidence) -> bool {
+    [&evidence.cluster, &evidence.capi].into_iter().flatten().any(Object::is_deleting)
+}
+
 pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
-    let deleting = [&evidence.cluster, &evidence.capi].into_iter().flatten().any(Object::is_deleting);
-    if deleting {
+    if is_deleting(evidence) {
         return removal::of_cluster(evidence, now);
     }
     let Some(reason) = unsettled(evidence) else { return ready(evidence) };
@@ -38,18 +41,18 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
             candidates.push((tier(evidence, machine), finding));
         }
     }
-    let others = [
-        gate(evidence, now),
-        lost_servers(evidence),
-        agent(evidence, now),
-        control_plane(evidence),
-        pools(evidence, now),
-    ];
-    candidates.extend(others.into_iter().flatten().map(|finding| (0, finding)));
-    let order =
-        |(tier, finding): &(u8, Finding)| (finding.state, finding.cause, *tier, finding.machine.clone());
-    let Some(first) = candidates.iter().min_by_key(|candidate| order(candidate)) else {
-        return Finding::waiting(Cause::Other, reason);
+    let early = [gate(evidence, now), agent(evidence, now), lost_servers(evidence, now)];
+    candidates.extend(early.into_iter().flatten().map(|finding| (0, finding)));
+    let late = [pools(evidence, now), control_plane(evidence)];
+    candidates.extend(late.into_iter().flatten().map(|finding| (LAST_TIER, finding)));
+    let Some(first) = candidates.iter().min_by_key(|(tier, finding)| order(*tier, finding)) else {
+        let finding = Finding::waiting(Cause::Other, reason);
+        return match &evidence.capi {
+            Some(capi) if evidence.cluster.is_none() => {
+                finding.about(capi).condition(capi, capi::condition::AVAILABLE)
+            }
+            _ => finding,
+        };
     };
     let mut chosen = first.1.clone();
     let alike = candidates.iter().map(|(_, finding)| finding).filter(|finding| {
@@ -64,6 +67,22 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
         chosen = chosen.exhibit(format!("condition Ready of {control_plane}"), said.message);
     }
     chosen
+}
+
+/// After all machines.
+const LAST_TIER: u8 = 9;
+
+/// What will not mend itself is ordered by what causes what. What only takes time is ordered by what comes first:
+/// later tiers wait for earlier ones, whatever they do meanwhile.
+fn order(tier: u8, finding: &Finding) -> (State, u8, Cause, u8, Option<String>) {
+    let machine = finding.machine.clone();
+    match finding.state {
+        State::Blocked => (finding.state, 0, finding.cause, tier, machine),
+        _ => {
+            let turn = if finding.cause == Cause::WaitingForTurn { LAST_TIER } else { tier };
+            (finding.state, turn, finding.cause, tier, machine)
+        }
+    }
 }
 
 fn ready(evidence: &Evidence) -> Finding {
@@ -97,6 +116,9 @@ fn unsettled(evidence: &Evidence) -> Option<String> {
     if gone.is_some_and(|connected| !connected.is_true()) {
         return Some("the cluster is not connected".to_owned());
     }
+    if evidence.management.as_ref().is_some_and(is_sick) {
+        return Some("the API of the cluster is not healthy".to_owned());
+    }
     if !evidence.is_provisioned() {
         return None;
     }
@@ -118,6 +140,13 @@ fn unsettled(evidence: &Evidence) -> Option<String> {
             return Some("the control plane is being changed".to_owned());
         }
     }
+    for deployment in &evidence.deployments {
+        let wanted = deployment.number("/spec/replicas");
+        let current = deployment.number("/status/upToDateReplicas");
+        if !deployment.is_observed() || current.is_some_and(|current| Some(current) != wanted) {
+            return Some(format!("machines of {} are being changed", deployment.name()));
+        }
+    }
     for pool in evidence.pools() {
         let here = evidence.machines.iter().filter(|machine| pool.owns(machine));
         let (mut running, mut leaving) = (0, 0);
@@ -133,6 +162,12 @@ fn unsettled(evidence: &Evidence) -> Option<String> {
         }
     }
     None
+}
+
+/// It is connected, and its API does not answer as it should.
+fn is_sick(management: &Object) -> bool {
+    management.condition(condition::READY).is_some_and(|ready| ready.is_false())
+        && !management.flag("/status/readyReconciling")
 }
 
 /// What holds up everything, whatever single machines say.
@@ -418,14 +453,19 @@ fn tier(evidence: &Evidence, machine: &Object) -> u8 {
 }
 
 /// Servers that could not be made and whose machines are gone already: only events remember them.
-fn lost_servers(evidence: &Evidence) -> Option<Finding> {
-    let pool = unfinished_pools(evidence).next()?;
-    let prefix = format!("{}-{}-", evidence.name(), pool.name());
-    let failed = |event: &&Object| {
-        event.text("/reason") == "CreateError" && event.text("/involvedObject/name").starts_with(&prefix)
+fn lost_servers(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    const REMEMBERED: i64 = 900;
+    let time = |event: &Object| event.time("/lastTimestamp").or(event.time("/eventTime"));
+    let recent = |event: &&Object| {
+        event.text("/reason") == "CreateError"
+            && time(event).is_some_and(|time| now.as_second() - time.as_second() < REMEMBERED)
     };
-    let time = |event: &&Object| event.time("/lastTimestamp").or(event.time("/eventTime"));
-    let event = evidence.events.iter().filter(failed).max_by_key(time)?;
+    let (pool, event) = unfinished_pools(evidence).find_map(|pool| {
+        let prefix = format!("{}-{}-", evidence.name(), pool.name());
+        let ours = |event: &&Object| event.text("/involvedObject/name").starts_with(&prefix);
+        let events = evidence.events.iter().filter(recent).filter(ours);
+        Some((pool, events.max_by_key(|event| time(event))?))
+    })?;
     let lost = event.text("/involvedObject/name");
     let summary = format!("servers of pool {} could not be created, {lost} among them", pool.name());
     let finding = Finding::blocked(Cause::CreateJobFailed, summary).brief("servers could not be created");
@@ -441,7 +481,7 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     let management = evidence.management.as_ref()?;
     let connected = management.condition(condition::CONNECTED);
     if connected.is_some_and(|condition| condition.is_true()) {
-        return None;
+        return sick(management, now);
     }
     let imported = !evidence.is_provisioned();
     let was = evidence.cluster.as_ref().is_some_and(|cluster| cluster.flag("/status/ready"));
@@ -486,6 +526,14 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         ));
     }
     Some(finding)
+}
+
+fn sick(management: &Object, now: Timestamp) -> Option<Finding> {
+    let ready = management.condition(condition::READY).filter(|_| is_sick(management))?;
+    let summary = "the API of the cluster does not answer as it should";
+    let finding = Finding::patient(Cause::ApiUnhealthy, ready.since, limit::AGENT, now, summary);
+    let finding = finding.about(management).brief("its API is not healthy").until("the API to answer");
+    Some(finding.condition(management, condition::READY).diagnosed())
 }
 
 fn said_by_control_plane(evidence: &Evidence) -> Option<crate::object::Condition<'_>> {

@@ -139,7 +139,10 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
         let summary = format!("no job has been started yet to create the server of machine {name}");
         let finding =
             Finding::patient(Cause::CreateJobNotRun, server.created(), limit::JOB_START, now, &summary);
-        let finding = finding.about(server).brief("waiting for its job").until("the machine provider");
+        let said = server.condition(condition::READY).filter(|ready| ready.reason == "Waiting");
+        let said = said.map(|ready| ready.message).filter(|message| !message.is_empty());
+        let finding =
+            finding.about(server).brief(said.unwrap_or("waiting for its job")).until("the machine provider");
         let finding = finding.condition(server, condition::CREATE_JOB).condition(server, condition::READY);
         return Some(finding.next("look at the server's log for messages of the machine provider"));
     };
@@ -387,12 +390,15 @@ fn probes(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
     // A node that was fine before gets no grace.
     let limit = if plan.probes_passed() { 60 } else { limit::PROBES };
     let finding = Finding::patient(Cause::ProbesFailing, since, limit, now, &summary);
-    let mut finding =
-        finding.about(plan.secret()).brief(format!("waiting for probes: {names}")).until("them to pass");
+    let mut finding = finding
+        .about(plan.secret())
+        .brief(format!("waiting for probes: {names}"))
+        .until("the probes to pass");
     for probe in &sick {
         let at = probe.url.as_deref().map(|url| format!(" at {url}")).unwrap_or_default();
         let text = match probe.failures {
             0 => format!("has not been tried yet{at}"),
+            1 => format!("failed once{at}"),
             count => format!("failed {count} times in a row{at}"),
         };
         finding = finding.exhibit(format!("probe {}", probe.name), text);

@@ -65,8 +65,9 @@ fn held(finding: Finding, object: &Object) -> Finding {
 }
 
 pub(super) fn of_machine(evidence: &Evidence, machine: &Object, now: Timestamp) -> Finding {
+    let going = evidence.server(machine).filter(|server| server.is_deleting());
     let mut finding = held_back(evidence, machine, now)
-        .or_else(|| evidence.server(machine).map(|server| of_server(evidence, server, machine.name(), now)))
+        .or_else(|| going.map(|server| of_server(evidence, server, machine.name(), now)))
         .unwrap_or_else(|| waiting(machine, now));
     finding.machine = Some(machine.name().to_owned());
     finding

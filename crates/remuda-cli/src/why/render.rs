@@ -8,10 +8,12 @@ use crate::{age, output::paint, table::shown};
 impl Finding {
     /// Several lines, each ending in a line break. Times are in the given zone.
     pub fn render(&self, now: Timestamp, zone: &TimeZone) -> String {
-        let state = match self.state {
-            State::Ready => paint::good("ready"),
-            State::Waiting => paint::busy("not ready yet"),
-            State::Blocked => paint::bad("blocked"),
+        let state = match (self.state, self.deleting) {
+            (State::Ready, _) => paint::good("ready"),
+            (State::Waiting, false) => paint::busy("not ready yet"),
+            (State::Waiting, true) => paint::busy("being deleted"),
+            (State::Blocked, false) => paint::bad("blocked"),
+            (State::Blocked, true) => paint::bad("being deleted, and blocked"),
         };
         let mut out = format!("{} is {state}\n", paint::strong(&shown(&self.subject)));
         if self.state != State::Ready {
