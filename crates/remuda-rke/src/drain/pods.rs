@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, EvictParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use remuda_control::{Chain, write::controller_of};
 use remuda_names::capi::annotation::MIRROR_POD;
 use remuda_planner::spec::DrainOptions;
 use remuda_workload::Lease;
+use serde_json::{Value, json};
 
 use super::Trouble;
-use crate::error::is_code;
 
 /// Pods in one page of a list.
 const PAGE: u32 = 100;
@@ -39,8 +39,7 @@ pub(super) async fn drain(
     for pod in &plan.evict {
         match lease.call(remove(&client, pod, options)).await? {
             Ok(()) => {}
-            // It is asked for again: a budget that does not allow it now, or a namespace that is going.
-            Err(error) if is_code(&error, 404) || is_code(&error, 429) || is_code(&error, 403) => {}
+            Err(error) if is_temporary(&error) => {}
             Err(error) => {
                 return Err(Trouble::Failed(format!("evict pod {}: {}", pod.key(), Chain(&error))));
             }
@@ -95,8 +94,27 @@ async fn remove(client: &Client, pod: &View, options: &DrainOptions) -> Result<(
     if options.disable_eviction {
         return pods.delete(&pod.name, &delete).await.map(drop);
     }
-    let params = EvictParams { delete_options: Some(delete), post_options: PostParams::default() };
-    pods.evict(&pod.name, &params).await.map(drop)
+    // Not `Api::evict`, which calls the options by a name no API server knows.
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": delete,
+    });
+    let evicted: Result<Value, kube::Error> =
+        pods.create_subresource("eviction", &pod.name, &PostParams::default(), &eviction).await;
+    evicted.map(drop)
+}
+
+/// Whether the same may be asked again: the pod is gone, a budget does not allow it now, or the namespace is going.
+fn is_temporary(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    match status.code {
+        404 | 429 => true,
+        403 => causes.any(|cause| cause.reason == "NamespaceTerminating"),
+        _ => false,
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -77,9 +77,11 @@ impl Agents {
     pub(crate) fn run(&self) {
         let agents = self.clone();
         tokio::spawn(async move {
+            // Looking all the time costs much when days pass in a moment.
+            let mut pause = 1;
             loop {
-                agents.step().await;
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                pause = if agents.step().await { 1 } else { (pause * 2).min(16) };
+                tokio::time::sleep(Duration::from_secs(pause)).await;
             }
         });
     }
@@ -100,7 +102,9 @@ impl Agents {
         api.list(&params).await.unwrap().items
     }
 
-    async fn step(&self) {
+    /// Tells whether anything happened.
+    async fn step(&self) -> bool {
+        let before = self.told.lock().len();
         for secret in self.secrets().await {
             let id = id(&secret);
             let (down, failing) = {
@@ -115,6 +119,7 @@ impl Agents {
             }
         }
         self.etcd().await;
+        self.told.lock().len() != before
     }
 
     async fn failed(&self, secret: &Secret, id: &str, plan: &[u8]) {

@@ -46,14 +46,14 @@ async fn a_cluster_comes_up_changes_rests_and_goes() {
     assert!(script.contains("CATTLE_SERVER=") && script.contains("CATTLE_TOKEN="), "{script}");
 
     // Nothing is written any more, not even when everybody starts anew.
-    tokio::time::sleep(Duration::from_secs(3_000)).await;
+    tokio::time::sleep(Duration::from_secs(1_900)).await;
     let before = world.writes().len();
-    tokio::time::sleep(Duration::from_secs(3_000)).await;
+    tokio::time::sleep(Duration::from_secs(1_300)).await;
     assert_eq!(world.writes()[before..], [] as [String; 0]);
     running.stop().await;
     let before = world.writes().len();
     let running = world.run();
-    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    tokio::time::sleep(Duration::from_secs(700)).await;
     assert_eq!(world.writes()[before..], [] as [String; 0]);
 
     // A change reaches the nodes in their places, one after the other.

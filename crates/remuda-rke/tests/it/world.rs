@@ -275,7 +275,7 @@ impl World {
     /// Waits until the control plane is Ready and has done what its spec says.
     pub(crate) async fn settle(&self) {
         let mut told = String::new();
-        for _ in 0..2_000 {
+        for _ in 0..500 {
             let object = self.api::<RkeControlPlane>().get(CLUSTER).await.unwrap();
             let status = object.status.unwrap_or_default();
             let applied = status.applied_spec.as_deref() == Some(&object.spec);
@@ -283,7 +283,7 @@ impl World {
             if told == "True" && applied && !self.agents.busy().await {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
         }
         panic!("never settled: {told}");
     }
@@ -303,11 +303,11 @@ impl World {
 
 /// Polls until it is so, for at most ten minutes of the runtime's time.
 pub(crate) async fn until<F: AsyncFnMut() -> bool>(what: &str, mut so: F) {
-    for _ in 0..1_200 {
+    for _ in 0..300 {
         if so().await {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
     }
     panic!("never happened: {what}");
 }
