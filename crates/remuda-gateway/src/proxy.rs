@@ -56,7 +56,8 @@ where
 }
 
 async fn serve(shared: &Arc<Shared>, mut head: Parts, body: Body) -> Result<Response<Body>, Response<Body>> {
-    let (cluster, target) = target(&head)?;
+    let (cluster, target) = target(&head)
+        .ok_or_else(|| status(StatusCode::NOT_FOUND, "the server could not find the requested resource"))?;
     let caller = shared.authenticate.authenticate(&head).await?;
     if caller.name.is_empty() || caller.name == ANONYMOUS {
         return Err(status(StatusCode::UNAUTHORIZED, "Unauthorized"));
@@ -106,21 +107,16 @@ async fn serve(shared: &Arc<Shared>, mut head: Parts, body: Body) -> Result<Resp
 }
 
 /// Which cluster, and the path and query there.
-fn target(head: &Parts) -> Result<(String, http::Uri), Response<Body>> {
-    let not_found = || status(StatusCode::NOT_FOUND, "the server could not find the requested resource");
-    let (cluster, rest) = split(head.uri.path()).ok_or_else(not_found)?;
-    let is_name = !cluster.is_empty()
-        && cluster.len() <= 253
-        && cluster
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte));
-    if !is_name {
-        return Err(not_found());
+fn target(head: &Parts) -> Option<(String, http::Uri)> {
+    let (cluster, rest) = split(head.uri.path())?;
+    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    if cluster.is_empty() || cluster.len() > 253 || !cluster.bytes().all(is_part) {
+        return None;
     }
     let path = head.uri.query().map_or_else(|| rest.to_owned(), |query| format!("{rest}?{query}"));
-    // `//host/…` would be read as another host.
-    let uri = path.parse::<http::uri::PathAndQuery>().map_err(|_| not_found())?;
-    Ok((cluster.to_owned(), http::Uri::from(uri)))
+    // Read as a path and nothing else: `//host/…` would name another host.
+    let uri = path.parse::<http::uri::PathAndQuery>().ok()?;
+    Some((cluster.to_owned(), http::Uri::from(uri)))
 }
 
 fn failed(shared: &Shared, cluster: &str, people: &str, error: &RouteError) -> Response<Body> {
@@ -177,7 +173,7 @@ fn switched(
         let ended = async {
             match revoked {
                 Some(revoked) => {
-                    drop(select(Box::pin(stop.cancelled()), Box::pin(revoked.cancelled())).await)
+                    drop(select(Box::pin(stop.cancelled()), Box::pin(revoked.cancelled())).await);
                 }
                 None => stop.cancelled().await,
             }
@@ -231,7 +227,7 @@ mod tests {
         assert_eq!(split("/api/v1"), None);
         let target = |path: &str| {
             let (head, ()) = Request::get(path).body(()).unwrap().into_parts();
-            target(&head).ok().map(|(cluster, uri)| format!("{cluster} {uri}"))
+            target(&head).map(|(cluster, uri)| format!("{cluster} {uri}"))
         };
         assert_eq!(target("/k8s/clusters/c-1/api?a=b").as_deref(), Some("c-1 /api?a=b"));
         assert_eq!(target("/k8s/clusters/c-1//evil/x").as_deref(), Some("c-1 //evil/x"));

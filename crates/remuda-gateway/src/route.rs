@@ -71,7 +71,8 @@ impl Access {
     pub(crate) fn new(address: &str, ca: String, token: String) -> Result<Self, String> {
         let address = bracketed(address);
         let parsed: Authority = address.parse().map_err(|_| format!("{address:?} is no address"))?;
-        if parsed.host().is_empty() || address.contains('@') {
+        let odd_port = parsed.as_str() != parsed.host() && parsed.port_u16().is_none();
+        if parsed.host().is_empty() || odd_port || address.contains('@') {
             return Err(format!("{address:?} is no address"));
         }
         server_name(&parsed)?;

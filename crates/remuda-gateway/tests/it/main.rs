@@ -1,0 +1,13 @@
+//! The gateway on a real listener, a management API in memory, and clusters that are API servers of their own
+//! behind agents of the tunnel's client.
+
+// Helpers of tests are tests, and what they spawn ends with the test.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod assets;
+mod downstream;
+mod import;
+mod proxy;
+mod register;
+mod tunnel;
+mod world;
