@@ -1,1 +1,105 @@
 //! The machine provider: kinds of node drivers, jobs and their runner, credentials.
+//!
+//! A NodeDriver becomes three kinds ([`driver`](self)): what people write, what pools are made from, and the
+//! machine itself. Each machine gets a Job, a process ([`job`]) that speaks to the driver and keeps what it knows
+//! in the machine's state Secret ([`state`]). Where there is no Kubernetes to run Jobs, a runner of our own does.
+//!
+//! [`run`] runs all of it through a `kube::Client`.
+
+mod condition;
+mod driver;
+mod error;
+mod flags;
+pub mod job;
+mod kinds;
+mod machine;
+pub mod naming;
+mod runner;
+pub mod state;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use remuda_control::{Chain, Ctx};
+use remuda_drivers::builtin::Registry;
+use remuda_names::machines::file;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::error::Error;
+
+/// What of the provider's behaviour is a choice.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The drivers inside the program.
+    pub drivers: Registry,
+    /// Where jobs reach the API.
+    pub server_url: String,
+    /// The authority of the API's certificate, in PEM.
+    pub server_ca: Option<String>,
+    /// The server's data directory.
+    pub data_dir: PathBuf,
+    /// Whether Jobs of machines are run here, as processes.
+    pub runner: bool,
+    /// What is run for a Job, with `machine` and the Job's arguments; this program unless told otherwise.
+    pub program: Option<PathBuf>,
+    /// The image of Jobs, where Kubernetes runs them.
+    pub image: String,
+    /// Variables that jobs and their drivers get, such as those of proxies.
+    pub environment: Vec<(String, String)>,
+    /// Further variables of processes the runner starts.
+    pub job_environment: Vec<(String, String)>,
+    /// How many objects of one kind are reconciled at once.
+    pub workers: usize,
+    /// How many Jobs of one driver and credential run at once.
+    pub concurrency: usize,
+    /// How many processes the runner has at once.
+    pub processes: usize,
+    /// The first pause before a failed job is tried again; it doubles.
+    pub retry: Duration,
+}
+
+impl Options {
+    pub fn new(drivers: Registry, server_url: impl Into<String>, data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            drivers,
+            server_url: server_url.into(),
+            server_ca: None,
+            data_dir: data_dir.into(),
+            runner: true,
+            program: None,
+            image: "remuda".to_owned(),
+            environment: Vec::new(),
+            job_environment: Vec::new(),
+            workers: 8,
+            concurrency: 100,
+            processes: 64,
+            retry: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Runs everything until told to stop, and returns when its work has ended. Processes of jobs go on.
+pub async fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
+    let options = Arc::new(options);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(ensure(ctx.clone(), options.clone(), stop.clone()));
+    let cache = options.data_dir.join(file::DRIVERS);
+    tasks.spawn(driver::run(ctx.clone(), options.drivers.clone(), cache, stop.clone()));
+    tasks.spawn(kinds::run(ctx.clone(), options.clone(), stop.clone()));
+    if options.runner {
+        tasks.spawn(runner::run(ctx, options, stop));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Makes the NodeDrivers of built-in drivers, as soon as that is possible.
+async fn ensure(ctx: Arc<Ctx>, options: Arc<Options>, stop: CancellationToken) {
+    let mut pause = Duration::from_millis(100);
+    while let Err(error) = driver::builtin::ensure(&ctx, &options.drivers).await {
+        tracing::warn!(error = %Chain(&error), "built-in drivers cannot be listed yet");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(30)),
+        }
+    }
+}

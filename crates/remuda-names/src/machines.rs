@@ -23,6 +23,10 @@ pub mod annotation {
 
 /// Environment variables of a machine's job, set by the runner.
 pub mod env {
+    /// What they begin with; a driver's own process does not get them.
+    pub const PREFIX: &str = "REMUDA_MACHINE_";
+    /// What variables begin with that carry flags of drivers which must not be on a command line.
+    pub const FLAG_PREFIX: &str = "REMUDA_MACHINE_FLAG_";
     /// Address of the API.
     pub const SERVER: &str = "REMUDA_MACHINE_SERVER";
     /// File with the API's certificate authority.

@@ -1,0 +1,394 @@
+//! NodeDrivers: gets their programs, asks for their flags, and makes kinds of them.
+//!
+//! Reads   NodeDrivers, DynamicSchemas, CRDs, and whether objects of a driver's kinds exist.
+//! Writes  DynamicSchemas, three CRDs for each driver, and the NodeDriver's status.
+//! Never   takes a kind away while objects of it exist: machines outlive the driver's being in use.
+
+pub(crate) mod builtin;
+pub(crate) mod kinds;
+pub(crate) mod schema;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use parking_lot::Mutex;
+use remuda_api::management::{DynamicSchema, NodeDriver, NodeDriverStatus, SchemaField};
+use remuda_control::{Chain, Controller, Ctx, Next, ObjectKey, Scope, drive_keys, write};
+use remuda_drivers::{
+    builtin::{Context, Registry},
+    error::Error as DriverError,
+    flags::Flag,
+    install::{self, BUILT_IN, Source},
+    log::Log,
+};
+use remuda_names::{
+    machines as names,
+    rancher::{annotation::driver as annotation, condition as kind},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    kinds::{ROLES, Role, definition},
+    schema::{Hints, LISTS},
+};
+use crate::{
+    condition::{self, Is},
+    error::{Error, is_missing},
+};
+
+/// A download that failed is tried again after this long.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// How often a driver that is not in use is looked at, while objects keep its kinds.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
+
+pub(crate) struct Drivers {
+    ctx: Arc<Ctx>,
+    registry: Registry,
+    cache: PathBuf,
+    /// What asking gave, so that a program is started once and not for every look at its NodeDriver.
+    asked: Mutex<HashMap<(String, String, String), (Instant, Asked)>>,
+}
+
+/// What is known of a driver's program.
+#[derive(Clone)]
+enum Asked {
+    Told { driver: String, flags: Arc<Vec<Flag>>, digest: String },
+    Failed { downloaded: bool, error: DriverError },
+}
+
+pub(crate) async fn run(ctx: Arc<Ctx>, registry: Registry, cache: PathBuf, stop: CancellationToken) {
+    let controller = Controller::<NodeDriver>::new("node-driver", &ctx);
+    let drivers = Arc::new(Drivers { ctx, registry, cache, asked: Mutex::default() });
+    let root = controller.root().clone();
+    let reconcile = move |key: ObjectKey, drivers: Arc<Drivers>| {
+        let driver = root.get(&key);
+        async move {
+            match driver {
+                Some(driver) => drivers.reconcile(&driver).await,
+                None => drivers.retire(&key.name).await.map(|_| Next::Done),
+            }
+        }
+    };
+    drive_keys(controller, reconcile, drivers, stop).await;
+}
+
+/// The driver's name: what it is shown as, else its object's.
+fn name_of(driver: &NodeDriver) -> String {
+    match driver.spec.display_name.as_str() {
+        "" => driver.name_any(),
+        shown => shown.to_lowercase(),
+    }
+}
+
+impl Drivers {
+    async fn reconcile(&self, driver: &NodeDriver) -> Result<Next, Error> {
+        if driver.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::Done);
+        }
+        let mut status = driver.status.clone().unwrap_or_default();
+        let next = if driver.spec.active || driver.spec.add_cloud_credential {
+            self.serve(driver, &mut status).await?
+        } else {
+            self.withdraw(driver, &mut status).await?
+        };
+        let api: Api<NodeDriver> = Api::all(self.ctx.client.clone());
+        let before = driver.status.as_ref();
+        write::patch_status(&self.ctx, &api, driver, &(), before, &status, false).await?;
+        Ok(next)
+    }
+
+    /// The driver is in use: its kinds are served, or its conditions say why not.
+    async fn serve(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Next, Error> {
+        let now = self.ctx.clock.now();
+        let mut set = |kind: &str, is: Is, reason: &str, message: &str| {
+            condition::set(&mut status.conditions, kind, is, reason, message, now);
+        };
+        let (name, flags, digest) = match self.ask(driver).await {
+            Asked::Told { driver, flags, digest } => (driver, flags, digest),
+            Asked::Failed { downloaded, error } => {
+                let text = error.to_string();
+                set(
+                    kind::DOWNLOADED,
+                    downloaded.into(),
+                    if downloaded { "" } else { "Error" },
+                    if downloaded { "" } else { &text },
+                );
+                set(kind::INSTALLED, Is::False, "Error", &text);
+                set(kind::ACTIVE, Is::False, "Error", &text);
+                return Ok(Next::After(TRY_AGAIN));
+            }
+        };
+        set(kind::DOWNLOADED, Is::True, "", "");
+        let hints = Hints::of(driver);
+        let fields = match schema::config_fields(&flags, &hints) {
+            Ok(fields) => fields,
+            Err(unfit) => {
+                set(kind::INSTALLED, Is::False, "Error", &unfit.to_string());
+                set(kind::ACTIVE, Is::False, "Error", &unfit.to_string());
+                return Ok(Next::Done);
+            }
+        };
+        set(kind::INSTALLED, Is::True, "", "");
+        self.note(driver, &name, &hints, &digest).await?;
+        let credentials = schema::credential_fields(&name, &fields, &hints);
+        let has_credentials = !credentials.is_empty();
+        if has_credentials {
+            self.apply_schema(driver, &schema::credential_name(&name), &name, credentials).await?;
+        }
+        self.list(&name, driver.spec.active, has_credentials).await?;
+        if driver.spec.active {
+            for role in ROLES {
+                self.define(role, &name, &fields).await?;
+            }
+            self.apply_schema(driver, &schema::config_name(&name), &name, fields).await?;
+        }
+        set(kind::ACTIVE, driver.spec.active.into(), "", "");
+        set(kind::INACTIVE, (!driver.spec.active).into(), "", "");
+        status.applied_url.clone_from(&driver.spec.url);
+        status.applied_checksum.clone_from(&driver.spec.checksum);
+        Ok(Next::Done)
+    }
+
+    /// The driver is not in use: what says that it can be is taken away, and its kinds unless they are used.
+    async fn withdraw(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Next, Error> {
+        let now = self.ctx.clock.now();
+        let kept = self.retire(&name_of(driver)).await?;
+        let message = if kept { "its kinds stay while objects of them exist" } else { "" };
+        condition::set(&mut status.conditions, kind::ACTIVE, Is::False, "", "", now);
+        condition::set(&mut status.conditions, kind::INACTIVE, Is::True, "", message, now);
+        Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
+    }
+
+    /// Tells whether the kinds are still there, because of their objects.
+    async fn retire(&self, driver: &str) -> Result<bool, Error> {
+        self.list(driver, false, false).await?;
+        let crds: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
+        let mut ours = Vec::new();
+        for role in ROLES {
+            let name = role.crd_name(driver);
+            let found = crds.get_opt(&name).await.map_err(Error::api("read CRD", &name))?;
+            let labelled = |crd: &CustomResourceDefinition| {
+                crd.labels().get(names::label::DRIVER).is_some_and(|of| of == driver)
+            };
+            if found.is_some_and(|crd| labelled(&crd) && crd.metadata.deletion_timestamp.is_none()) {
+                if self.is_used(role, driver).await? {
+                    return Ok(true);
+                }
+                ours.push(name);
+            }
+        }
+        for name in ours {
+            delete(&crds, &name).await?;
+        }
+        let schemas: Api<DynamicSchema> = Api::all(self.ctx.client.clone());
+        for name in [schema::config_name(driver), schema::credential_name(driver)] {
+            delete(&schemas, &name).await?;
+        }
+        Ok(false)
+    }
+
+    /// Whether objects of a kind exist.
+    async fn is_used(&self, role: Role, driver: &str) -> Result<bool, Error> {
+        let kind = GroupVersionKind::gvk(role.group(), "v1", &role.kind(driver));
+        let resource = ApiResource::from_gvk_with_plural(&kind, &role.plural(driver));
+        let objects: Api<DynamicObject> = Api::all_with(self.ctx.client.clone(), &resource);
+        match objects.list_metadata(&ListParams::default().limit(1)).await {
+            Ok(list) => Ok(!list.items.is_empty()),
+            Err(error) if is_missing(&error) => Ok(false),
+            Err(error) => Err(Error::api("list", role.crd_name(driver))(error)),
+        }
+    }
+
+    async fn ask(&self, driver: &NodeDriver) -> Asked {
+        let spec = &driver.spec;
+        let key = (name_of(driver), spec.url.clone(), spec.checksum.clone());
+        if let Some((at, asked)) = self.asked.lock().get(&key)
+            && (matches!(asked, Asked::Told { .. }) || at.elapsed() < TRY_AGAIN)
+        {
+            return asked.clone();
+        }
+        let asked = self.ask_anew(driver).await;
+        if let Asked::Failed { error, .. } = &asked {
+            tracing::warn!(driver = %key.0, error = %Chain(error), "driver cannot be used");
+        }
+        self.asked.lock().insert(key, (Instant::now(), asked.clone()));
+        asked
+    }
+
+    async fn ask_anew(&self, driver: &NodeDriver) -> Asked {
+        let spec = &driver.spec;
+        let failed = |downloaded| move |error| Asked::Failed { downloaded, error };
+        let source = Source { url: &spec.url, checksum: &spec.checksum, cache: &self.cache };
+        let log = Log::tracing();
+        let local = spec.url.is_empty() || spec.url.starts_with(BUILT_IN);
+        let asked = async {
+            let (name, digest, opened) = if local {
+                let name = name_of(driver);
+                let context = Context::new(log);
+                let opened = install::open(&name, source, &self.registry, Vec::new(), context).await;
+                (name, String::new(), opened)
+            } else {
+                let program = install::obtain(source).await.map_err(failed(false))?;
+                let name = match spec.display_name.as_str() {
+                    "" => program.driver.clone(),
+                    _ => name_of(driver),
+                };
+                let opened = program.open(&name, Vec::new(), log).await;
+                (name, program.digest, opened)
+            };
+            let flags = opened.map_err(failed(true))?.flags().await.map_err(failed(true))?;
+            Ok(Asked::Told { driver: name, flags: Arc::new(flags), digest })
+        };
+        asked.await.unwrap_or_else(|failed: Asked| failed)
+    }
+
+    /// Writes what was learnt about a driver to its NodeDriver: its name and hints for user interfaces.
+    async fn note(&self, driver: &NodeDriver, name: &str, hints: &Hints, digest: &str) -> Result<(), Error> {
+        let annotations = driver.annotations();
+        let mut patch = json!({});
+        if driver.spec.display_name.is_empty() {
+            patch["spec"]["displayName"] = name.into();
+        }
+        if let Some(hints) = hints.for_interfaces()
+            && annotations.get(annotation::UI_HINTS) != Some(&hints)
+        {
+            patch["metadata"]["annotations"][annotation::UI_HINTS] = hints.into();
+        }
+        if !digest.is_empty()
+            && annotations.get(names::annotation::DRIVER_DIGEST).is_none_or(|known| known != digest)
+        {
+            patch["metadata"]["annotations"][names::annotation::DRIVER_DIGEST] = digest.into();
+        }
+        if patch.as_object().is_some_and(serde_json::Map::is_empty) {
+            return Ok(());
+        }
+        let api: Api<NodeDriver> = Api::all(self.ctx.client.clone());
+        let written = api.patch(&driver.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        written.map(drop).map_err(Error::api("write NodeDriver", driver.name_any()))
+    }
+
+    async fn apply_schema(
+        &self,
+        owner: &NodeDriver,
+        name: &str,
+        driver: &str,
+        fields: BTreeMap<String, SchemaField>,
+    ) -> Result<(), Error> {
+        let api: Api<DynamicSchema> = Api::all(self.ctx.client.clone());
+        let mut wanted = schema::schema(name, driver, fields);
+        wanted.metadata.owner_references = Some(vec![write::owner_reference(owner, &())?]);
+        let found = api.get_opt(name).await.map_err(Error::api("read DynamicSchema", name))?;
+        if found.is_some_and(|found| {
+            found.spec == wanted.spec && found.metadata.owner_references == wanted.metadata.owner_references
+        }) {
+            return Ok(());
+        }
+        let params = PatchParams::apply(&self.ctx.field_manager).force();
+        let written = api.patch(name, &params, &Patch::Apply(&wanted)).await;
+        written.map(drop).map_err(Error::api("write DynamicSchema", name))
+    }
+
+    /// Lists a driver, or takes it off the lists. Each driver's field has an owner of its own among those who
+    /// apply, so drivers do not disturb each other.
+    async fn list(&self, driver: &str, config: bool, credential: bool) -> Result<(), Error> {
+        let api: Api<DynamicSchema> = Api::all(self.ctx.client.clone());
+        for (list, extends, suffix) in LISTS {
+            let wanted = if *suffix == "Config" { config } else { credential };
+            let (field, value) = schema::listed(driver, suffix);
+            let found = api.get_opt(list).await.map_err(Error::api("read DynamicSchema", list))?;
+            let there = found.as_ref().and_then(|found| found.spec.resource_fields.get(&field));
+            if there == wanted.then_some(&value) {
+                continue;
+            }
+            if !wanted {
+                let patch = json!({"spec": {"resourceFields": {(field): null}}});
+                let written = api.patch(list, &PatchParams::default(), &Patch::Merge(patch)).await;
+                written.map(drop).map_err(Error::api("write DynamicSchema", list))?;
+                continue;
+            }
+            let mut schema = DynamicSchema::named(list);
+            schema.spec.schema_name = (*list).to_owned();
+            schema.spec.embed = true;
+            schema.spec.embed_type = (*extends).to_owned();
+            schema.spec.resource_fields = BTreeMap::from([(field, value)]);
+            let params = PatchParams::apply(&format!("{}-{driver}", self.ctx.field_manager)).force();
+            let written = api.patch(list, &params, &Patch::Apply(&schema)).await;
+            written.map(drop).map_err(Error::api("write DynamicSchema", list))?;
+        }
+        Ok(())
+    }
+
+    async fn define(
+        &self,
+        role: Role,
+        driver: &str,
+        fields: &BTreeMap<String, SchemaField>,
+    ) -> Result<(), Error> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
+        let name = role.crd_name(driver);
+        let found = api.get_opt(&name).await.map_err(Error::api("read CRD", &name))?;
+        let found = found.map(|found| serde_json::to_value(found)).transpose();
+        let found = found.map_err(|source| Error::Encode { what: name.clone(), source })?;
+        let mut wanted = definition(role, driver, fields, found.as_ref());
+        if let Some(found) = &found {
+            if is_same(found, &wanted) {
+                return Ok(());
+            }
+            // Fields nobody uses need not be kept.
+            if !self.is_used(role, driver).await? {
+                wanted = definition(role, driver, fields, None);
+            }
+        }
+        let params = PatchParams::apply(&self.ctx.field_manager).force();
+        let written = api.patch(&name, &params, &Patch::Apply(&wanted)).await;
+        written.map_err(Error::api("write CRD", &name))?;
+        tracing::info!(driver, kind = role.kind(driver), "kind defined");
+        Ok(())
+    }
+}
+
+/// Whether a definition is as wanted, in what we decide.
+fn is_same(found: &Value, wanted: &Value) -> bool {
+    let schema = "/spec/versions/0/schema/openAPIV3Schema";
+    let columns = "/spec/versions/0/additionalPrinterColumns";
+    let labels = |value: &Value| value.pointer("/metadata/labels").cloned().unwrap_or_default();
+    let (has, wants) = (labels(found), labels(wanted));
+    let labelled =
+        wants.as_object().is_none_or(|wants| wants.iter().all(|(key, value)| has.get(key) == Some(value)));
+    labelled
+        && found.pointer(schema) == wanted.pointer(schema)
+        && found.pointer(columns) == wanted.pointer(columns)
+}
+
+async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_missing(&error) => Ok(()),
+        Err(error) => Err(Error::api("delete", name)(error)),
+    }
+}
+
+/// The caches of what controllers of machines need to know about drivers.
+pub(crate) fn informer(ctx: &Ctx) -> remuda_control::Informer<NodeDriver> {
+    let drivers = ctx.informers.of::<NodeDriver>(Scope::all());
+    drivers.add_index(BY_NAME, |driver| vec![name_of(driver)]);
+    drivers
+}
+
+/// Index of NodeDrivers by the name of their driver.
+pub(crate) const BY_NAME: &str = "driver-name";

@@ -1,0 +1,46 @@
+//! Removing a server, from the record alone.
+
+use remuda_drivers::flags::Flags;
+
+use super::{Failure, Work};
+use crate::{
+    flags::{hidden_variable, variable},
+    state::Phase,
+};
+
+impl Work<'_> {
+    pub(super) async fn remove(&mut self, name: &str) -> Result<(), Failure> {
+        let Some(machine) = self.store.load(name)? else {
+            // The intent is recorded before anything is made.
+            self.log.info(format!("Nothing is recorded of machine {name}, so nothing was made"));
+            return Ok(());
+        };
+        if machine.phase == Phase::Intended {
+            self.log.info(format!("Nothing was made of machine {name} yet"));
+        } else {
+            let driver = self.open(&machine.driver_name).await?;
+            driver.load(machine.driver.clone()).await?;
+            let flags = driver.flags().await?;
+            let mut newer = Flags::default();
+            let secret = |name: &str| variable(&self.environment.variables, name);
+            newer.apply_env(&flags, secret)?;
+            for flag in &flags {
+                if let Some(text) = self.environment.variables.get(&hidden_variable(&flag.name)) {
+                    newer.set(flag.name.clone(), flag.parse(text)?);
+                }
+            }
+            driver.renew(newer).await?;
+            self.log.info(format!("Removing machine {name}..."));
+            match driver.remove().await {
+                Err(error) if error.is_not_found() || error.to_string().contains("not found") => {
+                    self.log.info(format!("Machine {name} is gone already: {error}"));
+                }
+                outcome => outcome?,
+            }
+        }
+        self.store.forget(name)?;
+        self.remote.save(self.store.pack()?).await?;
+        self.log.info(format!("Machine {name} is removed"));
+        Ok(())
+    }
+}

@@ -1,0 +1,328 @@
+//! What to do about a machine. Pure: everything is in [`Observed`], every outcome in [`Decision`].
+
+use std::{fmt, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use remuda_drivers::error::Class;
+use remuda_names::rancher::condition as kind;
+
+use super::view::{Capi, JobView, NodeDriver, Observed, Outcome, Owner, State, Status};
+use crate::{
+    condition::{self, Is},
+    job::class_of,
+    naming,
+    state::Phase,
+};
+
+/// A server that could not be made for a reason that passes is replaced no sooner than after this long.
+const PASSING: Duration = Duration::from_secs(60);
+/// And one that will fail again unless somebody changes something.
+const LASTING: Duration = Duration::from_secs(300);
+/// A removal that failed is tried again after this long, for as long as it takes.
+const REMOVE_AGAIN: Duration = Duration::from_secs(300);
+/// Why a creation failed, as Cluster API reads it.
+pub(crate) const CREATE_ERROR: &str = "CreateError";
+/// Why a removal failed.
+pub(crate) const DELETE_ERROR: &str = "DeleteError";
+
+/// What to write. The shell makes no choices of its own.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Decision {
+    /// Written first: what is recorded here is what a later decision goes by.
+    pub status: Status,
+    pub act: Act,
+    /// Look again after this long at the latest.
+    pub after: Option<Duration>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Act {
+    Nothing,
+    /// Make the Job and what it needs.
+    Create {
+        bootstrap: String,
+        machine: String,
+    },
+    /// Make the Job that removes the server, and what it needs.
+    Remove,
+    /// Take the Job away; another follows.
+    DropJob,
+    /// Take everything away that was for the Job.
+    Prune,
+    /// Delete the Machine, which will be replaced.
+    Retire {
+        machine: String,
+    },
+    /// Take everything away and let go.
+    Release,
+}
+
+/// Why nothing can happen yet.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Waiting {
+    Owner,
+    Machine,
+    Cluster,
+    Paused,
+    Infrastructure,
+    Bootstrap,
+    Driver(String),
+    Creation(String),
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner | Self::Machine => f.write_str("waiting for the Machine this server is for"),
+            Self::Cluster => f.write_str("waiting for the Cluster of the Machine"),
+            Self::Paused => f.write_str("waiting for the Cluster to be unpaused"),
+            Self::Infrastructure => f.write_str("waiting for the infrastructure of the Cluster"),
+            Self::Bootstrap => f.write_str("waiting for the script the machine is to boot with"),
+            Self::Driver(driver) => write!(f, "waiting for NodeDriver {driver}"),
+            Self::Creation(name) => {
+                write!(f, "cannot delete machine {name} because create job has not finished")
+            }
+        }
+    }
+}
+
+impl Decision {
+    fn new(status: Status, act: Act) -> Self {
+        Self { status, act, after: None }
+    }
+
+    fn after(mut self, after: Duration) -> Self {
+        self.after = Some(after);
+        self
+    }
+}
+
+pub(crate) fn decide(observed: &Observed, now: Timestamp) -> Decision {
+    let mut status = observed.status.clone();
+    status.initialization.provisioned = !observed.provider_id.is_empty();
+    if observed.deleting { delete(observed, status, now) } else { create(observed, status, now) }
+}
+
+fn create(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
+    match &observed.job {
+        Some(job) if job.deleting => return Decision::new(status, Act::Nothing),
+        Some(job) => return follow(observed, job, status, now),
+        None => {}
+    }
+    match condition::status(&status.conditions, kind::CREATE_JOB) {
+        // Made, and its Job is gone.
+        Some(Is::True) => return Decision::new(status, Act::Nothing),
+        Some(Is::False) => return retire(observed, status, now),
+        Some(Is::Unknown) | None => {}
+    }
+    let (capi, bootstrap, driver) = match ready_to_create(observed) {
+        Ok(ready) => ready,
+        Err(waiting) => {
+            let message = waiting.to_string();
+            condition::set(&mut status.conditions, kind::READY, Is::False, "Waiting", &message, now);
+            return Decision::new(status, Act::Nothing);
+        }
+    };
+    status.driver_url.clone_from(&driver.url);
+    status.driver_hash.clone_from(&driver.checksum);
+    status.job_name = naming::job(&observed.name);
+    let message = "creating machine provision job";
+    if condition::get(&status.conditions, kind::CREATE_JOB).is_none() {
+        condition::set(&mut status.conditions, kind::CREATE_JOB, Is::Unknown, "", message, now);
+    }
+    creating(observed, &mut status, capi, now);
+    Decision::new(status, Act::Create { bootstrap: bootstrap.to_owned(), machine: capi.name.clone() })
+}
+
+fn ready_to_create(observed: &Observed) -> Result<(&Capi, &str, &NodeDriver), Waiting> {
+    if !matches!(observed.owner, Owner::Machine(_)) {
+        return Err(Waiting::Owner);
+    }
+    let capi = observed.capi.as_ref().filter(|capi| !capi.deleting).ok_or(Waiting::Machine)?;
+    let cluster = observed.cluster.as_ref().ok_or(Waiting::Cluster)?;
+    if cluster.paused {
+        return Err(Waiting::Paused);
+    }
+    if !cluster.provisioned {
+        return Err(Waiting::Infrastructure);
+    }
+    let bootstrap = capi.bootstrap_secret.as_deref().filter(|name| !name.is_empty());
+    let bootstrap = bootstrap.ok_or(Waiting::Bootstrap)?;
+    let driver = observed.node_driver.as_ref().ok_or_else(|| Waiting::Driver(observed.driver.clone()))?;
+    Ok((capi, bootstrap, driver))
+}
+
+/// `[ns/name] of kind (Kind) for machine m in infrastructure provider`.
+fn server(observed: &Observed) -> String {
+    let machine = observed.capi.as_ref().map(|capi| capi.name.as_str()).unwrap_or_default();
+    let Observed { namespace, name, kind, .. } = observed;
+    format!("server [{namespace}/{name}] of kind ({kind}) for machine {machine} in infrastructure provider")
+}
+
+fn creating(observed: &Observed, status: &mut Status, _: &Capi, now: Timestamp) {
+    let message = format!("creating {}", server(observed));
+    condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
+}
+
+/// Follows the Job of a machine that is not being deleted.
+fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp) -> Decision {
+    if job.removes {
+        // It was made for a deletion that never was; it can only be from another time.
+        return Decision::new(status, Act::DropJob);
+    }
+    status.job_name = naming::job(&observed.name);
+    match &job.outcome {
+        Outcome::Running => {
+            let message = format!("creating {}", server(observed));
+            if condition::get(&status.conditions, kind::CREATE_JOB).is_none() {
+                let unknown = "creating machine provision job";
+                condition::set(&mut status.conditions, kind::CREATE_JOB, Is::Unknown, "", unknown, now);
+            }
+            condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
+            Decision::new(status, Act::Nothing)
+        }
+        Outcome::Complete => {
+            for kind in [kind::CREATE_JOB, kind::READY] {
+                condition::set(&mut status.conditions, kind, Is::True, "", "", now);
+            }
+            status.ready = true;
+            status.failure_reason.clear();
+            status.failure_message.clear();
+            if let State::Machine { addresses, .. } = &observed.state
+                && status.addresses.is_empty()
+            {
+                status.addresses.clone_from(addresses);
+            }
+            let done = !observed.provider_id.is_empty();
+            Decision::new(status, if done { Act::Prune } else { Act::Nothing })
+        }
+        Outcome::Failed { message, .. } => {
+            let (class, text) = class_of(message);
+            let message = format!("failed creating {}: {class}: {text}", server(observed));
+            for kind in [kind::CREATE_JOB, kind::READY] {
+                condition::set(&mut status.conditions, kind, Is::False, CREATE_ERROR, &message, now);
+            }
+            status.ready = false;
+            status.failure_reason = CREATE_ERROR.to_owned();
+            status.failure_message = message;
+            retire(observed, status, now)
+        }
+    }
+}
+
+/// A server that could not be made is replaced, in time.
+fn retire(observed: &Observed, status: Status, now: Timestamp) -> Decision {
+    let failed = condition::get(&status.conditions, kind::CREATE_JOB);
+    let since =
+        failed.and_then(|failed| failed.last_transition_time.parse::<Timestamp>().ok()).unwrap_or(now);
+    let text = failed.map(|failed| failed.message.as_str()).unwrap_or_default();
+    let said = text.split_once("in infrastructure provider: ").map_or(text, |(_, said)| said);
+    let (class, _): (Class, _) = class_of(said);
+    let patience = observed.retire_after.max(if class.is_transient() { PASSING } else { LASTING });
+    let passed = Duration::try_from(now.duration_since(since).max(SignedDuration::ZERO)).unwrap_or_default();
+    if passed < patience {
+        return Decision::new(status, Act::Nothing).after(patience - passed);
+    }
+    match &observed.capi {
+        Some(capi) if !capi.deleting => Decision::new(status, Act::Retire { machine: capi.name.clone() }),
+        _ => Decision::new(status, Act::Nothing),
+    }
+}
+
+fn delete(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
+    if observed.namespace_terminating {
+        // Nothing can be made there any more.
+        return Decision::new(status, Act::Release);
+    }
+    let created = condition::status(&status.conditions, kind::CREATE_JOB);
+    let nothing_made = matches!(
+        observed.state,
+        State::Missing | State::Empty | State::Machine { phase: Phase::Intended, .. }
+    );
+    match &observed.job {
+        Some(job) if job.deleting => Decision::new(status, Act::Nothing),
+        Some(job) if !job.removes => {
+            let interruptible = observed.node_driver.as_ref().is_some_and(|driver| driver.interruptible);
+            if job.outcome == Outcome::Running && !interruptible {
+                let message = Waiting::Creation(observed.name.clone()).to_string();
+                condition::set(&mut status.conditions, kind::READY, Is::False, "Waiting", &message, now);
+                return Decision::new(status, Act::Nothing);
+            }
+            Decision::new(status, Act::DropJob)
+        }
+        Some(job) => removing(observed, job, status, now),
+        None if condition::status(&status.conditions, kind::DELETE_JOB) == Some(Is::True) => {
+            Decision::new(status, Act::Release)
+        }
+        None if created.is_none() && nothing_made => Decision::new(status, Act::Release),
+        None if observed.force && created == Some(Is::False) && nothing_made => {
+            Decision::new(status, Act::Release)
+        }
+        None if observed.state == State::Missing && created == Some(Is::True) => {
+            // What would be needed to remove the server is gone; somebody has to look.
+            if observed.force {
+                return Decision::new(status, Act::Release);
+            }
+            let message = format!(
+                "failed deleting {}: the Secret {} with its state is missing; remove the server by hand and set the \
+                 annotation {}",
+                server(observed),
+                naming::state_secret(&observed.name),
+                remuda_names::rancher::annotation::FORCE_MACHINE_REMOVE,
+            );
+            failed_to_delete(&mut status, message, now);
+            Decision::new(status, Act::Nothing)
+        }
+        None if nothing_made => Decision::new(status, Act::Release),
+        None => {
+            let message = "creating machine deletion job";
+            condition::set(&mut status.conditions, kind::DELETE_JOB, Is::Unknown, "", message, now);
+            let message = format!("deleting {}", server(observed));
+            condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
+            status.job_name = naming::job(&observed.name);
+            Decision::new(status, Act::Remove)
+        }
+    }
+}
+
+fn removing(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp) -> Decision {
+    match &job.outcome {
+        Outcome::Running => {
+            let message = format!("deleting {}", server(observed));
+            condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
+            Decision::new(status, Act::Nothing)
+        }
+        Outcome::Complete => {
+            condition::set(&mut status.conditions, kind::DELETE_JOB, Is::True, "", "", now);
+            status.failure_reason.clear();
+            status.failure_message.clear();
+            Decision::new(status, Act::Release)
+        }
+        Outcome::Failed { message, at } => {
+            let (class, text) = class_of(message);
+            let message = format!("failed deleting {}: {class}: {text}", server(observed));
+            failed_to_delete(&mut status, message, now);
+            if observed.force {
+                return Decision::new(status, Act::Release);
+            }
+            let since = at.unwrap_or(now);
+            let passed =
+                Duration::try_from(now.duration_since(since).max(SignedDuration::ZERO)).unwrap_or_default();
+            if passed < REMOVE_AGAIN {
+                return Decision::new(status, Act::Nothing).after(REMOVE_AGAIN - passed);
+            }
+            Decision::new(status, Act::DropJob)
+        }
+    }
+}
+
+fn failed_to_delete(status: &mut Status, message: String, now: Timestamp) {
+    for kind in [kind::DELETE_JOB, kind::READY] {
+        condition::set(&mut status.conditions, kind, Is::False, DELETE_ERROR, &message, now);
+    }
+    status.failure_reason = DELETE_ERROR.to_owned();
+    status.failure_message = message;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! Runs the Jobs of machines as child processes, where there is no Kubernetes to run them.
+//!
+//! Reads   Jobs of machines, and the Secrets they name.
+//! Writes  the Jobs' status, tokens of their ServiceAccounts, and one ConfigMap per machine with the log.
+//! Never   touches other Jobs.
+//!
+//! A process is not tied to the server's life: it writes its log to a file and its last word to another, and a
+//! server that starts finds both, and the process by its id and start time. What cannot be found is run again,
+//! which the state Secret makes safe.
+
+mod files;
+mod log;
+mod process;
+mod status;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use kube::{Api, ResourceExt, api::DeleteParams};
+use parking_lot::Mutex;
+use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Waker, drive_keys};
+use remuda_names::machines::file;
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    process::{Process, Running},
+    status::{End, State},
+};
+use crate::{
+    Options,
+    error::{Error, is_missing},
+    machine,
+};
+
+/// A safety net only.
+const RESYNC: Duration = Duration::from_secs(600);
+
+pub(crate) struct Runner {
+    ctx: Arc<Ctx>,
+    options: Arc<Options>,
+    directory: PathBuf,
+    jobs: Informer<Job>,
+    state: Mutex<Table>,
+    tasks: TaskTracker,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By the Job's uid.
+    runs: HashMap<String, Run>,
+    /// Jobs that wait for a place.
+    waiting: VecDeque<ObjectKey>,
+}
+
+/// A Job that is this runner's business.
+struct Run {
+    key: ObjectKey,
+    step: Step,
+}
+
+enum Step {
+    /// A place is taken, the process is being set up.
+    Starting,
+    Running(Running),
+    /// It has ended and that is to be written.
+    Ended(crate::job::JobResult),
+    /// It failed and is tried again then.
+    Resting(Instant),
+}
+
+pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, stop: CancellationToken) {
+    let jobs = machine::jobs(&ctx);
+    let controller = Controller::on("machine-jobs", &ctx, jobs.clone()).workers(options.workers);
+    let runner = Arc::new(Runner {
+        directory: options.data_dir.join(file::JOBS),
+        waker: controller.waker(),
+        tasks: TaskTracker::new(),
+        state: Mutex::default(),
+        ctx,
+        options,
+        jobs,
+    });
+    let sweep = runner.clone();
+    drive_keys(
+        controller,
+        |key, runner: Arc<Runner>| async move { runner.reconcile(key).await },
+        runner,
+        stop.clone(),
+    )
+    .await;
+    // Processes go on; whoever starts next finds them.
+    sweep.tasks.close();
+    for (_, run) in sweep.state.lock().runs.drain() {
+        if let Step::Running(running) = run.step {
+            running.leave();
+        }
+    }
+}
+
+impl Runner {
+    fn directory(&self, uid: &str) -> PathBuf {
+        self.directory.join(uid)
+    }
+
+    async fn reconcile(self: &Arc<Self>, key: ObjectKey) -> Result<Next, Error> {
+        let job = self.jobs.get(&key);
+        let uid = job.as_ref().and_then(|job| job.uid());
+        self.stop_others(&key, uid.as_deref());
+        let (Some(job), Some(uid)) = (job, uid) else { return Ok(Next::Done) };
+        if job.metadata.deletion_timestamp.is_some() {
+            self.stop_others(&key, None);
+            return Ok(Next::Done);
+        }
+        let state = State::of(&job);
+        if let Some(ended) = state.ended {
+            self.state.lock().runs.remove(&uid);
+            let _ = std::fs::remove_dir_all(self.directory(&uid));
+            return self.expire(&job, ended).await;
+        }
+        if state.suspended {
+            self.stop_others(&key, None);
+            return Ok(Next::Done);
+        }
+        let left = state.deadline.map(|deadline| {
+            Duration::try_from(deadline.duration_since(self.ctx.clock.now())).unwrap_or_default()
+        });
+        if left == Some(Duration::ZERO) {
+            self.stop_others(&key, None);
+            let message = "timeout: the job took longer than it may".to_owned();
+            return self.end(&job, End::Failed { reason: "DeadlineExceeded", message }).await;
+        }
+        let ended = match self.state.lock().runs.get(&uid).map(|run| &run.step) {
+            Some(Step::Starting | Step::Running(_)) => {
+                return Ok(Next::After(left.unwrap_or(RESYNC).min(RESYNC)));
+            }
+            Some(Step::Ended(result)) => Some(result.clone()),
+            Some(Step::Resting(until)) if Instant::now() < *until => {
+                return Ok(Next::After(until.duration_since(Instant::now())));
+            }
+            Some(Step::Resting(_)) | None => None,
+        };
+        match ended {
+            Some(result) => self.judge(&job, &state, &uid, result).await,
+            None => self.start(&job, &uid, &state).await,
+        }
+    }
+
+    /// Ends processes of Jobs that had this name, all but one.
+    fn stop_others(&self, key: &ObjectKey, keep: Option<&str>) {
+        let mut state = self.state.lock();
+        let others: Vec<String> = state
+            .runs
+            .iter()
+            .filter(|(uid, run)| run.key == *key && Some(uid.as_str()) != keep)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in others {
+            if let Some(run) = state.runs.remove(&uid) {
+                if let Step::Running(running) = run.step {
+                    running.kill();
+                }
+                let _ = std::fs::remove_dir_all(self.directory(&uid));
+                if let Some(next) = state.waiting.pop_front() {
+                    self.waker.wake(next);
+                }
+            }
+        }
+    }
+
+    /// Deletes a Job whose time is over.
+    async fn expire(&self, job: &Job, ended: Timestamp) -> Result<Next, Error> {
+        let Some(seconds) = job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) else {
+            return Ok(Next::Done);
+        };
+        let passed = self.ctx.clock.now().duration_since(ended).as_secs();
+        let left = u64::try_from(i64::from(seconds) - passed).unwrap_or_default();
+        if left > 0 {
+            return Ok(Next::After(Duration::from_secs(left)));
+        }
+        match self.api(job).delete(&job.name_any(), &DeleteParams::background()).await {
+            Err(error) if !is_missing(&error) => Err(Error::api("delete Job", job.name_any())(error)),
+            _ => Ok(Next::Done),
+        }
+    }
+
+    fn api(&self, job: &Job) -> Api<Job> {
+        Api::namespaced(self.ctx.client.clone(), &job.namespace().unwrap_or_default())
+    }
+
+    /// What the end of a process means for its Job.
+    async fn judge(
+        self: &Arc<Self>,
+        job: &Job,
+        state: &State,
+        uid: &str,
+        result: crate::job::JobResult,
+    ) -> Result<Next, Error> {
+        match state.verdict(result.code) {
+            status::Verdict::Complete => self.end(job, End::Complete).await,
+            status::Verdict::Failed(reason) => {
+                self.end(job, End::Failed { reason, message: result.message }).await
+            }
+            status::Verdict::Again => {
+                let failed = state.failed + 1;
+                status::write(self, job, status::failed(job, failed)).await?;
+                let pause = self.options.retry.saturating_mul(1 << u32::from(state.failed.min(6)));
+                let until = Instant::now() + pause.min(Duration::from_secs(360));
+                files::forget_process(&self.directory(uid));
+                let mut table = self.state.lock();
+                if let Some(run) = table.runs.get_mut(uid) {
+                    run.step = Step::Resting(until);
+                }
+                tracing::info!(job = %ObjectKey::of(&job.metadata), failed, "job failed and is tried again");
+                Ok(Next::After(until.duration_since(Instant::now())))
+            }
+        }
+    }
+
+    async fn end(&self, job: &Job, end: End) -> Result<Next, Error> {
+        let now = self.ctx.clock.now();
+        status::write(self, job, status::ended(job, &end, now)).await?;
+        Ok(Next::After(Duration::from_secs(1)))
+    }
+
+    /// Takes a place and starts the process, or goes on with one that is there.
+    async fn start(self: &Arc<Self>, job: &Job, uid: &str, state: &State) -> Result<Next, Error> {
+        let key = ObjectKey::of(&job.metadata);
+        {
+            let mut table = self.state.lock();
+            let busy = table.runs.values().filter(|run| !matches!(run.step, Step::Resting(_))).count();
+            if busy >= self.options.processes {
+                if !table.waiting.contains(&key) {
+                    table.waiting.push_back(key);
+                }
+                return Ok(Next::Done);
+            }
+            table.runs.insert(uid.to_owned(), Run { key: key.clone(), step: Step::Starting });
+        }
+        let started = self.launch(job, uid, state).await;
+        let mut table = self.state.lock();
+        // The Job may have gone meanwhile.
+        let Some(run) = table.runs.get_mut(uid) else {
+            if let Ok(process) = started {
+                process.kill();
+            }
+            return Ok(Next::Done);
+        };
+        match started {
+            Ok(process) => {
+                let running = self.follow(job, uid, process);
+                run.step = Step::Running(running);
+                Ok(Next::After(RESYNC))
+            }
+            Err(error) => {
+                table.runs.remove(uid);
+                Err(error)
+            }
+        }
+    }
+
+    async fn launch(&self, job: &Job, uid: &str, state: &State) -> Result<Process, Error> {
+        let directory = self.directory(uid);
+        if let Some(process) = Process::find(&directory) {
+            tracing::info!(job = %ObjectKey::of(&job.metadata), pid = process.pid(), "job goes on");
+            return Ok(process);
+        }
+        let plan = files::prepare(self, job, &directory, state).await?;
+        let process = Process::spawn(plan, &directory).await?;
+        if state.started.is_none() || !state.active {
+            status::write(self, job, status::started(job, self.ctx.clock.now())).await?;
+        }
+        Ok(process)
+    }
+
+    /// Waits for the end of a process, and keeps its log.
+    fn follow(self: &Arc<Self>, job: &Job, uid: &str, process: Process) -> Running {
+        let (running, ended) = process.run();
+        let (runner, job, uid) = (self.clone(), job.clone(), uid.to_owned());
+        let directory = self.directory(&uid);
+        self.tasks.spawn(async move {
+            let key = ObjectKey::of(&job.metadata);
+            let result = log::keep_until(&runner, &job, &directory, ended).await;
+            let Some(result) = result else { return };
+            let mut table = runner.state.lock();
+            if let Some(run) = table.runs.get_mut(&uid) {
+                run.step = Step::Ended(result);
+            }
+            let next = table.waiting.pop_front();
+            drop(table);
+            for key in next.into_iter().chain([key]) {
+                runner.waker.wake(key);
+            }
+        });
+        running
+    }
+}

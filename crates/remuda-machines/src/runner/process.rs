@@ -1,0 +1,214 @@
+//! A job's process: started, found again, waited for, ended.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::files::{LOG, PID, Plan, RESULT};
+use crate::{error::Error, job::JobResult, state::write_private};
+
+/// How often a process that is not our child is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A process with a directory.
+pub(super) struct Process {
+    pid: i32,
+    /// When it started, in the kernel's count: ids are used again.
+    started: u64,
+    directory: PathBuf,
+    child: Option<Child>,
+}
+
+/// The way to end a process that is being waited for.
+pub(super) struct Running {
+    pid: i32,
+    started: u64,
+    leave: CancellationToken,
+}
+
+impl Running {
+    /// Ends the process and its group.
+    pub(super) fn kill(&self) {
+        kill(self.pid, self.started);
+    }
+
+    /// Stops waiting for it.
+    pub(super) fn leave(&self) {
+        self.leave.cancel();
+    }
+}
+
+fn kill(pid: i32, started: u64) {
+    if start_of(pid) == Some(started) {
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+/// When a process started; `None` if there is none, or only what is left of one.
+fn start_of(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name in parentheses, and may hold any character.
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    (state != "Z" && state != "X").then(|| fields.nth(18)?.parse().ok()).flatten()
+}
+
+impl Process {
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(super) fn kill(&self) {
+        kill(self.pid, self.started);
+    }
+
+    /// The process of a directory: alive, or ended with a last word nobody has read.
+    pub(super) fn find(directory: &Path) -> Option<Self> {
+        let text = fs::read_to_string(directory.join(PID)).ok()?;
+        let (pid, started) = text.trim().split_once(' ')?;
+        let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
+        let alive = start_of(pid) == Some(started);
+        let ended = directory.join(RESULT).exists();
+        (alive || ended).then(|| Self { pid, started, directory: directory.to_owned(), child: None })
+    }
+
+    /// Starts a process that outlives us.
+    pub(super) async fn spawn(plan: Plan, directory: &Path) -> Result<Self, Error> {
+        let failed = |doing: &str| Error::file(format!("{doing} a job in {}", directory.display()));
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(directory.join(LOG))
+            .map_err(failed("log"))?;
+        let errors = log.try_clone().map_err(failed("log"))?;
+        let mut command = Command::new(&plan.program);
+        command
+            .args(&plan.arguments)
+            .env_clear()
+            .envs(plan.variables)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .process_group(0)
+            .kill_on_drop(false);
+        let child = command.spawn().map_err(failed("start"))?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default();
+        let started = start_of(pid).unwrap_or_default();
+        let process = Self { pid, started, directory: directory.to_owned(), child: Some(child) };
+        let noted = write_private(&directory.join(PID), format!("{pid} {started}\n").as_bytes());
+        if let Err(error) = noted {
+            process.kill();
+            return Err(Error::file("note the process of a job")(std::io::Error::other(error)));
+        }
+        Ok(process)
+    }
+
+    /// Waits for it, beside whatever else goes on.
+    pub(super) fn run(self) -> (Running, Ending) {
+        let leave = CancellationToken::new();
+        let running = Running { pid: self.pid, started: self.started, leave: leave.clone() };
+        (running, Ending { process: self, leave })
+    }
+}
+
+/// The end of a process, to come.
+pub(super) struct Ending {
+    process: Process,
+    leave: CancellationToken,
+}
+
+impl Ending {
+    /// Its last word; `None` if nobody wants to know any more.
+    pub(super) async fn wait(&mut self) -> Option<JobResult> {
+        let leave = self.leave.clone();
+        tokio::select! {
+            () = leave.cancelled() => None,
+            code = self.ended() => Some(self.result(code)),
+        }
+    }
+
+    /// The exit code, as far as it can be known.
+    async fn ended(&mut self) -> Option<i32> {
+        if let Some(child) = &mut self.process.child {
+            return child.wait().await.ok().and_then(|status| {
+                use std::os::unix::process::ExitStatusExt;
+                status.code().or_else(|| status.signal().map(|signal| 128 + signal))
+            });
+        }
+        while start_of(self.process.pid) == Some(self.process.started) {
+            tokio::time::sleep(LOOK).await;
+        }
+        None
+    }
+
+    fn result(&self, code: Option<i32>) -> JobResult {
+        let told = JobResult::read(&self.process.directory.join(RESULT));
+        told.unwrap_or_else(|| {
+            let code = code.and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(137);
+            JobResult { code, message: format!("driver-crash: the process of the job ended with {code}") }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn plan(script: &str) -> Plan {
+        Plan {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            variables: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_is_found_again_and_its_last_word_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "while [ ! -e go ]; do sleep 0.01; done; printf '3\\nother: no' > result";
+        let process = Process::spawn(plan(script), dir.path()).await.unwrap();
+        let again = Process::find(dir.path()).unwrap();
+        assert_eq!(again.pid(), process.pid());
+        fs::write(dir.path().join("go"), "").unwrap();
+        let (_, mut first) = process.run();
+        let (_, mut second) = again.run();
+        let word = JobResult { code: 3, message: "other: no".into() };
+        assert_eq!((first.wait().await, second.wait().await), (Some(word.clone()), Some(word)));
+        // Its word is there for whoever comes later.
+        assert!(Process::find(dir.path()).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_process_can_be_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = Process::spawn(plan("sleep 60"), dir.path()).await.unwrap();
+        let (running, mut ending) = process.run();
+        running.kill();
+        assert_eq!(ending.wait().await.unwrap().code, 137);
+    }
+
+    #[tokio::test]
+    async fn an_exit_without_a_word_is_a_crash() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = Process::spawn(plan("echo hello; kill -9 $$"), dir.path()).await.unwrap();
+        let (_, mut ending) = process.run();
+        let result = ending.wait().await.unwrap();
+        assert_eq!((result.code, result.message.starts_with("driver-crash: ")), (137, true));
+        assert_eq!(fs::read_to_string(dir.path().join(LOG)).unwrap(), "hello\n");
+        assert!(Process::find(dir.path()).is_none());
+    }
+}
