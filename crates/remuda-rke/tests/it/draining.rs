@@ -16,13 +16,9 @@ async fn cordoned(world: &World, id: &str) -> bool {
     nodes.get(id).await.unwrap().spec.and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-async fn create_pod(world: &World, name: &str, node: &str, owner: &str) {
-    let owner =
-        json!([{"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "1", "controller": true}]);
-    let pod = json!({
-        "metadata": {"name": name, "ownerReferences": owner},
-        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
-    });
+async fn create_pod(world: &World, name: &str, node: &str) {
+    let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]});
+    let pod = json!({"metadata": {"name": name}, "spec": spec});
     let pods: Api<Pod> = Api::namespaced(world.workload.client(), "default");
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
@@ -46,8 +42,8 @@ async fn a_worker_is_drained_when_its_hooks_allow_and_then_used_again() {
     let running = world.run();
     world.register("server:ec worker:w").await;
     world.settle().await;
-    create_pod(&world, "web", "worker", "ReplicaSet").await;
-    create_pod(&world, "elsewhere", "server", "ReplicaSet").await;
+    create_pod(&world, "web", "worker").await;
+    create_pod(&world, "elsewhere", "server").await;
 
     world.agents.told();
     world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
