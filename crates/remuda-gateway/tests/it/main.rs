@@ -9,5 +9,6 @@ mod downstream;
 mod import;
 mod proxy;
 mod register;
+mod script;
 mod tunnel;
 mod world;

@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Plays the controller that makes Machines of requests.
-    fn make_machines(self: &Arc<Self>) {
+    pub(crate) fn make_machines(self: &Arc<Self>) {
         let world = self.clone();
         tokio::spawn(async move {
             use futures::TryStreamExt;
@@ -155,7 +155,7 @@ impl World {
         requests.map(ResourceExt::name_any).collect()
     }
 
-    async fn machines(&self) -> usize {
+    pub(crate) async fn machines(&self) -> usize {
         let machines = self.dynamic("cluster.x-k8s.io/v1beta2", "Machine", Some("fleet-default"));
         machines.list(&ListParams::default()).await.unwrap().items.len()
     }
