@@ -114,12 +114,8 @@ fn infrastructure(view: &View<'_>, graph: &mut Graph) -> Result<ContractReferenc
     let mut made = RkeCluster::named(&name);
     made.metadata.namespace = view.cluster.namespace();
     made.metadata.annotations = Some(carried(view.cluster, &[annotation::DELETE_MISSING_AFTER]));
-    let mut child = Child::new(&made)?;
     // Its endpoint is somebody else's to set.
-    if let Some(fields) = child.value.as_object_mut() {
-        fields.remove("spec");
-    }
-    graph.children.push(child);
+    graph.children.push(Child::new(&made)?);
     Ok(ContractReference { api_group: group::RKE.to_owned(), kind: "RKECluster".to_owned(), name })
 }
 

@@ -1,0 +1,13 @@
+//! Controllers of provisioning on an API server in memory.
+
+// Tests spawn what they test.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod world;
+
+mod deleting;
+mod editing;
+mod identity;
+mod making;
+mod restarting;
+mod telling;
