@@ -6,16 +6,18 @@ use kube::{
     core::{GroupVersionKind, Request, Resource},
 };
 use remuda_names::{
-    PROGRAM, capi, path,
+    PROGRAM, capi, machines,
     rancher::{group, label},
 };
 use serde_json::{Value, json};
 
 use crate::{
     failure::{Code, Failure},
+    hooks::JobLog,
     object::Object,
 };
 
+/// A kind by what addresses it.
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
@@ -208,42 +210,48 @@ pub(crate) async fn change(
     unreachable!("the last try returns")
 }
 
-/// Where our server serves what the Jobs of a machine wrote.
-pub(crate) fn machine_log_path(namespace: &str, machine: &str) -> String {
-    format!("{}machines/{namespace}/{machine}/log", path::PREFIX)
+/// What the runner of Jobs keeps of them, also when the machine is gone.
+pub(crate) async fn kept_logs(
+    client: &Client,
+    namespace: &str,
+    machine: &str,
+) -> Result<Option<JobLog>, Failure> {
+    let maps = core("ConfigMap", "configmaps");
+    let labels = format!("{}=true,{}={machine}", machines::label::LOG, label::INFRA_MACHINE_NAME);
+    let found = match list(client, &maps, Some(namespace), Some(&labels)).await {
+        Err(failure) if failure.code == Code::Forbidden => Vec::new(),
+        result => result?,
+    };
+    let Some(map) = found.first() else { return Ok(None) };
+    let text = |key: &str| map.0.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
+    let text = |key: &str| text(key).unwrap_or_default().to_owned();
+    Ok(Some(JobLog { create: text("create"), remove: text("remove") }))
 }
 
-/// Text at a path; nothing if there is no such path or we may not read it.
-pub(crate) async fn text(client: &Client, path: &str) -> Result<Option<String>, Failure> {
-    let request = http::Request::get(path).body(Vec::new());
-    let request = request.map_err(|error| Failure::new(Code::Other, error.to_string()))?;
-    match client.request_text(request).await {
-        Ok(text) => Ok(Some(text)),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403..=406) => Ok(None),
-        Err(error) => Err(Failure::api(&format!("read {path}"), &error)),
-    }
-}
-
-/// Logs of the pods that a machine's Jobs had, the oldest first.
+/// Logs of the pods that a machine's Jobs have, the oldest first.
 pub(crate) async fn pod_logs(
     client: &Client,
     namespace: &str,
     machine: &str,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<JobLog>, Failure> {
     let pods = core("Pod", "pods");
     let labels = format!("{}={machine}", label::CAPI_MACHINE_NAME);
-    let mut found = list(client, &pods, Some(namespace), Some(&labels)).await?;
+    let mut found = match list(client, &pods, Some(namespace), Some(&labels)).await {
+        Err(failure) if failure.code == Code::Forbidden => Vec::new(),
+        result => result?,
+    };
     found.sort_by_key(Object::created);
-    let mut logs = String::new();
+    let mut log = JobLog::default();
     for pod in &found {
         let request = built(request(&pods, Some(namespace)).logs(pod.name(), &LogParams::default()))?;
+        let part = if pod.label(label::INFRA_REMOVE) == "true" { &mut log.remove } else { &mut log.create };
         match client.request_text(request).await {
-            Ok(text) => logs.push_str(&text),
+            Ok(text) => part.push_str(&text),
             Err(kube::Error::Api(_)) => {}
             Err(error) => return Err(Failure::api(&format!("read the log of pod {}", pod.name()), &error)),
         }
     }
-    Ok(Some(logs).filter(|logs| !logs.is_empty()))
+    Ok(Some(log).filter(|log| *log != JobLog::default()))
 }
 
 /// Names become parts of paths.

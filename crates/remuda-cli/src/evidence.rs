@@ -6,7 +6,7 @@ use remuda_names::rancher::{group, label, secret_type};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{object::Object, plan::Plan};
+use crate::{hooks::JobLog, object::Object, plan::Plan};
 
 /// What the question is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub struct Evidence {
     pub settings: Vec<Object>,
     pub events: Vec<Object>,
     /// What the Jobs of machines wrote, by the name of the machine; the end of it.
-    pub logs: BTreeMap<String, String>,
+    pub logs: BTreeMap<String, JobLog>,
     /// Plural names of kinds that could not be read.
     pub unreadable: BTreeSet<String>,
     /// Secrets that are named somewhere and do not exist, as namespace/name.
@@ -134,6 +134,16 @@ impl Evidence {
         ours.max_by_key(|job| job.created())
     }
 
+    /// The last lines written while a server was made.
+    pub(crate) fn create_log(&self, machine: &str, lines: usize) -> String {
+        self.logs.get(machine).map(|log| tail(&log.create, lines)).unwrap_or_default()
+    }
+
+    /// The last lines written while a server was removed.
+    pub(crate) fn remove_log(&self, machine: &str, lines: usize) -> String {
+        self.logs.get(machine).map(|log| tail(&log.remove, lines)).unwrap_or_default()
+    }
+
     pub(crate) fn plan(&self, machine: &Object) -> Option<Plan<'_>> {
         let name = machine.name();
         self.plans.iter().find(|plan| plan.label(label::MACHINE_NAME) == name).map(Plan::new)
@@ -158,6 +168,12 @@ impl Evidence {
     pub(crate) fn can_read(&self, plural: &str) -> bool {
         !self.unreadable.contains(plural)
     }
+}
+
+/// The end of a text, without empty lines: what matters of a log is last.
+pub(crate) fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }
 
 /// A pool, as it is written in the cluster.

@@ -13,6 +13,7 @@ use crate::{
     api,
     evidence::{Evidence, Subject},
     failure::{Code, Failure},
+    hooks::JobLog,
     near,
     object::Object,
     session::Session,
@@ -213,15 +214,21 @@ async fn logs(session: &Session, namespace: &str, evidence: &mut Evidence) -> Re
         let log = session.hooks.logs.read(&session.client, namespace, &name).await?;
         Ok::<_, Failure>((name, log))
     });
-    let logs: Vec<(String, Option<String>)> = read.buffer_unordered(PARALLEL).try_collect().await?;
+    let logs: Vec<(String, Option<JobLog>)> = read.buffer_unordered(PARALLEL).try_collect().await?;
     for (name, log) in logs {
         if let Some(log) = log {
-            let start = log.len().saturating_sub(LOG_BYTES);
-            let start = (start..log.len()).find(|start| log.is_char_boundary(*start)).unwrap_or_default();
-            evidence.logs.insert(name, log[start..].to_owned());
+            evidence.logs.insert(name, JobLog { create: end(log.create), remove: end(log.remove) });
         }
     }
     Ok(())
+}
+
+fn end(log: String) -> String {
+    let start = log.len().saturating_sub(LOG_BYTES);
+    match (start..=log.len()).find(|start| log.is_char_boundary(*start)) {
+        Some(start) if start > 0 => log[start..].to_owned(),
+        _ => log,
+    }
 }
 
 /// Jobs and events are read for the whole namespace; others' are left out.

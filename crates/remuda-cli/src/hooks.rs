@@ -59,7 +59,26 @@ pub trait Orphans: Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<Present>, Failure>>;
 }
 
-/// What a machine's Jobs wrote.
+/// What the Jobs of a machine wrote.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobLog {
+    /// While its server was made.
+    pub create: String,
+    /// While its server was removed.
+    pub remove: String,
+}
+
+impl JobLog {
+    pub(crate) fn whole(&self) -> String {
+        match (self.create.as_str(), self.remove.as_str()) {
+            (one, "") | ("", one) => one.to_owned(),
+            (create, remove) if create.ends_with('\n') => format!("{create}{remove}"),
+            (create, remove) => format!("{create}\n{remove}"),
+        }
+    }
+}
+
+/// Finds what a machine's Jobs wrote.
 pub trait JobLogs: Send + Sync {
     /// All of it that is kept, or nothing if nothing is. The machine may be gone.
     fn read<'a>(
@@ -67,7 +86,7 @@ pub trait JobLogs: Send + Sync {
         client: &'a Client,
         namespace: &'a str,
         machine: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, Failure>>;
+    ) -> BoxFuture<'a, Result<Option<JobLog>, Failure>>;
 }
 
 /// Everything the program adds. Without it, commands that need it say so.
@@ -84,7 +103,7 @@ impl Default for Hooks {
     }
 }
 
-/// Logs from wherever a server keeps them: our own serves them itself, Kubernetes has them with its pods.
+/// Logs from wherever they are kept: the runner of Jobs keeps them in ConfigMaps, Kubernetes with its pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServedLogs;
 
@@ -94,10 +113,10 @@ impl JobLogs for ServedLogs {
         client: &'a Client,
         namespace: &'a str,
         machine: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
+    ) -> BoxFuture<'a, Result<Option<JobLog>, Failure>> {
         Box::pin(async move {
-            match api::text(client, &api::machine_log_path(namespace, machine)).await? {
-                Some(text) => Ok(Some(text)),
+            match api::kept_logs(client, namespace, machine).await? {
+                Some(log) => Ok(Some(log)),
                 None => api::pod_logs(client, namespace, machine).await,
             }
         })

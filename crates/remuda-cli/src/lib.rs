@@ -13,6 +13,7 @@ mod api;
 pub mod cluster;
 mod evidence;
 mod failure;
+mod follow;
 mod gather;
 pub mod generate;
 mod hooks;
@@ -32,7 +33,7 @@ use clap::{Args, Subcommand};
 pub use self::{
     evidence::{Evidence, Subject},
     failure::{Code, Failure},
-    hooks::{Hooks, JobLogs, MachineTarget, Orphans, Present, ServedLogs, Shell},
+    hooks::{Hooks, JobLog, JobLogs, MachineTarget, Orphans, Present, ServedLogs, Shell},
     object::{Condition, Object},
     output::{Format, Out},
     session::{Global, Session},

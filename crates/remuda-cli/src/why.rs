@@ -254,12 +254,6 @@ fn subject(kind: &str, namespace: &str, name: &str) -> String {
     }
 }
 
-/// The end of a text: what matters of a log is last.
-pub(crate) fn tail(text: &str, lines: usize) -> String {
-    let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
-}
-
 /// Lines of a log that are shown as evidence.
 pub(crate) const LOG_LINES: usize = 12;
 

@@ -260,7 +260,7 @@ mod tests {
                     apiVersion: rke-machine-config.cattle.io/v1\nkind: LocalConfig\nmetadata: {name: c, namespace: x}\n";
         let objects = parse(text, "f", "team").unwrap();
         let found: Vec<_> = objects.iter().map(Object::reference).collect();
-        assert_eq!(found, ["LocalConfig x/c", "Cluster team/demo"]);
+        assert_eq!(found, ["LocalConfig x/c", "provisioning Cluster team/demo"]);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use remuda_names::{
     rancher::{condition, group, label},
 };
 
-use super::{Cause, Finding, LOG_LINES, State, cluster, removal, tail};
+use super::{Cause, Finding, LOG_LINES, State, cluster, removal};
 use crate::{
-    evidence::{Evidence, Roles},
+    evidence::{Evidence, Roles, tail},
     object::Object,
     plan::Plan,
 };
@@ -136,11 +136,16 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
         return Some(job_failed(evidence, machine, server, job).since(since));
     }
     let Some(job) = job else {
-        let summary = format!("no job has been started yet to create the server of machine {name}");
-        let finding =
-            Finding::patient(Cause::CreateJobNotRun, server.created(), limit::JOB_START, now, &summary);
         let said = server.condition(condition::READY).filter(|ready| ready.reason == "Waiting");
         let said = said.map(|ready| ready.message).filter(|message| !message.is_empty());
+        let summary = match said {
+            Some(said) => format!("no server is made yet for machine {name}: {said}"),
+            None => format!("no job has been started yet to create the server of machine {name}"),
+        };
+        // Queues take their time.
+        let queued = said.is_some_and(|said| said.starts_with("waiting because"));
+        let limit = if queued { limit::JOB } else { limit::JOB_START };
+        let finding = Finding::patient(Cause::CreateJobNotRun, server.created(), limit, now, &summary);
         let finding =
             finding.about(server).brief(said.unwrap_or("waiting for its job")).until("the machine provider");
         let finding = finding.condition(server, condition::CREATE_JOB).condition(server, condition::READY);
@@ -159,7 +164,7 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
     let summary = format!("the {driver} driver is creating the server of machine {name}");
     let finding = Finding::patient(Cause::CreatingServer, started, limit::JOB, now, &summary);
     let finding = finding.about(job).brief("creating the server").until("the job to end");
-    let log = evidence.logs.get(name).map(|log| tail(log, LOG_LINES)).unwrap_or_default();
+    let log = evidence.create_log(name, LOG_LINES);
     Some(finding.exhibit("its log, last lines", log).next(format!("remuda machine logs {name} --follow")))
 }
 
@@ -186,9 +191,7 @@ fn job_failed(evidence: &Evidence, machine: &Object, server: &Object, job: Optio
         .about(job.unwrap_or(server))
         .brief("its server could not be created")
         .until("a server for the machine");
-    if let Some(log) = evidence.logs.get(name) {
-        finding = finding.exhibit("log of the job, last lines", tail(log, LOG_LINES));
-    }
+    finding = finding.exhibit("log of the job, last lines", evidence.create_log(name, LOG_LINES));
     let said = match server.text("/status/failureMessage") {
         "" => server.condition(condition::CREATE_JOB).map(|condition| condition.message).unwrap_or_default(),
         message => message,
@@ -320,7 +323,7 @@ fn never_connected(evidence: &Evidence, machine: &Object, now: Timestamp) -> Fin
     }
     let finding = Finding::patient(Cause::AgentNeverConnected, since, limit::AGENT, now, &summary);
     let finding = finding.brief("booting").until("its agent to connect").exhibit("setting server-url", url);
-    let log = evidence.logs.get(name).map(|log| tail(log, LOG_LINES)).unwrap_or_default();
+    let log = evidence.create_log(name, LOG_LINES);
     let mut finding = finding.exhibit("log of the job that created it, last lines", log);
     if age > TOKEN_LIFE {
         finding.cause = Cause::BootstrapTokenExpired;

@@ -6,7 +6,7 @@ use remuda_names::{
     rancher::{annotation, condition, finalizer},
 };
 
-use super::{Cause, Finding, LOG_LINES, State, cluster, machine::driver_of, tail};
+use super::{Cause, Finding, LOG_LINES, State, cluster, machine::driver_of};
 use crate::{evidence::Evidence, object::Object};
 
 /// Seconds after which a removal has taken longer than it ever should.
@@ -163,7 +163,7 @@ fn server_removal(
             .since(failed.since)
             .brief("its server could not be removed")
             .until("its server to be gone");
-        let log = evidence.logs.get(machine).map(|log| tail(log, LOG_LINES)).unwrap_or_default();
+        let log = evidence.remove_log(machine, LOG_LINES);
         let finding =
             finding.exhibit("log of the job, last lines", log).condition(server, condition::DELETE_JOB);
         return finding.diagnosed().next(format!("remuda machine logs {machine}")).next(force);

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::tests::pack;
+use crate::{hooks::JobLog, plan::tests::pack};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,7 +74,8 @@ fn evidence(situation: &Situation) -> Evidence {
     };
     let mut evidence =
         Evidence::from_objects(subject, objects.into_iter().map(|object| Object(secret(object))));
-    evidence.logs = situation.logs.clone();
+    let log = |text: &String| JobLog { create: text.clone(), remove: text.clone() };
+    evidence.logs = situation.logs.iter().map(|(machine, text)| (machine.clone(), log(text))).collect();
     evidence.unreadable = situation.unreadable.iter().cloned().collect();
     evidence.missing_secrets = situation.missing_secrets.iter().cloned().collect();
     evidence
