@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use remuda_agent::{environment::Environment, run};
 
+/// As in the program that ships the agent.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

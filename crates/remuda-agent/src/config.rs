@@ -10,7 +10,10 @@ use remuda_names::agent::path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::disk::{Context, DiskError, read_limited};
+use crate::{
+    disk::{Context, DiskError, read_limited},
+    yaml,
+};
 
 const FILE_LIMIT: u64 = 4 << 20;
 
@@ -218,7 +221,7 @@ fn load(path: &Path, keys: &[&str]) -> Result<Value, ConfigError> {
         let mut values = serde_json::Deserializer::from_slice(&raw).into_iter::<Value>();
         values.next().unwrap_or(Ok(Value::Null)).map_err(|error| undecodable(error.to_string()))?
     } else if name.contains(".yaml") {
-        yaml(&raw).map_err(undecodable)?
+        yaml::decode(&raw).map_err(undecodable)?
     } else {
         return Err(ConfigError::Format(path.to_owned()));
     };
@@ -237,14 +240,6 @@ fn decode<T: for<'de> Deserialize<'de>>(path: &Path, value: Value) -> Result<T, 
         return Err(undecodable("expected an object".into()));
     }
     serde_json::from_value(value).map_err(|error| undecodable(error.to_string()))
-}
-
-/// Decodes YAML, or says what is wrong with it. The errors quote the input, which may hold a secret,
-/// so only their first line is kept.
-pub(crate) fn yaml<T: for<'de> Deserialize<'de>>(raw: &[u8]) -> Result<T, String> {
-    let text = std::str::from_utf8(raw).map_err(|error| error.to_string())?;
-    serde_saphyr::from_str(text)
-        .map_err(|error| error.to_string().lines().next().unwrap_or("invalid YAML").to_owned())
 }
 
 /// Renames keys that differ from a known one only by case. An exact key wins over a folded one.

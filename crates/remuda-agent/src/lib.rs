@@ -75,5 +75,6 @@ pub mod run;
 pub mod stamp;
 pub mod supervise;
 pub mod tls;
+mod yaml;
 
 pub use chain::Chain;

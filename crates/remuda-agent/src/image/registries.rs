@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use super::reference::{DOCKER_HUB, Reference};
 use crate::{
-    config::yaml,
     disk::{DiskError, read_limited},
     environment::Environment,
     tls::{Trust, certificates},
+    yaml,
 };
 
 const FILE_LIMIT: u64 = 4 << 20;
@@ -143,7 +143,7 @@ impl Registries {
     }
 
     fn parse(raw: &[u8]) -> Result<Self, String> {
-        Ok(yaml::<Option<Self>>(raw)?.unwrap_or_default())
+        Ok(yaml::decode::<Option<Self>>(raw)?.unwrap_or_default())
     }
 
     /// Where to look for an image: mirrors in order, then the registry itself.

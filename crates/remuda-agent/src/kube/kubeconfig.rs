@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-use crate::{config::yaml, disk::read_limited};
+use crate::{disk::read_limited, yaml};
 
 const FILE_LIMIT: u64 = 1 << 20;
 
@@ -161,7 +161,7 @@ struct User {
 impl Kubeconfig {
     /// Reads the current context.
     pub fn parse(text: &str) -> Result<Self, KubeconfigError> {
-        let file: File = yaml(text.as_bytes()).map_err(KubeconfigError::Decode)?;
+        let file: File = yaml::decode(text.as_bytes()).map_err(KubeconfigError::Decode)?;
         let missing = |kind, name: &str| KubeconfigError::Missing { kind, name: name.to_owned() };
         let current = &file.current_context;
         let context = file.contexts.into_iter().find(|context| context.name == *current);
