@@ -36,8 +36,7 @@ async fn world() -> World {
         "status": {"initialization": {"infrastructureProvisioned": true}},
     });
     world.put("cluster.x-k8s.io/v1beta2", "Cluster", capi).await;
-    let control_plane =
-        json!({"metadata": {"name": "demo", "namespace": "fleet-default"}, "spec": {"clusterName": "demo"}});
+    let control_plane = json!({"metadata": {"name": "demo", "namespace": "fleet-default"}, "spec": {"clusterName": "demo", "managementClusterName": "c-m-1"}});
     world.put("rke.cattle.io/v1", "RKEControlPlane", control_plane).await;
     let machine = json!({
         "metadata": meta("demo-servers-a"),

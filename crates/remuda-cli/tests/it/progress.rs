@@ -23,7 +23,7 @@ async fn become_ready(world: &World) {
         "spec": {"clusterName": "demo", "bootstrap": {"dataSecretName": "x"},
             "infrastructureRef": {"apiGroup": "x.io", "kind": "Foreign", "name": "a"}},
         "status": {"nodeRef": {"name": "a"}, "conditions": [
-            {"type": "InfrastructureReady", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            {"type": "InfrastructureReady", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
     });
     world.put("cluster.x-k8s.io/v1beta2", "Machine", machine).await;
     let status = json!({"ready": true, "clusterName": "c-m-1", "observedGeneration": 1, "conditions": [

@@ -136,8 +136,12 @@ impl World {
     ) {
         let patch = Patch::Merge(json!({"status": status}));
         let api = self.objects(version, kind, namespace);
-        if api.patch_status(name, &PatchParams::default(), &patch).await.is_err() {
-            api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        match api.patch_status(name, &PatchParams::default(), &patch).await {
+            // Kinds without a status of its own.
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+            }
+            result => drop(result.unwrap()),
         }
     }
 
