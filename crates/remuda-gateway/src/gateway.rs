@@ -65,6 +65,9 @@ pub struct Timing {
     pub plan: Duration,
     /// Until the API of a cluster begins to answer a person's request.
     pub answer: Duration,
+    /// After the start, for agents to come back: until then a cluster that was connected is not said to be
+    /// lost.
+    pub settle: Duration,
     /// Between two looks at a connected cluster.
     pub look: Duration,
     /// Between two lists of the nodes of a connected cluster.
@@ -78,6 +81,7 @@ impl Default for Timing {
             machine: seconds(60),
             plan: seconds(50),
             answer: seconds(75),
+            settle: seconds(45),
             look: seconds(30),
             nodes: seconds(120),
         }
@@ -97,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) sessions: Arc<Sessions>,
     routes: Mutex<HashMap<String, Route>>,
     pub(crate) facts: status::Facts,
+    pub(crate) started: tokio::time::Instant,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -128,6 +133,7 @@ impl Gateway {
             sessions: Arc::new(Sessions::new(Server::new(tunnel))),
             routes: Mutex::default(),
             facts: status::Facts::default(),
+            started: tokio::time::Instant::now(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             ctx,

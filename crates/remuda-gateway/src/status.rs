@@ -79,6 +79,12 @@ async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Next, E
         access: access.as_deref(),
     };
     let mut status = cluster.status.clone().unwrap_or_default();
+    // Its agent is on its way back to a server that has just started, as after every restart of ours.
+    let settled = shared.started + shared.timing.settle;
+    let left = settled.saturating_duration_since(tokio::time::Instant::now());
+    if observed.connection == Connection::Never && was_connected(&status) && !left.is_zero() {
+        return Ok(Next::After(left));
+    }
     decide(&mut status, &observed, &name, shared.ctx.clock.now());
     if let Some(access) = access.as_deref().filter(|_| uploads(&status.driver)) {
         keep_credential(&shared, &cluster, access).await?;
@@ -86,6 +92,10 @@ async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Next, E
     let clusters: Api<Cluster> = Api::all(shared.ctx.client.clone());
     write_status(&shared.ctx, &clusters, &cluster, &status).await?;
     Ok(Next::Done)
+}
+
+fn was_connected(status: &ClusterStatus) -> bool {
+    status.conditions.iter().any(|known| known.kind == condition::CONNECTED && known.status == "True")
 }
 
 struct Observed<'a> {

@@ -32,6 +32,10 @@ impl TunnelConnect {
 impl Connect for TunnelConnect {
     fn connect(&self, cluster: &ObjectKey) -> BoxFuture<'_, Result<Client, Down>> {
         let down = |why: String| Down { why };
+        if !self.shared.provisioned.is_synced() {
+            let why = "provisioning Clusters are not known yet".to_owned();
+            return Box::pin(std::future::ready(Err(down(why))));
+        }
         let found = self.management_cluster(cluster);
         let cluster = cluster.clone();
         Box::pin(async move {

@@ -28,7 +28,7 @@ pub struct ClusterAgent<'a> {
     pub namespace: &'a str,
     /// Image of the agent.
     pub image: &'a str,
-    /// Trust the pinned authority only.
+    /// Trust the pinned authority only, if there is one.
     pub strict: bool,
     /// Environment of the agent beside what it needs.
     pub env: &'a [(String, String)],
@@ -225,7 +225,8 @@ impl ClusterAgent<'_> {
         let features: BTreeMap<&str, bool> = self.features.iter().copied().collect();
         let features: Vec<String> =
             features.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let strict = if self.strict { "true" } else { "false" };
+        let is_pinned = self.ca_checksum.is_some_and(|checksum| !checksum.is_empty());
+        let strict = if self.strict && is_pinned { "true" } else { "false" };
         let features = features.join(",");
         let own = [
             ("CATTLE_FEATURES", features.as_str()),

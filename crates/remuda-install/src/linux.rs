@@ -21,7 +21,7 @@ pub struct LinuxScript<'a> {
     pub token: Option<&'a str>,
     /// Environment of the agent.
     pub env: &'a [(String, String)],
-    /// Trust the pinned authority only.
+    /// Trust the pinned authority only, if there is one.
     pub strict: bool,
 }
 
@@ -36,8 +36,11 @@ impl LinuxScript<'_> {
                 let _ = writeln!(text, "export {name}={}", single_quoted(value));
             }
         }
+        let checksum = self.ca_checksum.filter(|checksum| !checksum.is_empty());
         if !is_given(STRICT_VERIFY) {
-            let _ = writeln!(text, "export {STRICT_VERIFY}='{}'", self.strict);
+            // Without anything to pin, strict verification could only fail.
+            let strict = self.strict && checksum.is_some();
+            let _ = writeln!(text, "export {STRICT_VERIFY}='{strict}'");
         }
         let server = self.server_url.trim_end_matches('/');
         if server.is_empty() {
@@ -47,7 +50,7 @@ impl LinuxScript<'_> {
             let _ = writeln!(text, "CATTLE_AGENT_BINARY_BASE_URL={}", double_quoted(&base));
             let _ = writeln!(text, "CATTLE_SERVER={}", word(server));
         }
-        match self.ca_checksum.filter(|checksum| !checksum.is_empty()) {
+        match checksum {
             Some(checksum) => {
                 let _ = writeln!(text, "CATTLE_CA_CHECKSUM={}", double_quoted(checksum));
             }

@@ -17,7 +17,7 @@ pub struct WindowsScript<'a> {
     pub token: Option<&'a str>,
     /// Environment of the agent.
     pub env: &'a [(String, String)],
-    /// Trust the pinned authority only.
+    /// Trust the pinned authority only, if there is one.
     pub strict: bool,
     /// Data directory of the distribution, where its kubelet is.
     pub data_dir: &'a str,
@@ -59,7 +59,8 @@ impl WindowsScript<'_> {
             set("CSI_PROXY_KUBELET_PATH", &format!("C:{}/bin/kubelet.exe", self.data_dir));
         }
         if !is_given(STRICT_VERIFY) {
-            set(STRICT_VERIFY, if self.strict { "true" } else { "false" });
+            let strict = self.strict && self.ca_checksum.is_some_and(|checksum| !checksum.is_empty());
+            set(STRICT_VERIFY, if strict { "true" } else { "false" });
         }
         if !token.is_empty() {
             set("CATTLE_ROLE_NONE", "true");

@@ -1,9 +1,6 @@
 //! Machines, and the accounts that belong to them.
 
-use k8s_openapi::{
-    api::core::v1::ServiceAccount,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::{api::core::v1::ServiceAccount, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
@@ -33,6 +30,8 @@ pub(super) struct Machine {
     pub(super) id: String,
     /// Name of its Cluster.
     pub(super) cluster: String,
+    /// Its Node is known: the server that registered is at work.
+    has_node: bool,
 }
 
 impl Machine {
@@ -40,13 +39,12 @@ impl Machine {
         self.key.namespace.as_deref().unwrap_or_default()
     }
 
-    fn of(meta: &ObjectMeta) -> Self {
-        let label = |name: &str| {
-            meta.labels.as_ref().and_then(|labels| labels.get(name)).cloned().unwrap_or_default()
-        };
+    fn of(machine: &core::Machine) -> Self {
+        let label = |name: &str| machine.labels().get(name).cloned().unwrap_or_default();
         Self {
-            key: ObjectKey::of(meta),
-            uid: meta.uid.clone().unwrap_or_default(),
+            key: ObjectKey::of(&machine.metadata),
+            uid: machine.uid().unwrap_or_default(),
+            has_node: machine.status.as_ref().is_some_and(|status| !status.node_ref.name.is_empty()),
             id: label(label::MACHINE_ID),
             cluster: label(capi::label::CLUSTER_NAME),
         }
@@ -74,10 +72,15 @@ pub(super) async fn by_bootstrap_token(
     if text(annotation::BOOTSTRAP_TOKEN_INVALIDATED) == "true" {
         return Err(Refusal::unauthorized("the bootstrap token of this machine is no longer good"));
     }
-    if !machine.id.is_empty() && machine.id != request.id {
+    // Until there is a Node, the server may have been made anew: its driver failed after the first one had
+    // registered, and starts over.
+    if machine.has_node && !machine.id.is_empty() && machine.id != request.id {
         return Err(Refusal::new(
             http::StatusCode::CONFLICT,
-            format!("machine {} is already registered, with another X-Cattle-Id", machine.key.name),
+            format!(
+                "machine {} is already registered and at work, with another X-Cattle-Id",
+                machine.key.name
+            ),
         ));
     }
     let now = shared.ctx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -131,9 +134,9 @@ fn is<K: Resource<DynamicType = ()>>(owner: &OwnerReference) -> bool {
 }
 
 pub(super) async fn machine(shared: &Shared, key: &ObjectKey) -> Result<Option<Machine>, Refusal> {
-    let found = api(shared, key.namespace.as_deref().unwrap_or_default()).get_metadata_opt(&key.name).await;
+    let found = api(shared, key.namespace.as_deref().unwrap_or_default()).get_opt(&key.name).await;
     let found = found.map_err(|error| Refusal::failed("reading a Machine", &error))?;
-    Ok(found.map(|found| Machine::of(&found.metadata)))
+    Ok(found.map(|found| Machine::of(&found)))
 }
 
 fn api(shared: &Shared, namespace: &str) -> Api<core::Machine> {

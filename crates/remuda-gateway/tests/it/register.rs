@@ -198,6 +198,12 @@ async fn a_machine_made_here_registers_with_its_bootstrap_token() {
     let used = world.secrets().get("m1-machine-bootstrap-token-x").await.unwrap();
     assert!(used.annotations().contains_key("rke.cattle.io/last-access-timestamp"));
 
+    // Made anew before it was a node: that is fine. After that it is another server.
+    let (status, text) = world.connect(&token, &[("x-cattle-id", "a0")]).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    assert_eq!(world.connect(&token, &[("x-cattle-id", "a1")]).await.0, StatusCode::OK);
+    let node = json!({"status": {"nodeRef": {"name": "n1"}}});
+    machines.patch_status("m1", &PatchParams::default(), &Patch::Merge(node)).await.unwrap();
     let (status, text) = world.connect(&token, &[("x-cattle-id", "a2")]).await;
     assert_eq!(status, StatusCode::CONFLICT, "{text}");
     assert!(text.contains("m1 is already registered"), "{text}");

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
@@ -189,4 +189,23 @@ async fn five_hundred_reconnects_leave_nothing_behind() {
     until("the table says so", async || !world.gateway.connection("c-m-1").is_connected()).await;
     let _agent = downstream.connect(world.address, TOKEN).await.unwrap();
     world.until_condition("c-m-1", "Ready", "True").await;
+}
+
+#[tokio::test]
+async fn a_restart_of_the_server_is_no_loss_of_its_clusters() {
+    for (settle, stays) in [(600, true), (0, false)] {
+        let world = World::with(|options| options.timing.settle = Duration::from_secs(settle)).await;
+        world.bare_cluster("c-m-1", "demo", "false").await;
+        world.until_condition("c-m-1", "Connected", "False").await;
+        // As a server that ran before has left it.
+        let clusters = world.dynamic("management.cattle.io/v3", "Cluster", None);
+        let before = json!({"status": {"conditions": [{"type": "Connected", "status": "True"}]}});
+        clusters.patch_status("c-m-1", &PatchParams::default(), &Patch::Merge(before)).await.unwrap();
+        if stays {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert_eq!(world.condition("c-m-1", "Connected").await, "True");
+        } else {
+            world.until_condition("c-m-1", "Connected", "False").await;
+        }
+    }
 }

@@ -45,3 +45,11 @@ fn the_uninstall_script_comes_along_unchanged() {
     assert!(!UNINSTALL.contains("END_OF_UNINSTALL"));
     assert!(text.ends_with("\nmain \"$@\"\n"));
 }
+
+#[test]
+fn verification_is_strict_only_by_something_to_verify_with() {
+    let text = |ca_checksum| LinuxScript { ca_checksum, strict: true, ..script() }.render();
+    assert!(text(Some("abc")).contains("export STRICT_VERIFY='true'\n"));
+    assert!(text(None).contains("export STRICT_VERIFY='false'\n"));
+    assert!(text(Some("")).contains("export STRICT_VERIFY='false'\n"));
+}
