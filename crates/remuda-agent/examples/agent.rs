@@ -1,8 +1,6 @@
-//! The agent alone, to try it and to measure it: `agent [config file]`.
+//! The agent alone, to try it and to measure it: `agent run --allow-non-root --config FILE`.
 
-use std::path::PathBuf;
-
-use remuda_agent::{environment::Environment, run};
+use remuda_agent::{Chain, command, environment::Environment};
 
 /// As in the program that ships the agent.
 #[global_allocator]
@@ -14,8 +12,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_ansi(false)
         .with_max_level(tracing::Level::INFO)
         .init();
-    let environment = Environment::of_process();
-    let config = std::env::args_os().nth(1).map(PathBuf::from);
-    let options = run::RunOptions { config, strict: None, allow_non_root: true, environment };
-    run::run_blocking(options).map_err(|error| remuda_agent::Chain(&error).to_string().into())
+    let command = command::parse(std::env::args_os().skip(1), Environment::of_process())?;
+    command.execute().map_err(|error| Chain(&error).to_string().into())
 }

@@ -1,4 +1,5 @@
-//! What an idle agent costs: `idle COMMAND...`, where COMMAND and a configuration file run an agent.
+//! What an idle agent costs: `idle COMMAND...`, where COMMAND is one that [`remuda_agent::command`] reads,
+//! such as `remuda agent` or the example `agent`.
 //!
 //! Gives the agent a server over TLS, a plan with files, an instruction and probes, waits until all of it is
 //! settled, and prints the memory and the processor time of the following seconds.
@@ -40,13 +41,22 @@ async fn main() {
         .with_single_cert(vec![certificate], key.try_into().unwrap())
         .unwrap();
     let api = api::Api::new();
-    let running = api.serve(Some(Arc::new(tls))).await;
-    let healthy = server::serve(None, |_| async { server::Answer::text(200, "ok") }).await;
+    let tls = Arc::new(tls);
+    let running = api.serve(Some(tls.clone())).await;
+    let healthy = async |tls| server::serve(tls, |_| async { server::Answer::text(200, "ok") }).await;
+    let (plain, secure) = (healthy(None).await, healthy(Some(tls.clone())).await);
+    let authority = dir.path().join("ca.crt");
+    fs::write(&authority, issued.cert.pem()).unwrap();
     let file = format!("\"path\":\"{}/file\",\"content\":\"{}\"", dir.path().display(), "QUJD".repeat(8192));
-    let probe = format!("\"httpGet\":{{\"url\":\"http://{}/healthz\"}}", healthy.address);
+    let kubelet = format!("\"httpGet\":{{\"url\":\"http://{}/healthz\"}}", plain.address);
+    let apiserver = format!(
+        "\"httpGet\":{{\"url\":\"https://{}/readyz\",\"caCert\":\"{}\"}}",
+        secure.address,
+        authority.display()
+    );
     let plan = format!(
         "{{\"files\":[{{{file}}}],\"instructions\":[{{\"name\":\"one\",\"command\":\"sh\",\"args\":[\"-c\",\
-         \"seq 1000\"],\"saveOutput\":true}}],\"probes\":{{\"a\":{{{probe}}},\"b\":{{{probe}}}}}}}"
+         \"seq 1000\"],\"saveOutput\":true}}],\"probes\":{{\"a\":{{{kubelet}}},\"b\":{{{apiserver}}}}}}}"
     );
     api.change("uid-1", |data| drop(data.insert(key::PLAN.into(), plan.into_bytes()))).await;
     let config = api::configure(dir.path(), "", "");

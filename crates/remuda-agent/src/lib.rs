@@ -20,7 +20,7 @@
 //! | [`apply`] | [`files`], [`journal`], [`execute`], [`image`], [`interlock`], [`history`] |
 //! | [`kube`], [`client`], [`tls`], [`proxy`] | one Secret over HTTP/1.1, one connection per request |
 //! | [`probe`] | HTTP checks |
-//! | [`install`], [`supervise`] | the agent itself |
+//! | [`command`], [`install`], [`supervise`] | the agent itself |
 //!
 //! # Exactly once
 //!
@@ -52,6 +52,7 @@ mod chain;
 pub mod apply;
 pub mod backoff;
 pub mod client;
+pub mod command;
 pub mod config;
 pub mod decide;
 pub mod disk;

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use rustls::{
@@ -87,20 +87,36 @@ impl Trust {
         if self.insecure {
             return Ok(Arc::new(Accepted::Any));
         }
-        let mut roots = RootCertStore::empty();
-        let extra = certificates(&self.extra);
-        if extra.is_empty() && !self.system {
+        let pinned = certificates(&self.extra);
+        if pinned.is_empty() && !self.system {
             return Err(TrustError::NoAuthority);
         }
-        if self.system {
-            roots.add_parsable_certificates(certificates(&system_bundle(self.system_bundle.as_deref())));
-        }
-        roots.add_parsable_certificates(extra.iter().cloned());
-        let chain = (!roots.is_empty())
-            .then(|| WebPkiServerVerifier::builder_with_provider(Arc::new(roots), PROVIDER.clone()).build())
-            .transpose()
-            .map_err(|_| TrustError::NoAuthority)?;
-        Ok(Arc::new(Accepted::Known { pinned: extra, chain }))
+        let chain = chain_to(&pinned);
+        let system =
+            self.system.then(|| System { bundle: self.system_bundle.clone(), chain: OnceLock::new() });
+        Ok(Arc::new(Accepted::Known { pinned, chain, system }))
+    }
+}
+
+/// Verifies chains that end in one of these.
+fn chain_to(authorities: &[CertificateDer<'static>]) -> Option<Arc<WebPkiServerVerifier>> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(authorities.iter().cloned());
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), PROVIDER.clone()).build().ok()
+}
+
+/// The system's authorities. There are many of them, and most servers have one of their own, so they are read
+/// when a certificate calls for them.
+#[derive(Debug)]
+struct System {
+    bundle: Option<PathBuf>,
+    chain: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
+}
+
+impl System {
+    fn chain(&self) -> Option<&Arc<WebPkiServerVerifier>> {
+        let read = || chain_to(&certificates(&system_bundle(self.bundle.as_deref())));
+        self.chain.get_or_init(read).as_ref()
     }
 }
 
@@ -121,7 +137,11 @@ enum Accepted {
     Any,
     /// Those that chain to a trusted authority, or are themselves among the certificates given as trusted. The
     /// latter is how servers with a single self-signed certificate are set up; chain building refuses those.
-    Known { pinned: Vec<CertificateDer<'static>>, chain: Option<Arc<WebPkiServerVerifier>> },
+    Known {
+        pinned: Vec<CertificateDer<'static>>,
+        chain: Option<Arc<WebPkiServerVerifier>>,
+        system: Option<System>,
+    },
 }
 
 impl ServerCertVerifier for Accepted {
@@ -133,19 +153,28 @@ impl ServerCertVerifier for Accepted {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let (pinned, chain) = match self {
-            Self::Any => return Ok(ServerCertVerified::assertion()),
-            Self::Known { pinned, chain } => (pinned, chain),
+        let Self::Known { pinned, chain, system } = self else {
+            return Ok(ServerCertVerified::assertion());
         };
         if pinned.iter().any(|pinned| pinned == end_entity) {
             verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        match chain {
+        let verify = |chain: Option<&Arc<WebPkiServerVerifier>>| match chain {
             Some(chain) => {
                 chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
             }
             None => Err(CertificateError::UnknownIssuer.into()),
+        };
+        match (verify(chain.as_ref()), system) {
+            // An authority of the same name with another key shows as a bad signature.
+            (
+                Err(Error::InvalidCertificate(
+                    CertificateError::UnknownIssuer | CertificateError::BadSignature,
+                )),
+                Some(system),
+            ) => verify(system.chain()),
+            (result, _) => result,
         }
     }
 
@@ -169,5 +198,50 @@ impl ServerCertVerifier for Accepted {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         PROVIDER.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+    use super::*;
+
+    fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+        let mut parameters = CertificateParams::new([]).unwrap();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+        CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn leaf(of: &CertifiedIssuer<'static, KeyPair>) -> CertificateDer<'static> {
+        let key = KeyPair::generate().unwrap();
+        let parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        parameters.signed_by(&key, of).unwrap().der().clone()
+    }
+
+    #[test]
+    fn the_systems_authorities_are_read_only_when_a_certificate_calls_for_them() {
+        let (own, public, stranger) = (authority("own"), authority("public"), authority("stranger"));
+        let dir = tempfile::tempdir().unwrap();
+        let bundle = dir.path().join("bundle.pem");
+        std::fs::write(&bundle, public.pem()).unwrap();
+        let system = System { bundle: Some(bundle), chain: OnceLock::new() };
+        let pinned = certificates(own.pem().as_bytes());
+        let accepted = Accepted::Known { chain: chain_to(&pinned), pinned, system: Some(system) };
+        let verify = |certificate: &CertificateDer<'_>, name: &'static str| {
+            let name = ServerName::try_from(name).unwrap();
+            accepted.verify_server_cert(certificate, &[], &name, &[], UnixTime::now()).map(drop)
+        };
+        let is_read = || matches!(&accepted, Accepted::Known { system: Some(system), .. } if system.chain.get().is_some());
+
+        verify(&leaf(&own), "localhost").unwrap();
+        verify(&leaf(&own), "elsewhere").unwrap_err();
+        assert!(!is_read());
+        verify(&leaf(&public), "localhost").unwrap();
+        assert!(is_read());
+        verify(&leaf(&stranger), "localhost").unwrap_err();
+        let imposter = authority("own");
+        verify(&leaf(&imposter), "localhost").unwrap_err();
     }
 }
