@@ -97,7 +97,7 @@ async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
         match rke.register(&key, &secret).await? {
             Registered::Machine(machine) => rke.answer(&key, &secret, &machine).await?,
             Registered::Waiting(why) => tracing::debug!(request = %key, why, "machine request waits"),
-            Registered::Refused(why) => tracing::warn!(request = %key, why, "machine request refused"),
+            Registered::Refused(why) => tracing::info!(request = %key, why, "machine request refused"),
         }
     }
     Ok(Next::After(LIFETIME - age))

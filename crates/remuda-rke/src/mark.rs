@@ -8,21 +8,17 @@ use remuda_control::{
 };
 use serde_json::json;
 
-use crate::{
-    Error,
-    error::is_code,
-    shared::{PATIENCE, Rke},
-};
+use crate::{Error, error::is_code, shared::Rke};
 
 /// How often others may get in the way.
 const ATTEMPTS: usize = 5;
 
 impl Rke {
-    /// Sets a condition of a Machine. Nothing is written when it is so already, conditions of others stay as
-    /// they are, and a Machine that is gone is fine.
-    pub(crate) async fn mark(&self, key: &ObjectKey, says: Says<'_>) -> Result<(), Error> {
+    /// Sets a condition of a Machine and tells its new version. Nothing is written, and `None` told, when it is
+    /// so already or the Machine is gone; conditions of others stay as they are.
+    pub(crate) async fn mark(&self, key: &ObjectKey, says: Says<'_>) -> Result<Option<String>, Error> {
         let Some(machine) = self.machines.get(key) else {
-            return Ok(());
+            return Ok(None);
         };
         let api: Api<Machine> = self.api(key.namespace.as_deref().unwrap_or_default());
         let mut base = (*machine).clone();
@@ -30,28 +26,24 @@ impl Rke {
         for attempt in 1.. {
             let mut known = base.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
             if !conditions::set(&mut known, says, now) {
-                return Ok(());
+                return Ok(None);
             }
             let metadata = json!({"uid": base.uid(), "resourceVersion": base.resource_version()});
             let patch = json!({"metadata": metadata, "status": {"conditions": known}});
             match api.patch_status(&key.name, &self.params(), &Patch::Merge(patch)).await {
-                Ok(written) => {
-                    let version = written.resource_version().unwrap_or_default();
-                    self.machines.wait_for(&version, PATIENCE).await;
-                    return Ok(());
-                }
-                Err(error) if is_code(&error, 404) => return Ok(()),
+                Ok(written) => return Ok(written.resource_version()),
+                Err(error) if is_code(&error, 404) => return Ok(None),
                 Err(error) if is_code(&error, 409) && attempt < ATTEMPTS => {
                     let newer = api.get_opt(&key.name).await;
                     let newer = newer.map_err(Error::api("read", format!("Machine {key}")))?;
                     match newer.filter(|newer| newer.uid() == base.uid()) {
                         Some(newer) => base = newer,
-                        None => return Ok(()),
+                        None => return Ok(None),
                     }
                 }
                 Err(source) => return Err(Error::api("write status of", format!("Machine {key}"))(source)),
             }
         }
-        Ok(())
+        Ok(None)
     }
 }

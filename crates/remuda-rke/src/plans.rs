@@ -11,10 +11,7 @@ use kube::{Api, ResourceExt, api::Patch};
 use remuda_planner::input::PlanSecret;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    Error,
-    shared::{PATIENCE, Rke},
-};
+use crate::{Error, shared::Rke};
 
 impl Rke {
     /// Makes `after` of `before`, which was seen in `version`, and tells the new version. Nothing is written, and
@@ -33,9 +30,7 @@ impl Rke {
         let api: Api<Secret> = self.api(namespace);
         let written = api.patch(&before.name, &self.params(), &Patch::Merge(patch)).await;
         let written = written.map_err(Error::api("write", format!("Secret {namespace}/{}", before.name)))?;
-        let version = written.resource_version().unwrap_or_default();
-        self.plans.wait_for(&version, PATIENCE).await;
-        Ok(Some(version))
+        Ok(written.resource_version())
     }
 }
 

@@ -292,7 +292,7 @@ impl Bootstraps {
         }
         let says =
             Says { kind: condition::RECONCILED, status: None, reason: "Waiting", message, generation: None };
-        self.rke.mark(&ObjectKey::of(&machine.metadata), says).await
+        self.rke.mark(&ObjectKey::of(&machine.metadata), says).await.map(drop)
     }
 }
 

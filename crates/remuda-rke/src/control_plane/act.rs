@@ -32,8 +32,8 @@ use super::ControlPlanes;
 use crate::{Error, error::is_code, objects, shared::PATIENCE};
 
 impl ControlPlanes {
-    /// Carries out writes one after the other. One that fails ends it: the next pass sees what came of the
-    /// ones before.
+    /// Carries out writes one after the other, and waits until the caches have them. One that fails ends it: the
+    /// next pass sees what came of the ones before.
     pub(super) async fn carry_out(
         &self,
         key: &ObjectKey,
@@ -48,6 +48,7 @@ impl ControlPlanes {
             .iter()
             .filter_map(|machine| Some((machine.name.as_str(), machine.plan_secret.clone()?)));
         let mut secrets: BTreeMap<&str, PlanSecret> = known.collect();
+        let (mut plans, mut machines) = (None, None);
         for write in writes {
             if let Some(machine) = write.plan_machine() {
                 let Some(secret) = secrets.get_mut(machine) else {
@@ -57,15 +58,43 @@ impl ControlPlanes {
                 write.apply(&mut after, input.now);
                 let version = versions.get(&secret.name).cloned().unwrap_or_default();
                 if let Some(version) = self.rke.write_plan(namespace, &version, secret, &after).await? {
-                    tracing::info!(control_plane = %key, machine, "{write}");
-                    versions.insert(after.name.clone(), version);
+                    tracing::info!(control_plane = %key, machine, what = %write, "plan Secret written");
+                    versions.insert(after.name.clone(), version.clone());
+                    plans = Some(version);
                 }
                 *secret = after;
                 continue;
             }
+            if let Write::Reconciled { machine, message } = write {
+                machines = self.reconciled(key, machine, message.as_deref()).await?.or(machines);
+                continue;
+            }
             self.write_other(key, object, write).await?;
         }
+        // Versions grow, so the last one stands for all.
+        if let Some(version) = plans {
+            self.rke.plans.wait_for(&version, PATIENCE).await;
+        }
+        if let Some(version) = machines {
+            self.rke.machines.wait_for(&version, PATIENCE).await;
+        }
         Ok(())
+    }
+
+    async fn reconciled(
+        &self,
+        key: &ObjectKey,
+        machine: &str,
+        message: Option<&str>,
+    ) -> Result<Option<String>, Error> {
+        let says = Says {
+            kind: condition::RECONCILED,
+            status: message.is_none().then_some(true),
+            reason: if message.is_some() { "Waiting" } else { "Reconciled" },
+            message: message.unwrap_or_default(),
+            generation: None,
+        };
+        self.rke.mark(&key.sibling(machine), says).await
     }
 
     async fn write_other(
@@ -75,16 +104,6 @@ impl ControlPlanes {
         write: &Write,
     ) -> Result<(), Error> {
         match write {
-            Write::Reconciled { machine, message } => {
-                let says = Says {
-                    kind: condition::RECONCILED,
-                    status: message.is_none().then_some(true),
-                    reason: if message.is_some() { "Waiting" } else { "Reconciled" },
-                    message: message.as_deref().unwrap_or_default(),
-                    generation: None,
-                };
-                self.rke.mark(&key.sibling(machine), says).await
-            }
             Write::CreateState { name, tokens } => self.create_state(object, name, tokens).await,
             Write::ForceRemove { machine } => self.force_remove(key, machine).await,
             Write::ClusterNotInitialized => self.not_initialized(key, object).await,
@@ -96,7 +115,7 @@ impl ControlPlanes {
                 });
                 self.patch::<Cluster>(&key.sibling(cluster), patch).await
             }
-            Write::Plan(_) | Write::Annotate { .. } | Write::Mark { .. } => Ok(()),
+            Write::Plan(_) | Write::Annotate { .. } | Write::Mark { .. } | Write::Reconciled { .. } => Ok(()),
         }
     }
 

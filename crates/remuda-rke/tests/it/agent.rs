@@ -14,7 +14,11 @@ use kube::{
 };
 use parking_lot::Mutex;
 use remuda_api::management;
-use remuda_plan::{NodePlan, key, sha256_hex};
+use remuda_plan::{
+    NodePlan, key,
+    output::{Blob, PeriodicResult, pack},
+    sha256_hex,
+};
 use remuda_testkit::World;
 use serde_json::{Value, json};
 
@@ -29,6 +33,8 @@ struct Wishes {
     failing: BTreeSet<String>,
     /// etcd does not let members go.
     keep_members: bool,
+    /// There is an API server that kubelets can register with.
+    serving: bool,
 }
 
 /// All of them. Clones share what happened.
@@ -38,12 +44,14 @@ pub(crate) struct Agents {
     workload: World,
     wishes: Arc<Mutex<Wishes>>,
     told: Arc<Mutex<Vec<String>>>,
+    /// Nodes that somebody deleted.
+    forgotten: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Agents {
     pub(crate) fn new(management: &World, workload: &World) -> Self {
         let (management, workload) = (management.clone(), workload.clone());
-        Self { management, workload, wishes: Arc::default(), told: Arc::default() }
+        Self { management, workload, wishes: Arc::default(), told: Arc::default(), forgotten: Arc::default() }
     }
 
     /// What happened since the last time, such as `a applied`.
@@ -111,7 +119,13 @@ impl Agents {
                 let wishes = self.wishes.lock();
                 (wishes.down.contains(&id), wishes.failing.contains(&id))
             };
-            let Some(bytes) = pending(&secret).filter(|_| !down) else { continue };
+            if down {
+                continue;
+            }
+            let Some(bytes) = pending(&secret) else {
+                self.register(&secret, &id).await;
+                continue;
+            };
             if failing {
                 self.failed(&secret, &id, bytes).await;
             } else {
@@ -138,18 +152,41 @@ impl Agents {
         let plan = NodePlan::decode(bytes).unwrap();
         let probes: BTreeMap<&String, Value> =
             plan.probes.keys().map(|name| (name, json!({"healthy": true, "successCount": 1}))).collect();
-        let data = json!({
+        let mut data = json!({
             key::APPLIED_CHECKSUM: BASE64_STANDARD.encode(sha256_hex(bytes)),
             key::PROBE_STATUSES: BASE64_STANDARD.encode(serde_json::to_vec(&probes).unwrap()),
             key::FAILED_CHECKSUM: null, key::FAILURE_COUNT: null,
         });
+        if !plan.periodic_instructions.is_empty() {
+            data[key::APPLIED_PERIODIC_OUTPUT] = json!(BASE64_STANDARD.encode(member_report(id)));
+        }
         self.told.lock().push(format!("{id} applied"));
-        self.join(id, &plan).await;
-        let control_plane = secret.labels().get("rke.cattle.io/control-plane-role").is_some();
+        let control_plane = secret.labels().contains_key("rke.cattle.io/control-plane-role");
         self.report(secret, data).await;
         if control_plane {
+            self.wishes.lock().serving = true;
             self.connect().await;
         }
+        self.join(id, &plan).await;
+    }
+
+    /// A kubelet whose API server was not there tries again.
+    async fn register(&self, secret: &Secret, id: &str) {
+        let nodes: Api<Node> = Api::all(self.workload.client());
+        let Ok(plan) = NodePlan::decode(value(secret, key::PLAN)) else { return };
+        if self.wishes.lock().serving && nodes.get_opt(id).await.unwrap().is_none() {
+            let gone = secret.metadata.deletion_timestamp.is_some() || self.forgotten.lock().contains(id);
+            if !gone {
+                self.join(id, &plan).await;
+            }
+        }
+    }
+
+    /// Somebody deletes a Node, which does not come again.
+    pub(crate) async fn forget(&self, id: &str) {
+        self.forgotten.lock().insert(id.to_owned());
+        let nodes: Api<Node> = Api::all(self.workload.client());
+        nodes.delete(id, &Default::default()).await.unwrap();
     }
 
     async fn report(&self, secret: &Secret, data: Value) {
@@ -167,6 +204,9 @@ impl Agents {
 
     /// The kubelet registers its Node.
     async fn join(&self, id: &str, plan: &NodePlan) {
+        if !self.wishes.lock().serving {
+            return;
+        }
         let file = plan.files.iter().find(|file| file.path.ends_with("50-rancher.yaml")).unwrap();
         let config = BASE64_STANDARD.decode(file.content.as_bytes()).unwrap();
         let config: Value = serde_json::from_slice(&config).unwrap();
@@ -177,7 +217,7 @@ impl Agents {
             .filter_map(|label| label.as_str().unwrap().split_once('='))
             .collect();
         let image = plan.instructions.first().map(|install| install.image.clone()).unwrap_or_default();
-        let version = image.rsplit_once(':').map_or("", |(_, tag)| tag).replacen("-k3s", "+k3s", 1);
+        let version = image.rsplit_once(':').map_or("", |(_, tag)| tag).replacen('-', "+", 1);
         let nodes: Api<Node> = Api::all(self.workload.client());
         if nodes.get_opt(id).await.unwrap().is_none() {
             let node = json!({
@@ -185,7 +225,6 @@ impl Agents {
             });
             nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
         }
-        let number = id.bytes().map(u32::from).sum::<u32>() % 250;
         let info = json!({
             "architecture": "amd64", "bootID": "b", "containerRuntimeVersion": "test://1", "kernelVersion": "6",
             "kubeProxyVersion": version, "kubeletVersion": version, "machineID": "m", "operatingSystem": "linux",
@@ -203,7 +242,7 @@ impl Agents {
             .collect();
         let status = json!({"status": {
             "conditions": conditions, "nodeInfo": info,
-            "addresses": [{"type": "InternalIP", "address": format!("10.0.0.{number}")}],
+            "addresses": [{"type": "InternalIP", "address": address(id)}],
         }});
         nodes.patch_status(id, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     }
@@ -223,8 +262,10 @@ impl Agents {
         let nodes: Api<Node> = Api::all(self.workload.client());
         for node in nodes.list(&ListParams::default()).await.unwrap().items {
             let annotations = node.annotations();
-            let asked = annotations.get("etcd.k3s.cattle.io/remove").is_some_and(|asked| asked == "true");
-            let answer = "etcd.k3s.cattle.io/removed-node-name";
+            let distro = if version_of(&node).contains("k3s") { "k3s" } else { "rke2" };
+            let is = |value: &String| value == "true";
+            let asked = annotations.get(&format!("etcd.{distro}.cattle.io/remove")).is_some_and(is);
+            let answer = &format!("etcd.{distro}.cattle.io/removed-node-name");
             if asked && !annotations.contains_key(answer) {
                 let patch = json!({"metadata": {"annotations": {answer: node.name_any()}}});
                 nodes.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
@@ -234,9 +275,39 @@ impl Agents {
     }
 }
 
-/// What the server calls itself.
+/// What the server calls itself; servers a driver made are called as their machines.
 fn id(secret: &Secret) -> String {
-    secret.labels().get("rke.cattle.io/machine-id").cloned().unwrap_or_default()
+    let label = |key: &str| secret.labels().get(key).cloned();
+    label("rke.cattle.io/machine-id").or_else(|| label("rke.cattle.io/machine-name")).unwrap_or_default()
+}
+
+fn address(id: &str) -> String {
+    format!("10.0.0.{}", id.bytes().map(u32::from).sum::<u32>() % 250)
+}
+
+fn version_of(node: &Node) -> String {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.map(|info| info.kubelet_version.clone()).unwrap_or_default()
+}
+
+/// What a server without an API server reports about its member of etcd.
+fn member_report(id: &str) -> Vec<u8> {
+    let member = json!({"name": format!("{id}-1"), "clientURLs": [format!("https://{}:2379", address(id))]});
+    let result = |name: &str, stdout: String| {
+        let result = PeriodicResult {
+            name: name.to_owned(),
+            stdout: Blob(stdout.into_bytes()),
+            last_successful_run_time: "Mon Aug  3 09:05:07 UTC 2026".to_owned(),
+            ..PeriodicResult::default()
+        };
+        (name.to_owned(), result)
+    };
+    let report = [
+        result("etcd-name", format!("{id}-1\n")),
+        result("capture-address", json!({"members": [member]}).to_string()),
+        result("long-gone", String::new()),
+    ];
+    pack(report.into())
 }
 
 fn value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use remuda_api::{core::Machine, rke::RkeCluster};
 use serde_json::json;
@@ -59,8 +59,7 @@ async fn a_server_has_one_machine_however_often_it_registers() {
         json!({"metadata": {"annotations": {"rke.cattle.io/delete-missing-custom-machines-after": "10m"}}});
     let clusters = world.api::<RkeCluster>();
     clusters.patch(CLUSTER, &PatchParams::default(), &Patch::Merge(after)).await.unwrap();
-    let nodes: Api<Node> = Api::all(world.workload.client());
-    nodes.delete("worker", &DeleteParams::default()).await.unwrap();
+    world.agents.forget("worker").await;
     tokio::time::sleep(Duration::from_secs(500)).await;
     assert!(world.machine("worker").await.is_some());
     until("the worker is gone", async || world.machine("worker").await.is_none()).await;

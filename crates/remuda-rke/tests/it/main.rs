@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod agent;
+mod crashing;
 mod custom;
 mod draining;
 mod etcd;
 mod failing;
+mod pool;
 mod whole;
 mod world;

@@ -95,6 +95,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// As when the process is killed.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+        self.ctx.stop().await;
+    }
+
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap();
@@ -103,7 +110,7 @@ impl Running {
 }
 
 fn needed(name: &str) -> bool {
-    name.ends_with(".cluster.x-k8s.io")
+    (name.ends_with(".cluster.x-k8s.io") && !name.contains(".addons.") && !name.contains(".clusterctl."))
         || name.ends_with(".rke.cattle.io")
         || ["settings.management.cattle.io", "clusters.management.cattle.io"].contains(&name)
 }
@@ -111,10 +118,6 @@ fn needed(name: &str) -> bool {
 impl World {
     /// A world with a cluster that has no machines, and nobody at work.
     pub(crate) async fn start(spec: Value) -> Self {
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-            .with_test_writer()
-            .try_init();
         let clock = TimerClock::starting_at(Timestamp::now());
         CLOCK.set(Some(clock));
         let api = Api2::with(|| {
@@ -190,7 +193,15 @@ impl World {
         let line = Arc::new(Line(self.workload.clone()));
         let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), line);
         let connections = remuda_workload::run(workloads.clone(), stop.clone());
-        let capi = remuda_capi::run(ctx.clone(), Default::default(), workloads.clone(), stop.clone());
+        let leave = vec![
+            "ClusterResourceSet",
+            "MachinePool",
+            "MachineSet",
+            "MachineDeployment",
+            "MachineHealthCheck",
+        ];
+        let options = remuda_capi::Options { leave, ..Default::default() };
+        let capi = remuda_capi::run(ctx.clone(), options, workloads.clone(), stop.clone());
         let rke = remuda_rke::run(ctx.clone(), Default::default(), workloads, stop.clone());
         let task = tokio::spawn(async move {
             tokio::join!(connections, capi, rke);
