@@ -300,7 +300,8 @@ impl DigitalOcean {
         if record.ssh_key_fingerprint.is_empty() {
             let name = record.key_name();
             let mut keys: Vec<u64> = Vec::new();
-            if ours && record.ssh_key_id == 0 {
+            if ours {
+                // Also those of an attempt that was cut off before it could record any.
                 keys.extend(api.keys().await?.into_iter().filter(|key| key.name == name).map(|key| key.id));
             }
             if record.ssh_key_id != 0 && !keys.contains(&record.ssh_key_id) {

@@ -113,8 +113,13 @@ impl<A: Api> Fake<A> {
 
     /// Waits until a call hangs.
     pub async fn hanging(&self) {
+        self.hangs(1).await;
+    }
+
+    /// Waits until so many calls have hung, over the fake's whole life.
+    pub async fn hangs(&self, calls: usize) {
         let mut hanging = self.controls.hanging.subscribe();
-        let _ = hanging.wait_for(|count| *count > 0).await;
+        let _ = hanging.wait_for(|count| *count >= calls).await;
     }
 }
 

@@ -58,7 +58,15 @@ pub(crate) struct Drivers {
     registry: Registry,
     cache: PathBuf,
     /// What asking gave, so that a program is started once and not for every look at its NodeDriver.
-    asked: Mutex<HashMap<(String, String, String), (Instant, Asked)>>,
+    asked: Mutex<HashMap<Program, (Instant, Asked)>>,
+}
+
+/// What a NodeDriver says about where its program is.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Program {
+    driver: String,
+    url: String,
+    checksum: String,
 }
 
 /// What is known of a driver's program.
@@ -103,10 +111,26 @@ impl Drivers {
         } else {
             self.withdraw(driver, &mut status).await?
         };
-        let api: Api<NodeDriver> = Api::all(self.ctx.client.clone());
-        let before = driver.status.as_ref();
-        write::patch_status(&self.ctx, &api, driver, &(), before, &status, false).await?;
+        self.write_status(driver, &status).await?;
         Ok(next)
+    }
+
+    /// The kind has no status of its own to write: Rancher's programs write the object as a whole.
+    async fn write_status(&self, driver: &NodeDriver, status: &NodeDriverStatus) -> Result<(), Error> {
+        let encode = |status: Option<&NodeDriverStatus>| {
+            let value = status.map_or(Ok(Value::Null), serde_json::to_value);
+            value.map_err(|source| Error::Encode { what: driver.name_any(), source })
+        };
+        let (before, after) = (encode(driver.status.as_ref())?, encode(Some(status))?);
+        let Some(difference) = write::difference(&before, &after) else { return Ok(()) };
+        let patch = json!({"metadata": {"uid": driver.uid()}, "status": difference});
+        let api: Api<NodeDriver> = Api::all(self.ctx.client.clone());
+        match api.patch(&driver.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if !is_missing(&error) => {
+                Err(Error::api("write status of NodeDriver", driver.name_any())(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The driver is in use: its kinds are served, or its conditions say why not.
@@ -213,7 +237,8 @@ impl Drivers {
 
     async fn ask(&self, driver: &NodeDriver) -> Asked {
         let spec = &driver.spec;
-        let key = (name_of(driver), spec.url.clone(), spec.checksum.clone());
+        let (url, checksum) = (spec.url.clone(), spec.checksum.clone());
+        let key = Program { driver: name_of(driver), url, checksum };
         if let Some((at, asked)) = self.asked.lock().get(&key)
             && (matches!(asked, Asked::Told { .. }) || at.elapsed() < TRY_AGAIN)
         {
@@ -221,7 +246,7 @@ impl Drivers {
         }
         let asked = self.ask_anew(driver).await;
         if let Asked::Failed { error, .. } = &asked {
-            tracing::warn!(driver = %key.0, error = %Chain(error), "driver cannot be used");
+            tracing::warn!(driver = %key.driver, error = %Chain(error), "driver cannot be used");
         }
         self.asked.lock().insert(key, (Instant::now(), asked.clone()));
         asked
@@ -339,7 +364,7 @@ impl Drivers {
         let api: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
         let name = role.crd_name(driver);
         let found = api.get_opt(&name).await.map_err(Error::api("read CRD", &name))?;
-        let found = found.map(|found| serde_json::to_value(found)).transpose();
+        let found = found.map(serde_json::to_value).transpose();
         let found = found.map_err(|source| Error::Encode { what: name.clone(), source })?;
         let mut wanted = definition(role, driver, fields, found.as_ref());
         if let Some(found) = &found {

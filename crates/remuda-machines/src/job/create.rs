@@ -69,6 +69,11 @@ impl Work<'_> {
         if phase == Phase::Intended {
             self.log.info("Running pre-create checks...");
             driver.pre_create_check().await.map_err(|error| Failure::from(error).before_creation())?;
+            if driver.resumes() && driver.delivery() == Delivery::Standard {
+                // The login key belongs to the intent: an attempt that goes on must have the one that was uploaded.
+                let key = self.store.path().join("machines").join(name).join("id_rsa");
+                remuda_drivers::keys::ensure(&key.to_string_lossy(), name).await?;
+            }
             machine.phase = Phase::Creating;
             self.save(name, &mut machine, &*driver).await?;
         }
@@ -204,9 +209,7 @@ impl Work<'_> {
                 }
                 () = tokio::time::sleep(PROGRESS) => {}
             }
-            if let Ok(Ok(config)) = timeout(Duration::from_secs(5), driver.config()).await
-                && config != machine.driver
-            {
+            if let Ok(Ok(config)) = timeout(Duration::from_secs(5), driver.config()).await {
                 machine.driver = config;
                 if let Err(failure) = self.record(name, machine).await {
                     self.log.warn(format!("record the progress of machine {name}: {failure}"));

@@ -1,10 +1,17 @@
 //! From a machine to a server and back.
 
-use kube::api::{DeleteParams, Patch, PatchParams};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod, events::v1::Event};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use remuda_drivers::fake::Fault;
 use remuda_machines::state;
 use serde_json::json;
 
-use crate::world::{World, data, until};
+use crate::world::{NAMESPACE, TOKEN, World, data, until};
 
 #[tokio::test]
 async fn a_machine_gets_a_server_and_takes_it_along() {
@@ -45,5 +52,168 @@ async fn a_machine_gets_a_server_and_takes_it_along() {
     let log = world.logs().get("m1-machine-log").await.unwrap().data.unwrap();
     assert!(log["create"].contains("Creating DigitalOcean droplet..."), "{log:?}");
     assert!(log["remove"].contains("Machine m1 is removed"), "{log:?}");
+    running.stop().await;
+}
+
+/// Command lines and, of those we may look at, nothing else of every process there is.
+fn command_lines() -> String {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ") + "\n").collect()
+}
+
+/// Processes of jobs of this test's server.
+fn processes(world: &World) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(world.data.path().join("machine-jobs")).into_iter().flatten().flatten() {
+        let pid = std::fs::read_to_string(entry.path().join("pid")).unwrap_or_default();
+        found.extend(pid.split(' ').next().and_then(|pid| pid.parse::<i32>().ok()));
+    }
+    found
+}
+
+fn kill(pid: i32) {
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+}
+
+#[tokio::test]
+async fn a_job_killed_at_any_step_goes_on_or_is_cleaned_up() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    // How many calls one creation takes.
+    world.machine("probe").await;
+    world.until_ready("probe").await;
+    let calls = world.cloud.calls().len();
+    world.machines().delete("probe", &DeleteParams::default()).await.unwrap();
+    world.until_gone("probe").await;
+    assert!(calls > 5, "{:?}", world.cloud.calls());
+    for step in 0..calls {
+        // Half of them are killed and go on, the others are deleted in the middle.
+        let (name, goes_on) = (format!("m{step}"), step % 2 == 0);
+        let before = world.cloud.calls().len();
+        world.cloud.fault(before + step, Fault::Hang);
+        world.machine(&name).await;
+        tokio::select! {
+            () = world.cloud.hangs(step + 1) => {}
+            () = tokio::time::sleep(Duration::from_secs(30)) => panic!("step {step} never came"),
+        }
+        if goes_on {
+            processes(&world).into_iter().for_each(kill);
+            world.until_ready(&name).await;
+            assert_eq!(world.cloud.api.droplets().len(), 1, "step {step}");
+        }
+        world.machines().delete(&name, &DeleteParams::default()).await.unwrap();
+        world.until_gone(&name).await;
+        assert_eq!(world.cloud.api.resources(), Vec::<String>::new(), "step {step}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_removal_killed_at_any_step_is_finished() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    for step in 0..3 {
+        let name = format!("m{step}");
+        world.machine(&name).await;
+        world.until_ready(&name).await;
+        let before = world.cloud.calls().len();
+        world.cloud.fault(before + step, Fault::Hang);
+        world.machines().delete(&name, &DeleteParams::default()).await.unwrap();
+        world.cloud.hangs(step + 1).await;
+        processes(&world).into_iter().for_each(kill);
+        world.until_gone(&name).await;
+        assert_eq!(world.cloud.api.resources(), Vec::<String>::new(), "step {step}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_dies_finds_its_jobs_again() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.latency(Duration::from_millis(200));
+    world.machine("m1").await;
+    until("a job runs", async || !processes(&world).is_empty()).await;
+    let before = processes(&world);
+    running.crash().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let running = world.run();
+    world.until_ready("m1").await;
+    let jobs: Api<Job> = Api::namespaced(world.api.client(), NAMESPACE);
+    let status = jobs.get("m1-machine-provision").await.unwrap().status.unwrap();
+    assert_eq!((status.succeeded, status.failed), (Some(1), None), "{before:?}");
+    assert_eq!(world.cloud.api.droplets().len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn credentials_are_seen_nowhere_but_in_secrets() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.latency(Duration::from_millis(50));
+    world.machine("m1").await;
+    // One fails, and says why.
+    let mut spec = world.machines().get("m1").await.unwrap().data["spec"].clone();
+    spec["region"] = "nowhere".into();
+    spec["accessToken"] = TOKEN.into();
+    world.machine_of("m2", "DigitaloceanMachine", spec).await;
+    let mut lines = String::new();
+    until("both have ended", async || {
+        lines += &command_lines();
+        world.condition("m1", "Ready").await.0 == "True"
+            && world.condition("m2", "CreateJob").await.0 == "False"
+    })
+    .await;
+    assert!(lines.contains("create --driver=digitalocean"), "{lines}");
+    let (_, message) = world.condition("m2", "CreateJob").await;
+    assert!(message.contains("digitalocean has no region nowhere"), "{message}");
+    assert!(message.starts_with(
+        "failed creating server [fleet-default/m2] of kind (DigitaloceanMachine) for machine m2"
+    ));
+    world.machines().delete("m1", &DeleteParams::default()).await.unwrap();
+    world.until_gone("m1").await;
+    assert!(!lines.contains("canary"));
+
+    let client = world.api.client();
+    let everything = ListParams::default();
+    let jobs = Api::<Job>::all(client.clone()).list(&everything).await.unwrap();
+    let events = Api::<Event>::all(client.clone()).list(&everything).await.unwrap();
+    let pods = Api::<Pod>::all(client.clone()).list(&everything).await.unwrap();
+    let maps = world.logs().list(&everything).await.unwrap();
+    assert!(!jobs.items.is_empty() && !maps.items.is_empty());
+    let mut seen = serde_json::to_string(&(jobs.items, events.items, pods.items, maps.items)).unwrap();
+    for machine in world.machines().list(&everything).await.unwrap() {
+        seen += &machine.data["status"].to_string();
+    }
+    assert!(!seen.contains("canary"), "{seen}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn many_machines_are_made_at_once() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.latency(Duration::from_millis(100));
+    let begun = Instant::now();
+    let names: Vec<String> = (0..60).map(|number| format!("m{number:03}")).collect();
+    futures::future::join_all(names.iter().map(|name| world.machine(name))).await;
+    for name in &names {
+        world.until_ready(name).await;
+    }
+    assert_eq!(world.cloud.api.droplets().len(), 60);
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(120), "{elapsed:?}");
+
     running.stop().await;
 }

@@ -1,1 +1,244 @@
+//! Situations and what is decided in them, as text.
 
+use super::*;
+use crate::machine::view::{Address, Cluster, Initialization};
+
+const NOW: i64 = 10_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// A machine that can be made.
+fn fresh() -> Observed {
+    Observed {
+        namespace: "ns".into(),
+        name: "m".into(),
+        kind: "DemoMachine".into(),
+        driver: "demo".into(),
+        provider_id: String::new(),
+        deleting: false,
+        force: false,
+        status: Status::default(),
+        owner: Owner::Machine("m".into()),
+        capi: Some(Capi { name: "m".into(), bootstrap_secret: Some("boot".into()), deleting: false }),
+        cluster: Some(Cluster { paused: false, provisioned: true }),
+        node_driver: Some(NodeDriver { url: "u".into(), checksum: "c".into(), interruptible: true }),
+        job: None,
+        state: State::Unread,
+        retire_after: Duration::ZERO,
+        namespace_terminating: false,
+    }
+}
+
+fn job(removes: bool, outcome: Outcome) -> Option<JobView> {
+    Some(JobView { removes, deleting: false, outcome })
+}
+
+fn failed(message: &str, at: i64) -> Outcome {
+    Outcome::Failed { message: message.into(), at: Some(self::at(at)) }
+}
+
+fn made(phase: Phase) -> State {
+    let address = Address { kind: "ExternalIP".into(), address: "192.0.2.1".into() };
+    State::Machine { phase, addresses: vec![address] }
+}
+
+/// With a condition since a moment.
+fn having(mut observed: Observed, kind: &str, is: Is, message: &str, since: i64) -> Observed {
+    condition::set(&mut observed.status.conditions, kind, is, "", message, at(since));
+    observed
+}
+
+fn deleting(mut observed: Observed, state: State) -> Observed {
+    (observed.deleting, observed.state) = (true, state);
+    observed
+}
+
+/// What is decided: the act, when to look again, and the conditions.
+fn told(observed: &Observed) -> String {
+    let decision = decide(observed, at(NOW));
+    let mut text = format!("{:?}", decision.act).split(' ').next().unwrap_or_default().to_owned();
+    if let Some(after) = decision.after {
+        text += &format!(" after {}s", after.as_secs());
+    }
+    for condition in &decision.status.conditions {
+        let message = condition.message.replace(&format!(" {}", server(observed)), " SERVER");
+        text += format!("\n{}={} {}", condition.kind, condition.status, message).trim_end();
+    }
+    // Deciding again on the result changes nothing that is written.
+    let again = Observed { status: decision.status.clone(), ..observed.clone() };
+    assert_eq!(decide(&again, at(NOW)).status, decision.status);
+    text
+}
+
+#[track_caller]
+fn check(observed: Observed, expected: &str) {
+    let expected: Vec<&str> = expected.lines().map(str::trim).collect();
+    assert_eq!(told(&observed), expected.join("\n"));
+}
+
+#[test]
+fn a_machine_that_can_be_made_is() {
+    check(
+        fresh(),
+        "Create
+         CreateJob=Unknown creating machine provision job
+         Ready=False creating SERVER",
+    );
+    let decision = decide(&fresh(), at(NOW));
+    assert_eq!((decision.status.driver_url.as_str(), decision.status.driver_hash.as_str()), ("u", "c"));
+    assert_eq!(decision.status.job_name, "m-machine-provision");
+}
+
+#[test]
+fn what_is_waited_for_is_told() {
+    check(
+        Observed { owner: Owner::Set, ..fresh() },
+        "Nothing\nReady=False waiting for the Machine this server is for",
+    );
+    check(
+        Observed { cluster: None, ..fresh() },
+        "Nothing\nReady=False waiting for the Cluster of the Machine",
+    );
+    let paused = Some(Cluster { paused: true, provisioned: true });
+    check(
+        Observed { cluster: paused, ..fresh() },
+        "Nothing\nReady=False waiting for the Cluster to be unpaused",
+    );
+    let early = Some(Cluster { paused: false, provisioned: false });
+    check(
+        Observed { cluster: early, ..fresh() },
+        "Nothing\nReady=False waiting for the infrastructure of the Cluster",
+    );
+    let capi = Some(Capi { name: "m".into(), bootstrap_secret: None, deleting: false });
+    check(
+        Observed { capi, ..fresh() },
+        "Nothing\nReady=False waiting for the script the machine is to boot with",
+    );
+    check(Observed { node_driver: None, ..fresh() }, "Nothing\nReady=False waiting for NodeDriver demo");
+}
+
+#[test]
+fn a_job_is_followed() {
+    check(
+        Observed { job: job(false, Outcome::Running), ..fresh() },
+        "Nothing
+         CreateJob=Unknown creating machine provision job
+         Ready=False creating SERVER",
+    );
+    let complete = Observed { job: job(false, Outcome::Complete), state: made(Phase::Delivered), ..fresh() };
+    check(complete.clone(), "Nothing\nCreateJob=True\nReady=True");
+    let status = decide(&complete, at(NOW)).status;
+    assert!(status.ready && !status.initialization.provisioned);
+    assert_eq!(status.addresses[0].address, "192.0.2.1");
+    let joined = Observed { provider_id: "demo://1".into(), ..complete };
+    check(joined.clone(), "Prune\nCreateJob=True\nReady=True");
+    assert_eq!(decide(&joined, at(NOW)).status.initialization, Initialization { provisioned: true });
+}
+
+#[test]
+fn a_machine_whose_job_is_gone_stays_as_it_is() {
+    let observed = having(fresh(), kind::CREATE_JOB, Is::True, "", 1);
+    check(Observed { node_driver: None, cluster: None, ..observed }, "Nothing\nCreateJob=True");
+}
+
+#[test]
+fn a_failure_is_told_and_the_machine_replaced_in_time() {
+    let observed = Observed { job: job(false, failed("quota: droplet limit", NOW)), ..fresh() };
+    check(
+        observed.clone(),
+        "Nothing after 60s
+         CreateJob=False failed creating SERVER: quota: droplet limit
+         Ready=False failed creating SERVER: quota: droplet limit",
+    );
+    assert_eq!(decide(&observed, at(NOW)).status.failure_reason, "CreateError");
+    let message = format!("failed creating {}: credentials: no", server(&fresh()));
+    let old = |since| having(fresh(), kind::CREATE_JOB, Is::False, &message, since);
+    assert_eq!(decide(&old(NOW - 100), at(NOW)).after, Some(Duration::from_secs(200)));
+    assert_eq!(decide(&old(NOW - 300), at(NOW)).act, Act::Retire { machine: "m".into() });
+    let patient = Observed { retire_after: Duration::from_secs(3600), ..old(NOW - 300) };
+    assert_eq!(decide(&patient, at(NOW)).after, Some(Duration::from_secs(3300)));
+}
+
+#[test]
+fn what_was_never_made_is_let_go() {
+    check(deleting(fresh(), State::Missing), "Release");
+    check(deleting(Observed { capi: None, owner: Owner::Set, ..fresh() }, State::Empty), "Release");
+    let intended = having(fresh(), kind::CREATE_JOB, Is::False, "", 1);
+    check(deleting(intended, made(Phase::Intended)), "Release\nCreateJob=False");
+    let terminating = Observed { namespace_terminating: true, ..fresh() };
+    check(deleting(terminating, made(Phase::Created)), "Release");
+}
+
+#[test]
+fn a_server_is_removed_before_its_machine_goes() {
+    let ready = having(fresh(), kind::CREATE_JOB, Is::True, "", 1);
+    let dying = deleting(Observed { capi: None, node_driver: None, ..ready }, made(Phase::Delivered));
+    assert_eq!(decide(&dying, at(NOW)).act, Act::Remove);
+    let begun = Observed { job: job(true, Outcome::Running), ..dying.clone() };
+    assert_eq!(decide(&begun, at(NOW)).act, Act::Nothing);
+    let done = Observed { job: job(true, Outcome::Complete), ..dying.clone() };
+    assert_eq!(decide(&done, at(NOW)).act, Act::Release);
+    // The Job was gone before the finalizer.
+    let late = having(dying, kind::DELETE_JOB, Is::True, "", 1);
+    assert_eq!(decide(&late, at(NOW)).act, Act::Release);
+}
+
+#[test]
+fn a_creation_under_way_is_ended_only_where_the_record_is_enough() {
+    let creating = Observed { job: job(false, Outcome::Running), ..fresh() };
+    let dying = deleting(creating, made(Phase::Creating));
+    assert_eq!(decide(&dying, at(NOW)).act, Act::DropJob);
+    let foreign = NodeDriver { url: "u".into(), checksum: "c".into(), interruptible: false };
+    check(
+        Observed { node_driver: Some(foreign.clone()), ..dying.clone() },
+        "Nothing\nReady=False cannot delete machine m because create job has not finished",
+    );
+    let ended = Observed { job: job(false, failed("x", NOW)), node_driver: Some(foreign), ..dying };
+    assert_eq!(decide(&ended, at(NOW)).act, Act::DropJob);
+}
+
+#[test]
+fn a_removal_that_failed_is_tried_again_and_never_given_up_but_by_force() {
+    let ready = having(fresh(), kind::CREATE_JOB, Is::True, "", 1);
+    let dying = deleting(ready, made(Phase::Delivered));
+    let early = Observed { job: job(true, failed("credentials: no", NOW - 100)), ..dying.clone() };
+    assert_eq!(decide(&early, at(NOW)).after, Some(Duration::from_secs(200)));
+    assert_eq!(decide(&early, at(NOW)).status.failure_reason, "DeleteError");
+    let late = Observed { job: job(true, failed("credentials: no", NOW - 300)), ..dying.clone() };
+    assert_eq!(decide(&late, at(NOW)).act, Act::DropJob);
+    let forced = Observed { force: true, ..early };
+    assert_eq!(decide(&forced, at(NOW)).act, Act::Release);
+    // Without its state nobody knows what to remove.
+    let lost = Observed { state: State::Missing, ..dying };
+    assert_eq!(decide(&lost, at(NOW)).act, Act::Nothing);
+    assert_eq!(decide(&Observed { force: true, ..lost }, at(NOW)).act, Act::Release);
+}
+
+#[test]
+fn no_machine_with_a_server_is_ever_let_go_without_its_removal() {
+    let outcomes = [Outcome::Running, Outcome::Complete, failed("network: x", 1), failed("other: x", NOW)];
+    let jobs = outcomes.iter().flat_map(|outcome| [job(true, outcome.clone()), job(false, outcome.clone())]);
+    let states =
+        [made(Phase::Creating), made(Phase::Created), made(Phase::Delivered), State::Unreadable("?".into())];
+    for job in jobs.chain([None]) {
+        for state in &states {
+            for created in [None, Some(Is::True), Some(Is::False), Some(Is::Unknown)] {
+                for (driver, owner) in [(true, true), (true, false), (false, true), (false, false)] {
+                    let mut observed = deleting(fresh(), state.clone());
+                    observed.job = job.clone();
+                    observed.node_driver = observed.node_driver.filter(|_| driver);
+                    observed.owner = if owner { observed.owner } else { Owner::Set };
+                    if let Some(created) = created {
+                        observed = having(observed, kind::CREATE_JOB, created, "", 1);
+                    }
+                    let removed =
+                        matches!(&job, Some(job) if job.removes && job.outcome == Outcome::Complete);
+                    let act = decide(&observed, at(NOW)).act;
+                    assert!(removed || act != Act::Release, "{job:?} {state:?} {created:?}");
+                }
+            }
+        }
+    }
+}
