@@ -93,14 +93,22 @@ pub(crate) async fn get(
     }
 }
 
+/// Which objects of a kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which<'a> {
+    All,
+    Labels(&'a str),
+    Fields(&'a str),
+}
+
 /// Objects of a kind; a kind that is not served has none.
 pub(crate) async fn list(
     client: &Client,
     resource: &ApiResource,
     namespace: Option<&str>,
-    labels: Option<&str>,
+    which: Which<'_>,
 ) -> Result<Vec<Object>, Failure> {
-    match try_list(client, resource, namespace, labels).await {
+    match try_list(client, resource, namespace, which).await {
         Ok(objects) => Ok(objects),
         Err(failure) if failure.code == Code::NotFound => Ok(Vec::new()),
         Err(failure) => Err(failure),
@@ -112,11 +120,15 @@ pub(crate) async fn try_list(
     client: &Client,
     resource: &ApiResource,
     namespace: Option<&str>,
-    labels: Option<&str>,
+    which: Which<'_>,
 ) -> Result<Vec<Object>, Failure> {
     let mut objects = Vec::new();
     let mut parameters = ListParams::default().limit(500);
-    parameters.label_selector = labels.map(str::to_owned);
+    match which {
+        Which::All => {}
+        Which::Labels(labels) => parameters = parameters.labels(labels),
+        Which::Fields(fields) => parameters = parameters.fields(fields),
+    }
     loop {
         let request = built(request(resource, namespace).list(&parameters))?;
         let answer = client.request::<Value>(request).await;
@@ -218,7 +230,7 @@ pub(crate) async fn kept_logs(
 ) -> Result<Option<JobLog>, Failure> {
     let maps = core("ConfigMap", "configmaps");
     let labels = format!("{}=true,{}={machine}", machines::label::LOG, label::INFRA_MACHINE_NAME);
-    let found = match list(client, &maps, Some(namespace), Some(&labels)).await {
+    let found = match list(client, &maps, Some(namespace), Which::Labels(&labels)).await {
         Err(failure) if failure.code == Code::Forbidden => Vec::new(),
         result => result?,
     };
@@ -236,7 +248,7 @@ pub(crate) async fn pod_logs(
 ) -> Result<Option<JobLog>, Failure> {
     let pods = core("Pod", "pods");
     let labels = format!("{}={machine}", label::CAPI_MACHINE_NAME);
-    let mut found = match list(client, &pods, Some(namespace), Some(&labels)).await {
+    let mut found = match list(client, &pods, Some(namespace), Which::Labels(&labels)).await {
         Err(failure) if failure.code == Code::Forbidden => Vec::new(),
         result => result?,
     };

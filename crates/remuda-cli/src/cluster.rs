@@ -24,7 +24,7 @@ use crate::{
 pub(crate) use self::describe::conditions;
 pub use self::{
     change::{Scale, Upgrade},
-    create::{Create, create},
+    create::{Create, create, ensure},
     delete::{Delete, delete_all},
     register::{NodeRole, Register},
 };

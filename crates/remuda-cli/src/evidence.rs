@@ -46,7 +46,7 @@ pub struct Evidence {
     pub configs: Vec<Object>,
     pub jobs: Vec<Object>,
     /// Plan Secrets.
-    pub plans: Vec<Object>,
+    pub plans: Vec<Plan>,
     pub drivers: Vec<Object>,
     pub settings: Vec<Object>,
     pub events: Vec<Object>,
@@ -87,7 +87,9 @@ impl Evidence {
             (group::MANAGEMENT, "NodeDriver") => &mut self.drivers,
             (group::MANAGEMENT, "Setting") => &mut self.settings,
             ("", "Event") => &mut self.events,
-            ("", "Secret") if object.text("/type") == secret_type::PLAN => &mut self.plans,
+            ("", "Secret") if object.text("/type") == secret_type::PLAN => {
+                return self.plans.push(Plan::read(object));
+            }
             _ => return,
         };
         list.push(object);
@@ -144,9 +146,9 @@ impl Evidence {
         self.logs.get(machine).map(|log| tail(&log.remove, lines)).unwrap_or_default()
     }
 
-    pub(crate) fn plan(&self, machine: &Object) -> Option<Plan<'_>> {
+    pub(crate) fn plan(&self, machine: &Object) -> Option<&Plan> {
         let name = machine.name();
-        self.plans.iter().find(|plan| plan.label(label::MACHINE_NAME) == name).map(Plan::new)
+        self.plans.iter().find(|plan| plan.machine() == name)
     }
 
     pub(crate) fn setting(&self, name: &str) -> Option<&str> {

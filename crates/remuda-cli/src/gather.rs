@@ -10,7 +10,7 @@ use remuda_names::{
 };
 
 use crate::{
-    api,
+    api::{self, Which},
     evidence::{Evidence, Subject},
     failure::{Code, Failure},
     hooks::JobLog,
@@ -46,20 +46,22 @@ pub(crate) async fn cluster(
     }
     let labels = format!("{}={name}", capi::label::CLUSTER_NAME);
     let rancher = format!("{}={name}", label::CLUSTER_NAME);
-    let all: &[(ApiResource, Option<&str>, Option<&str>)] = &[
-        (api::capi("MachineDeployment"), Some(namespace), Some(&labels)),
-        (api::capi("MachineSet"), Some(namespace), Some(&labels)),
-        (api::capi("Machine"), Some(namespace), Some(&labels)),
-        (api::rke("RKEBootstrap"), Some(namespace), Some(&labels)),
-        (api::rke("CustomMachine"), Some(namespace), Some(&labels)),
-        (api::core("Secret", "secrets"), Some(namespace), Some(&rancher)),
-        (api::jobs(), Some(namespace), Some(label::INFRA_MACHINE_KIND)),
-        (api::management("NodeDriver"), None, None),
-        (api::management("Setting"), None, None),
-        (api::core("Event", "events"), Some(namespace), None),
+    // Waiting looks often, and at what went wrong only.
+    let events = if depth == Depth::Logs { Which::All } else { Which::Fields("type=Warning") };
+    let all: &[(ApiResource, Option<&str>, Which<'_>)] = &[
+        (api::capi("MachineDeployment"), Some(namespace), Which::Labels(&labels)),
+        (api::capi("MachineSet"), Some(namespace), Which::Labels(&labels)),
+        (api::capi("Machine"), Some(namespace), Which::Labels(&labels)),
+        (api::rke("RKEBootstrap"), Some(namespace), Which::Labels(&labels)),
+        (api::rke("CustomMachine"), Some(namespace), Which::Labels(&labels)),
+        (api::core("Secret", "secrets"), Some(namespace), Which::Labels(&rancher)),
+        (api::jobs(), Some(namespace), Which::Labels(label::INFRA_MACHINE_KIND)),
+        (api::management("NodeDriver"), None, Which::All),
+        (api::management("Setting"), None, Which::All),
+        (api::core("Event", "events"), Some(namespace), events),
     ];
     let lists =
-        all.iter().map(|(resource, namespace, labels)| readable(session, resource, *namespace, *labels));
+        all.iter().map(|(resource, namespace, which)| readable(session, resource, *namespace, *which));
     for (list, (resource, ..)) in try_join_all(lists).await?.into_iter().zip(all) {
         match list {
             Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
@@ -85,7 +87,7 @@ pub(crate) async fn cluster(
             Err(failure) => return Err(failure),
         }
     }
-    servers(session, Some(namespace), Some(&labels), &mut evidence).await?;
+    servers(session, Some(namespace), Which::Labels(&labels), &mut evidence).await?;
     pools(session, namespace, &mut evidence).await?;
     if depth == Depth::Logs {
         logs(session, namespace, &mut evidence).await?;
@@ -112,9 +114,9 @@ async fn readable(
     session: &Session,
     resource: &ApiResource,
     namespace: Option<&str>,
-    labels: Option<&str>,
+    which: Which<'_>,
 ) -> Result<Option<Vec<Object>>, Failure> {
-    match api::list(&session.client, resource, namespace, labels).await {
+    match api::list(&session.client, resource, namespace, which).await {
         Ok(objects) => Ok(Some(objects)),
         Err(failure) if failure.code == Code::Forbidden => Ok(None),
         Err(failure) => Err(failure),
@@ -125,7 +127,7 @@ async fn readable(
 async fn servers(
     session: &Session,
     namespace: Option<&str>,
-    labels: Option<&str>,
+    which: Which<'_>,
     evidence: &mut Evidence,
 ) -> Result<(), Failure> {
     let here = evidence
@@ -140,7 +142,7 @@ async fn servers(
     let kinds: BTreeSet<String> = here.chain(wanted).filter(|kind| is_kind(kind)).collect();
     for kind in kinds {
         let resource = api::driver(group::MACHINE, &kind);
-        match readable(session, &resource, namespace, labels).await? {
+        match readable(session, &resource, namespace, which).await? {
             Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
             None => {
                 evidence.unreadable.insert(resource.plural.clone());
@@ -274,17 +276,17 @@ pub(crate) async fn machine(
 /// Machines of a namespace, or of all, with what their own state is read from.
 pub(crate) async fn all_machines(session: &Session, namespace: Option<&str>) -> Result<Evidence, Failure> {
     let mut evidence = Evidence::default();
-    let all: &[(ApiResource, Option<&str>, Option<&str>)] = &[
-        (api::capi("Machine"), namespace, None),
-        (api::rke("RKEBootstrap"), namespace, None),
-        (api::rke("CustomMachine"), namespace, None),
-        (api::core("Secret", "secrets"), namespace, Some(label::MACHINE_NAME)),
-        (api::jobs(), namespace, Some(label::INFRA_MACHINE_KIND)),
-        (api::management("NodeDriver"), None, None),
-        (api::management("Setting"), None, None),
+    let all: &[(ApiResource, Option<&str>, Which<'_>)] = &[
+        (api::capi("Machine"), namespace, Which::All),
+        (api::rke("RKEBootstrap"), namespace, Which::All),
+        (api::rke("CustomMachine"), namespace, Which::All),
+        (api::core("Secret", "secrets"), namespace, Which::Labels(label::MACHINE_NAME)),
+        (api::jobs(), namespace, Which::Labels(label::INFRA_MACHINE_KIND)),
+        (api::management("NodeDriver"), None, Which::All),
+        (api::management("Setting"), None, Which::All),
     ];
     let lists =
-        all.iter().map(|(resource, namespace, labels)| readable(session, resource, *namespace, *labels));
+        all.iter().map(|(resource, namespace, which)| readable(session, resource, *namespace, *which));
     for (list, (resource, ..)) in try_join_all(lists).await?.into_iter().zip(all) {
         match list {
             Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
@@ -293,7 +295,7 @@ pub(crate) async fn all_machines(session: &Session, namespace: Option<&str>) -> 
             }
         }
     }
-    servers(session, namespace, None, &mut evidence).await?;
+    servers(session, namespace, Which::All, &mut evidence).await?;
     Ok(evidence)
 }
 
@@ -327,7 +329,7 @@ pub(crate) async fn served_clusters(
     session: &Session,
     namespace: Option<&str>,
 ) -> Result<Vec<Object>, Failure> {
-    match api::try_list(&session.client, &api::provisioning_clusters(), namespace, None).await {
+    match api::try_list(&session.client, &api::provisioning_clusters(), namespace, Which::All).await {
         Err(failure) if failure.code == Code::NotFound => {
             let failure =
                 Failure::new(Code::NotFound, "this server knows no clusters: it is no Remuda server");

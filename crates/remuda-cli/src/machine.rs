@@ -233,7 +233,7 @@ pub(crate) async fn existing(session: &Session, name: &str, depth: Depth) -> Res
     if let Some(evidence) = gather::machine(session, namespace, name, depth).await? {
         return Ok(evidence);
     }
-    let machines = api::list(&session.client, &api::capi("Machine"), None, None).await?;
+    let machines = api::list(&session.client, &api::capi("Machine"), None, api::Which::All).await?;
     let failure =
         Failure::new(Code::NotFound, format!("there is no machine {name} in namespace {namespace}"));
     if let Some(other) = machines.iter().find(|machine| machine.name() == name) {
@@ -259,9 +259,9 @@ fn render(evidence: &Evidence, name: &str, now: Timestamp) -> String {
     let server = evidence.server(machine);
     let plan = evidence.plan(machine);
     let planned = match plan {
-        Some(plan) if plan.is_failed() => "failed".to_owned(),
-        Some(plan) if plan.is_applied() => "applied".to_owned(),
-        Some(plan) if plan.is_delivered() => "being applied".to_owned(),
+        Some(plan) if plan.failed => "failed".to_owned(),
+        Some(plan) if plan.applied => "applied".to_owned(),
+        Some(plan) if plan.delivered => "being applied".to_owned(),
         _ => String::new(),
     };
     let fields = [
@@ -278,7 +278,7 @@ fn render(evidence: &Evidence, name: &str, now: Timestamp) -> String {
         ("Provider id", machine.text("/spec/providerID").to_owned()),
         ("Server", server.map(Object::reference).unwrap_or_default()),
         ("Plan", planned),
-        ("Installer", plan.and_then(crate::plan::Plan::installer).unwrap_or_default()),
+        ("Installer", plan.and_then(|plan| plan.installer.clone()).unwrap_or_default()),
         ("Created", age::ago(machine.created(), now) + " ago"),
     ];
     let mut out = String::new();

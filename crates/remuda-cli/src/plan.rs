@@ -11,8 +11,28 @@ use serde_json::Value;
 
 use crate::object::{self, Object};
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan<'a>(&'a Object);
+/// A plan Secret, read once. The plan itself is not kept: it is large, and full of credentials.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The Secret, without its data.
+    pub(crate) secret: Object,
+    /// The planner has ordered something.
+    pub(crate) delivered: bool,
+    pub(crate) failed: bool,
+    pub(crate) applied: bool,
+    /// The agent has written something at some time.
+    pub(crate) has_agent: bool,
+    /// How often the plan failed in a row.
+    pub(crate) failures: u64,
+    /// When the agent ran instructions last, as it writes it.
+    pub(crate) last_apply: String,
+    /// What the failed run wrote, by instruction; why it failed comes first, without a name.
+    pub(crate) failed_output: Vec<(String, String)>,
+    /// Image of the installer, which says the version too.
+    pub(crate) installer: Option<String>,
+    /// Probes that do not pass, by name. None if no probe has run yet.
+    pub(crate) sick_probes: Option<Vec<SickProbe>>,
+}
 
 /// One probe and how often it failed in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,134 +51,103 @@ pub(crate) struct Drain<'a> {
     pub(crate) done: bool,
 }
 
-impl<'a> Plan<'a> {
-    pub(crate) fn new(secret: &'a Object) -> Plan<'a> {
-        Plan(secret)
-    }
-
-    pub(crate) fn secret(self) -> &'a Object {
-        self.0
-    }
-
-    fn data(self, key: &str) -> Vec<u8> {
-        let text = self.0.0.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
-        text.and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_default()
-    }
-
-    fn text(self, key: &str) -> String {
-        String::from_utf8_lossy(&self.data(key)).trim().to_owned()
-    }
-
-    /// The planner has ordered something.
-    pub(crate) fn is_delivered(self) -> bool {
-        !self.data(key::PLAN).is_empty()
-    }
-
-    fn checksum(self) -> String {
-        sha256_hex(&self.data(key::PLAN))
-    }
-
-    pub(crate) fn failures(self) -> u64 {
-        self.text(key::FAILURE_COUNT).parse().unwrap_or_default()
-    }
-
-    pub(crate) fn is_failed(self) -> bool {
-        self.is_delivered()
-            && match self.text(key::PLAN_STATE).as_str() {
-                "" => self.failures() > 0 && self.text(key::FAILED_CHECKSUM) == self.checksum(),
-                found => found == state::FAILED,
+impl Plan {
+    pub(crate) fn read(mut secret: Object) -> Plan {
+        let data = secret.0.as_object_mut().and_then(|map| map.remove("data")).unwrap_or_default();
+        let bytes = |key: &str| {
+            let text = data.get(key).and_then(Value::as_str);
+            text.and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_default()
+        };
+        let text = |key: &str| String::from_utf8_lossy(&bytes(key)).trim().to_owned();
+        let plan = bytes(key::PLAN);
+        let checksum = sha256_hex(&plan);
+        let delivered = !plan.is_empty();
+        let failures = text(key::FAILURE_COUNT).parse().unwrap_or_default();
+        let found = text(key::PLAN_STATE);
+        let (failed, applied) = match found.as_str() {
+            "" => {
+                let failed = failures > 0 && text(key::FAILED_CHECKSUM) == checksum;
+                (failed, text(key::APPLIED_CHECKSUM) == checksum)
             }
+            found => (found == state::FAILED, found == state::SUCCEEDED),
+        };
+        let written = [key::APPLIED_CHECKSUM, key::FAILED_CHECKSUM, key::PROBE_STATUSES];
+        let taken = matches!(found.as_str(), state::IN_PROGRESS | state::SUCCEEDED | state::FAILED);
+        let plan = NodePlan::decode(&plan).unwrap_or_default();
+        let install = plan.instructions.iter().find(|instruction| instruction.name == "install");
+        Plan {
+            delivered,
+            failed: delivered && failed,
+            applied: delivered && applied,
+            has_agent: taken || written.iter().any(|key| !bytes(key).is_empty()),
+            failures,
+            last_apply: text(key::LAST_APPLY_TIME),
+            failed_output: failed_output(&bytes(key::FAILED_OUTPUT)),
+            installer: install.map(|install| install.image.clone()).filter(|image| !image.is_empty()),
+            sick_probes: sick_probes(&bytes(key::PROBE_STATUSES), &plan),
+            secret,
+        }
     }
 
-    pub(crate) fn is_applied(self) -> bool {
-        self.is_delivered()
-            && match self.text(key::PLAN_STATE).as_str() {
-                "" => self.text(key::APPLIED_CHECKSUM) == self.checksum(),
-                found => found == state::SUCCEEDED,
-            }
+    pub(crate) fn machine(&self) -> &str {
+        self.secret.label(label::MACHINE_NAME)
     }
 
-    /// The agent has written something at some time.
-    pub(crate) fn has_agent(self) -> bool {
-        [key::APPLIED_CHECKSUM, key::FAILED_CHECKSUM, key::PROBE_STATUSES]
-            .iter()
-            .any(|key| !self.data(key).is_empty())
-            || matches!(
-                self.text(key::PLAN_STATE).as_str(),
-                state::IN_PROGRESS | state::SUCCEEDED | state::FAILED
-            )
+    pub(crate) fn delivered_at(&self) -> Option<Timestamp> {
+        object::time(self.secret.annotation(annotation::PLAN_LAST_UPDATED))
     }
 
-    pub(crate) fn delivered_at(self) -> Option<Timestamp> {
-        object::time(self.0.annotation(annotation::PLAN_LAST_UPDATED))
+    pub(crate) fn is_init(&self) -> bool {
+        self.secret.label(label::INIT_NODE) == "true"
     }
 
-    pub(crate) fn last_apply(self) -> String {
-        self.text(key::LAST_APPLY_TIME)
+    pub(crate) fn probes_passed(&self) -> bool {
+        !self.secret.annotation(annotation::PLAN_PROBES_PASSED).is_empty()
     }
 
-    pub(crate) fn is_init(self) -> bool {
-        self.0.label(label::INIT_NODE) == "true"
+    /// Applied, and no probe says otherwise.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.applied && self.sick_probes.as_ref().is_none_or(Vec::is_empty)
     }
 
-    pub(crate) fn probes_passed(self) -> bool {
-        !self.0.annotation(annotation::PLAN_PROBES_PASSED).is_empty()
-    }
-
-    /// What the failed run wrote, by instruction; why it failed comes first, without a name.
-    pub(crate) fn failed_output(self) -> Vec<(String, String)> {
-        let packed = self.data(key::FAILED_OUTPUT);
-        let mut outputs: Outputs = remuda_plan::output::unpack(&packed).unwrap_or_default();
-        let reason = outputs.remove(ERROR_OUTPUT).map(|blob| (String::new(), blob));
-        let all = reason.into_iter().chain(outputs);
-        let texts = all.map(|(name, blob)| (name, String::from_utf8_lossy(&blob.0).into_owned()));
-        texts.filter(|(_, text)| !text.trim().is_empty()).collect()
-    }
-
-    fn plan(self) -> NodePlan {
-        NodePlan::decode(&self.data(key::PLAN)).unwrap_or_default()
-    }
-
-    /// Image of the installer, which says the version too.
-    pub(crate) fn installer(self) -> Option<String> {
-        let install =
-            self.plan().instructions.into_iter().find(|instruction| instruction.name == "install")?;
-        Some(install.image).filter(|image| !image.is_empty())
-    }
-
-    /// Probes that do not pass, by name. None if no probe has run yet.
-    pub(crate) fn sick_probes(self) -> Option<Vec<SickProbe>> {
-        let stored = self.data(key::PROBE_STATUSES);
-        let statuses = if stored.is_empty() { return None } else { probe::parse(&stored)? };
-        let plan = self.plan();
-        let url = |name: &str| plan.probes.get(name).map(|probe| probe.http_get.url.clone());
-        let sick = statuses.iter().filter(|(_, status)| !status.healthy);
-        let sick = sick.map(|(name, status)| SickProbe {
-            name: name.clone(),
-            failures: status.failure_count,
-            url: url(name).filter(|url| !url.is_empty()),
-        });
-        Some(sick.collect())
-    }
-
-    pub(crate) fn drain(self) -> Option<Drain<'a>> {
-        let options = self.0.annotation(annotation::DRAIN_OPTIONS);
+    pub(crate) fn drain(&self) -> Option<Drain<'_>> {
+        let options = self.secret.annotation(annotation::DRAIN_OPTIONS);
         if options.is_empty() {
             return None;
         }
         let parsed: Value = serde_json::from_str(options).unwrap_or_default();
-        let before = (self.0.annotation(annotation::PRE_DRAIN), "preDrainHooks");
-        let after = (self.0.annotation(annotation::POST_DRAIN), "postDrainHooks");
+        let before = (self.secret.annotation(annotation::PRE_DRAIN), "preDrainHooks");
+        let after = (self.secret.annotation(annotation::POST_DRAIN), "postDrainHooks");
         let mut hooks = Vec::new();
         for (asked, field) in [before, after].into_iter().filter(|(asked, _)| !asked.is_empty()) {
             let names =
                 parsed[field].as_array().into_iter().flatten().filter_map(|hook| hook["annotation"].as_str());
-            let open = names.filter(|name| !name.is_empty() && self.0.annotation(name) != asked);
+            let open = names.filter(|name| !name.is_empty() && self.secret.annotation(name) != asked);
             hooks.extend(open.map(str::to_owned));
         }
-        let done = self.0.annotation(annotation::DRAIN_DONE) == options;
-        Some(Drain { error: self.0.annotation(annotation::DRAIN_ERROR), hooks, done })
+        let done = self.secret.annotation(annotation::DRAIN_DONE) == options;
+        Some(Drain { error: self.secret.annotation(annotation::DRAIN_ERROR), hooks, done })
     }
+}
+
+fn failed_output(packed: &[u8]) -> Vec<(String, String)> {
+    let mut outputs: Outputs = remuda_plan::output::unpack(packed).unwrap_or_default();
+    let reason = outputs.remove(ERROR_OUTPUT).map(|blob| (String::new(), blob));
+    let all = reason.into_iter().chain(outputs);
+    let texts = all.map(|(name, blob)| (name, String::from_utf8_lossy(&blob.0).into_owned()));
+    texts.filter(|(_, text)| !text.trim().is_empty()).collect()
+}
+
+fn sick_probes(stored: &[u8], plan: &NodePlan) -> Option<Vec<SickProbe>> {
+    let statuses = if stored.is_empty() { return None } else { probe::parse(stored)? };
+    let url = |name: &str| plan.probes.get(name).map(|probe| probe.http_get.url.clone());
+    let sick = statuses.iter().filter(|(_, status)| !status.healthy);
+    let sick = sick.map(|(name, status)| SickProbe {
+        name: name.clone(),
+        failures: status.failure_count,
+        url: url(name).filter(|url| !url.is_empty()),
+    });
+    Some(sick.collect())
 }
 
 #[cfg(test)]
@@ -187,9 +176,8 @@ pub(crate) mod tests {
     #[test]
     fn both_flows_say_whether_a_plan_failed() {
         let check = |data: &[(&str, &str)]| {
-            let secret = secret(data);
-            let plan = Plan::new(&secret);
-            (plan.is_failed(), plan.is_applied())
+            let plan = Plan::read(secret(data));
+            (plan.failed, plan.applied)
         };
         assert_eq!(check(&[]), (false, false));
         assert_eq!(check(&[("plan", "{}")]), (false, false));
@@ -210,7 +198,7 @@ pub(crate) mod tests {
         let mut secret = secret(&[]);
         secret.0["data"]["failed-output"] =
             json!(pack(&[("install", "pulling\n"), ("remuda-agent-error", "exit status 1"), ("quiet", " ")]));
-        let output = Plan::new(&secret).failed_output();
+        let output = Plan::read(secret).failed_output;
         let expected =
             [("".to_owned(), "exit status 1".to_owned()), ("install".to_owned(), "pulling\n".to_owned())];
         assert_eq!(output, expected);
@@ -224,12 +212,11 @@ pub(crate) mod tests {
             ("plan", &plan),
             ("probe-statuses", r#"{"kubelet":{"healthy":true},"etcd":{"failureCount":3},"new":{}}"#),
         ]);
-        let probes = Plan::new(&secret).sick_probes().unwrap();
+        let probes = Plan::read(secret).sick_probes.unwrap();
         let found: Vec<_> =
             probes.iter().map(|probe| (probe.name.as_str(), probe.failures, probe.url.as_deref())).collect();
         assert_eq!(found, [("etcd", 3, Some("http://localhost:2381/health")), ("new", 0, None)]);
-        let none = self::secret(&[("plan", "{}")]);
-        assert_eq!(Plan::new(&none).sick_probes(), None);
+        assert_eq!(Plan::read(self::secret(&[("plan", "{}")])).sick_probes, None);
     }
 
     #[test]
@@ -238,8 +225,8 @@ pub(crate) mod tests {
         let secret = Object(json!({"metadata": {"annotations": {
             "rke.cattle.io/drain-options": options, "rke.cattle.io/pre-drain": options, "a.io/x": options,
         }}}));
-        let drain = Plan::new(&secret).drain().unwrap();
-        assert_eq!(drain, Drain { error: "", hooks: vec!["a.io/y".to_owned()], done: false });
+        let plan = Plan::read(secret);
+        assert_eq!(plan.drain().unwrap(), Drain { error: "", hooks: vec!["a.io/y".to_owned()], done: false });
     }
 
     proptest! {
@@ -250,9 +237,9 @@ pub(crate) mod tests {
             let secret = Object(json!({"data": {
                 "plan": text, "failed-output": text, "probe-statuses": text, "plan-state": text,
             }, "metadata": {"annotations": {"rke.cattle.io/drain-options": text}}}));
-            let plan = Plan::new(&secret);
-            let _ = (plan.is_failed(), plan.is_applied(), plan.failed_output(), plan.sick_probes());
-            let _ = (plan.installer(), plan.drain(), plan.has_agent());
+            let plan = Plan::read(secret);
+            prop_assert!(plan.secret.0.get("data").is_none());
+            let _ = plan.drain();
         }
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::{
     age,
-    evidence::{Evidence, Roles},
+    evidence::{Evidence, Pool, Roles},
     failure::{Code, Failure},
     gather::{self, Depth},
     session::Session,
@@ -74,7 +74,7 @@ impl Snapshot {
             })
             .collect();
         let ready = rows.iter().filter(|row| row.state == State::Ready).count();
-        let wanted: i64 = evidence.pools().map(super::evidence::Pool::wanted).sum();
+        let wanted: i64 = evidence.pools().map(Pool::wanted).sum();
         let wanted = usize::try_from(wanted).unwrap_or_default().max(rows.len());
         let reached = match goal {
             Goal::Ready => exists && finding.is_ready(),

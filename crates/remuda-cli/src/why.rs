@@ -288,7 +288,8 @@ fn cause_name(cause: Cause) -> String {
 async fn nothing(session: &Session, name: &str) -> Result<Failure, Failure> {
     let namespace = session.namespace.as_str();
     let clusters = gather::served_clusters(session, None).await?;
-    let machines = api::list(&session.client, &api::capi("Machine"), Some(namespace), None).await?;
+    let machines =
+        api::list(&session.client, &api::capi("Machine"), Some(namespace), api::Which::All).await?;
     let failure = Failure::new(
         Code::NotFound,
         format!("there is no cluster and no machine {name} in namespace {namespace}"),

@@ -110,6 +110,23 @@ pub async fn create(session: &Session, objects: &[Object], dry_run: bool) -> Res
     Ok(created.into_iter().map(|(object, _)| object).collect())
 }
 
+/// Creates the objects of a manifest unless its cluster is there. Says whether it was created.
+pub async fn ensure(session: &Session, objects: &[Object]) -> Result<bool, Failure> {
+    let clusters = objects.iter().filter(|object| is_cluster(object));
+    let resource = api::provisioning_clusters();
+    for cluster in clusters {
+        match api::get(&session.client, &resource, Some(cluster.namespace()), cluster.name()).await? {
+            Some(there) if there.is_deleting() => {
+                let message = format!("cluster {} is still being deleted", there.name());
+                return Err(Failure::new(Code::Conflict, message).hint("try again when it is gone"));
+            }
+            Some(_) => return Ok(false),
+            None => {}
+        }
+    }
+    create(session, objects, false).await.map(|_| true)
+}
+
 async fn one(session: &Session, object: &Object, dry_run: bool) -> Result<(Object, bool), Failure> {
     let resource = resource(object)?;
     let namespace = Some(object.namespace());

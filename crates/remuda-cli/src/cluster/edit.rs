@@ -133,8 +133,8 @@ fn header(name: &str, complaint: &str) -> String {
 
 /// Without our remarks, which are on top.
 fn strip(text: &str) -> String {
-    let start =
-        text.lines().take_while(|line| line.starts_with(REMARK)).map(|line| line.len() + 1).sum::<usize>();
+    let remarks = text.split_inclusive('\n').take_while(|line| line.starts_with(REMARK));
+    let start = remarks.map(str::len).sum::<usize>();
     text.get(start..).unwrap_or_default().to_owned()
 }
 

@@ -12,7 +12,7 @@ use crate::{
     evidence::Pool,
     failure::Failure,
     gather,
-    object::Object,
+    object::{Condition, Object},
     output::{self, Format},
     session::Session,
     table::{Cell, Table, Tone},
@@ -74,7 +74,8 @@ async fn print(
             }
         }
         Format::Table | Format::Wide => {
-            let machines = api::list(&session.client, &api::capi("Machine"), namespace, None).await?;
+            let machines =
+                api::list(&session.client, &api::capi("Machine"), namespace, api::Which::All).await?;
             let text = table(
                 &clusters,
                 &count(&machines),
@@ -155,7 +156,7 @@ pub(super) fn state(cluster: &Object) -> (&'static str, Tone, &str) {
         return ("Removing", Tone::Busy, message(condition::REMOVED));
     }
     for kind in [condition::CREATED, condition::RKE_CLUSTER, condition::READY] {
-        if let Some(found) = cluster.condition(kind).filter(super::super::object::Condition::is_false) {
+        if let Some(found) = cluster.condition(kind).filter(Condition::is_false) {
             return ("Failed", Tone::Bad, found.message);
         }
     }

@@ -71,7 +71,7 @@ pub(super) async fn run(session: &Session, arguments: Register) -> Result<(), Fa
         return Err(early());
     }
     let tokens = api::management("ClusterRegistrationToken");
-    let mut found = api::list(&session.client, &tokens, Some(managed), None).await?;
+    let mut found = api::list(&session.client, &tokens, Some(managed), api::Which::All).await?;
     found.sort_by(|one, other| {
         (one.name() != name::DEFAULT_TOKEN, one.name())
             .cmp(&(other.name() != name::DEFAULT_TOKEN, other.name()))

@@ -25,7 +25,8 @@ pub(super) async fn run(session: &Session, driver: Option<&str>, format: Format)
     let mut known = Vec::new();
     for driver in drivers {
         known.extend(
-            api::list(&session.client, &api::driver(group::MACHINE, &kind(driver)), None, None).await?,
+            api::list(&session.client, &api::driver(group::MACHINE, &kind(driver)), None, api::Which::All)
+                .await?,
         );
     }
     let orphans = orphans(present, &known);

@@ -20,7 +20,7 @@ pub(super) enum View {
 impl View {
     pub(super) fn new(out: Out) -> View {
         match out.is_watched() {
-            true => View::Drawn(Drawn { bars: MultiProgress::new(), lines: BTreeMap::new() }),
+            true => View::Drawn(Drawn::new()),
             false => View::Told(Told { out, said: BTreeMap::new() }),
         }
     }
@@ -53,9 +53,16 @@ impl View {
 pub(super) struct Drawn {
     bars: MultiProgress,
     lines: BTreeMap<String, ProgressBar>,
+    coloured: bool,
 }
 
 impl Drawn {
+    fn new() -> Drawn {
+        let choice = anstream::AutoStream::choice(&std::io::stderr());
+        let coloured = choice != anstream::ColorChoice::Never;
+        Drawn { bars: MultiProgress::new(), lines: BTreeMap::new(), coloured }
+    }
+
     fn show(&mut self, snapshot: &Snapshot, cluster: &str, elapsed: Duration) {
         if let Some(bar) = self.lines.remove("") {
             bar.finish_and_clear();
@@ -106,12 +113,20 @@ impl Drawn {
             (false, State::Blocked) => paint::bad("✗"),
             (false, _) => "{spinner:.yellow}".to_owned(),
         };
+        let (mark, text) = match self.coloured {
+            true => (mark, text),
+            false => (plain(&mark), plain(&text)),
+        };
         let indent = if key.ends_with('\u{0}') || key.is_empty() { "" } else { "  " };
-        if let Ok(style) = ProgressStyle::with_template(&format!("{indent}{mark} {{msg}}")) {
+        if let Ok(style) = ProgressStyle::with_template(&format!("{indent}{mark} {{wide_msg}}")) {
             bar.set_style(style);
         }
         bar.set_message(text);
     }
+}
+
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string().replace(":.yellow", "")
 }
 
 /// Every change is a line.

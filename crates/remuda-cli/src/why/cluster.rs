@@ -9,7 +9,8 @@ use remuda_names::{
 use super::{Cause, Finding, State, machine, removal};
 use crate::{
     evidence::{Evidence, Pool, Roles},
-    object::Object,
+    object::{Condition, Object},
+    plan::Plan,
 };
 
 /// Seconds after which a step has taken longer than it ever should.
@@ -335,8 +336,7 @@ fn configs(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
 fn refused(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
     let cluster = evidence.cluster.as_ref()?;
     for kind in [condition::CREATED, condition::RKE_CLUSTER] {
-        let Some(condition) = cluster.condition(kind).filter(super::super::object::Condition::is_false)
-        else {
+        let Some(condition) = cluster.condition(kind).filter(Condition::is_false) else {
             continue;
         };
         let message = if condition.message.is_empty() { condition.reason } else { condition.message };
@@ -445,7 +445,7 @@ fn roles(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
 fn tier(evidence: &Evidence, machine: &Object) -> u8 {
     let roles = Roles::of(machine);
     match roles {
-        _ if evidence.plan(machine).is_some_and(super::super::plan::Plan::is_init) => 1,
+        _ if evidence.plan(machine).is_some_and(Plan::is_init) => 1,
         Roles { etcd: true, .. } => 2,
         Roles { control_plane: true, .. } => 3,
         _ => 4,
@@ -470,7 +470,7 @@ fn lost_servers(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     let summary = format!("servers of pool {} could not be created, {lost} among them", pool.name());
     let finding = Finding::blocked(Cause::CreateJobFailed, summary).brief("servers could not be created");
     let finding = finding
-        .since(time(&event))
+        .since(time(event))
         .until("a server")
         .exhibit(format!("event of {lost}"), event.text("/message"));
     Some(finding.diagnosed().next(format!("remuda machine logs {lost}")))
@@ -487,11 +487,7 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     let was = evidence.cluster.as_ref().is_some_and(|cluster| cluster.flag("/status/ready"));
     // Before a control plane runs there is nothing that could connect.
     let up = evidence.machines.iter().any(|machine| {
-        let plan = evidence.plan(machine);
-        Roles::of(machine).control_plane
-            && plan.is_some_and(|plan| {
-                plan.is_applied() && plan.sick_probes().is_none_or(|sick| sick.is_empty())
-            })
+        Roles::of(machine).control_plane && evidence.plan(machine).is_some_and(Plan::is_healthy)
     });
     if !imported && !was && !up {
         return None;
@@ -594,11 +590,7 @@ fn pools(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     let summary = format!("pool {} has {here} machines and wants {}", pool.name(), pool.wanted());
     let since = deployment.and_then(|deployment| {
         let kinds = [capi::condition::SCALING_UP, capi::condition::SCALING_DOWN];
-        kinds
-            .into_iter()
-            .filter_map(|kind| deployment.condition(kind))
-            .find(super::super::object::Condition::is_true)?
-            .since
+        kinds.into_iter().filter_map(|kind| deployment.condition(kind)).find(Condition::is_true)?.since
     });
     let since = since.or_else(|| evidence.cluster.as_ref()?.created());
     let mut finding = Finding::patient(Cause::Scaling, since, limit::MACHINES, now, &summary);

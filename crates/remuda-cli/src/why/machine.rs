@@ -9,7 +9,7 @@ use remuda_names::{
 use super::{Cause, Finding, LOG_LINES, State, cluster, removal};
 use crate::{
     evidence::{Evidence, Roles, tail},
-    object::Object,
+    object::{Condition, Object},
     plan::Plan,
 };
 
@@ -69,9 +69,7 @@ fn ready(machine: &Object) -> Finding {
 
 /// Somebody has given the machine up.
 fn failed_phase(_: &Evidence, machine: &Object, _: Timestamp) -> Option<Finding> {
-    let check = machine
-        .condition(capi::condition::HEALTH_CHECK_SUCCEEDED)
-        .filter(super::super::object::Condition::is_false)?;
+    let check = machine.condition(capi::condition::HEALTH_CHECK_SUCCEEDED).filter(Condition::is_false)?;
     let summary = format!("machine {} failed its health check and is to be replaced", machine.name());
     let finding = Finding::waiting(Cause::Remediation, summary).brief("unhealthy, to be replaced");
     let finding = finding.since(check.since).until("a new machine in its place");
@@ -129,8 +127,8 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
         return Some(finding);
     }
     let job = evidence.job(name, false);
-    let refused = server.condition(condition::CREATE_JOB).filter(super::super::object::Condition::is_false);
-    let failed = job.and_then(|job| job.condition("Failed")).filter(super::super::object::Condition::is_true);
+    let refused = server.condition(condition::CREATE_JOB).filter(Condition::is_false);
+    let failed = job.and_then(|job| job.condition("Failed")).filter(Condition::is_true);
     if refused.is_some() || failed.is_some() || !server.text("/status/failureReason").is_empty() {
         let since = refused.or(failed).and_then(|condition| condition.since);
         return Some(job_failed(evidence, machine, server, job).since(since));
@@ -227,22 +225,22 @@ fn plan(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
         );
         return Some(finding.brief("waiting for its plan Secret").until("the bootstrap provider"));
     };
-    if plan.is_failed() {
+    if plan.failed {
         return Some(plan_failed(machine, plan));
     }
-    if !registered && !plan.has_agent() && !is_custom(machine) {
+    if !registered && !plan.has_agent && !is_custom(machine) {
         return Some(never_connected(evidence, machine, now));
     }
-    if !plan.is_delivered() {
+    if !plan.delivered {
         return None;
     }
-    if plan.is_applied() {
+    if plan.applied {
         return None;
     }
     let since = plan.delivered_at();
-    let what = plan.installer().map(|image| format!(" ({image})")).unwrap_or_default();
-    if plan.has_agent() || registered {
-        let silent = !plan.has_agent();
+    let what = plan.installer.as_deref().map(|image| format!(" ({image})")).unwrap_or_default();
+    if plan.has_agent || registered {
+        let silent = !plan.has_agent;
         let (cause, limit, brief) = match silent {
             true => (Cause::AgentSilent, limit::SILENT, "waiting for its agent to take the plan"),
             false => (Cause::ApplyingPlan, limit::PLAN, "applying its plan"),
@@ -251,9 +249,9 @@ fn plan(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
             true => format!("the agent of machine {name} has not taken its plan yet"),
             false => format!("machine {name} is applying its plan{what}"),
         };
-        let finding = Finding::patient(cause, since, limit, now, &summary).about(plan.secret()).brief(brief);
+        let finding = Finding::patient(cause, since, limit, now, &summary).about(&plan.secret).brief(brief);
         let finding =
-            finding.until("the agent to report").exhibit("last run of the agent", plan.last_apply());
+            finding.until("the agent to report").exhibit("last run of the agent", &*plan.last_apply);
         return Some(
             finding.next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -n 50")),
         );
@@ -265,36 +263,36 @@ fn foreign(machine: &Object) -> bool {
     machine.text("/spec/bootstrap/configRef/kind") != "RKEBootstrap"
 }
 
-fn plan_failed(machine: &Object, plan: Plan<'_>) -> Finding {
+fn plan_failed(machine: &Object, plan: &Plan) -> Finding {
     let name = machine.name();
-    let times = match plan.failures() {
+    let times = match plan.failures {
         0 | 1 => String::new(),
         count => format!(" {count} times"),
     };
-    let what = plan.installer().map(|image| format!(" ({image})")).unwrap_or_default();
+    let what = plan.installer.as_deref().map(|image| format!(" ({image})")).unwrap_or_default();
     let mut finding =
         Finding::blocked(Cause::PlanFailed, format!("the plan of machine {name} failed{times}{what}"))
-            .about(plan.secret())
+            .about(&plan.secret)
             .brief(format!("its plan failed{times}"))
             .since(plan.delivered_at())
             .until("the plan to succeed, or another plan");
-    for (instruction, output) in plan.failed_output() {
+    for (instruction, output) in &plan.failed_output {
         let source = match instruction.as_str() {
             "" => "reported by the agent".to_owned(),
             instruction => format!("output of instruction {instruction}, last lines"),
         };
-        finding = finding.exhibit(source, tail(&output, LOG_LINES));
+        finding = finding.exhibit(source, tail(output, LOG_LINES));
     }
     let unit = match Roles::of(machine) {
         Roles { etcd: false, control_plane: false, .. } => "k3s-agent",
         _ => "k3s",
     };
-    let unit = match plan.installer() {
+    let unit = match plan.installer.as_deref() {
         Some(image) if image.contains("rke2") && unit == "k3s" => "rke2-server",
         Some(image) if image.contains("rke2") => "rke2-agent",
         _ => unit,
     };
-    finding = finding.exhibit("last run of the agent", plan.last_apply());
+    finding = finding.exhibit("last run of the agent", &*plan.last_apply);
     finding
         .diagnosed()
         .next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -u {unit} -n 100"))
@@ -353,7 +351,7 @@ fn drain(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findin
     let since = machine.condition(condition::RECONCILED).and_then(|condition| condition.since);
     if !drain.error.is_empty() {
         let summary = format!("the node of machine {name} cannot be drained");
-        let finding = Finding::blocked(Cause::DrainFailed, summary).about(plan.secret()).since(since);
+        let finding = Finding::blocked(Cause::DrainFailed, summary).about(&plan.secret).since(since);
         let finding = finding.brief("cannot be drained").until("its pods to move");
         return Some(finding.exhibit("the drain", drain.error).next(
             "look for pods that may not be evicted (PodDisruptionBudgets), or change upgradeStrategy drain options",
@@ -362,22 +360,22 @@ fn drain(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findin
     if !drain.hooks.is_empty() {
         let hooks = drain.hooks.join(", ");
         let summary = format!("draining machine {name} waits for somebody to set {hooks}");
-        let finding = Finding::blocked(Cause::DrainHooks, summary).about(plan.secret()).since(since);
+        let finding = Finding::blocked(Cause::DrainHooks, summary).about(&plan.secret).since(since);
         return Some(finding.brief("waits for drain hooks").until(hooks).next(format!(
             "whoever these hooks belong to sets them on Secret {} to the value of the pre-drain or post-drain annotation",
-            plan.secret().name()
+            &plan.secret.name()
         )));
     }
     let summary = format!("the node of machine {name} is being drained");
     let finding = Finding::patient(Cause::Draining, since, limit::DRAIN, now, &summary);
-    Some(finding.about(plan.secret()).brief("draining").until("its pods to move"))
+    Some(finding.about(&plan.secret).brief("draining").until("its pods to move"))
 }
 
 fn probes(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding> {
-    let plan = evidence.plan(machine).filter(|plan| plan.is_applied())?;
+    let plan = evidence.plan(machine).filter(|plan| plan.applied)?;
     let name = machine.name();
     let since = plan.delivered_at();
-    let Some(sick) = plan.sick_probes() else {
+    let Some(sick) = &plan.sick_probes else {
         // Agents that never probed have no probes in their plan.
         return None;
     };
@@ -393,11 +391,9 @@ fn probes(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
     // A node that was fine before gets no grace.
     let limit = if plan.probes_passed() { 60 } else { limit::PROBES };
     let finding = Finding::patient(Cause::ProbesFailing, since, limit, now, &summary);
-    let mut finding = finding
-        .about(plan.secret())
-        .brief(format!("waiting for probes: {names}"))
-        .until("the probes to pass");
-    for probe in &sick {
+    let mut finding =
+        finding.about(&plan.secret).brief(format!("waiting for probes: {names}")).until("the probes to pass");
+    for probe in sick {
         let at = probe.url.as_deref().map(|url| format!(" at {url}")).unwrap_or_default();
         let text = match probe.failures {
             0 => format!("has not been tried yet{at}"),
@@ -407,7 +403,7 @@ fn probes(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
         finding = finding.exhibit(format!("probe {}", probe.name), text);
     }
     let worker = !Roles::of(machine).control_plane && !Roles::of(machine).etcd;
-    let rke2 = plan.installer().is_some_and(|image| image.contains("rke2"));
+    let rke2 = plan.installer.as_deref().is_some_and(|image| image.contains("rke2"));
     let unit = match (rke2, worker) {
         (true, true) => "rke2-agent",
         (true, false) => "rke2-server",
@@ -439,7 +435,7 @@ fn node(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
     if node.is_empty() {
         let plan = evidence.plan(machine);
         let since = plan.and_then(Plan::delivered_at);
-        if plan.is_none_or(|plan| !plan.is_delivered()) && !foreign(machine) {
+        if plan.is_none_or(|plan| !plan.delivered) && !foreign(machine) {
             let summary = format!("machine {name} has no plan yet");
             let since =
                 machine.condition(capi::condition::INFRASTRUCTURE_READY).and_then(|ready| ready.since);

@@ -7,7 +7,10 @@ use remuda_names::{
 };
 
 use super::{Cause, Finding, LOG_LINES, State, cluster, machine::driver_of};
-use crate::{evidence::Evidence, object::Object};
+use crate::{
+    evidence::Evidence,
+    object::{Condition, Object},
+};
 
 /// Seconds after which a removal has taken longer than it ever should.
 const LIMIT: i64 = 600;
@@ -155,7 +158,7 @@ fn server_removal(
         annotation::FORCE_MACHINE_REMOVE
     );
     let job = evidence.job(machine, true);
-    let failed = server.condition(condition::DELETE_JOB).filter(super::super::object::Condition::is_false);
+    let failed = server.condition(condition::DELETE_JOB).filter(Condition::is_false);
     if let Some(failed) = failed {
         let summary = format!("the {driver} driver could not remove the server of machine {machine}");
         let finding = Finding::blocked(Cause::RemovalFailed, summary).about(job.unwrap_or(server));

@@ -163,10 +163,9 @@ async fn shells_and_orphans_are_the_programs_business() {
     world.run("machine shell demo-servers-a -- uptime -p").await;
     let (_, result) = world.try_run("machine shell demo-servers-a -- false").await;
     assert!(result.unwrap_err().said);
-    let entered = fake.entered.lock();
+    let entered = fake.entered.lock().clone();
     assert_eq!(entered[0].command, ["uptime", "-p"]);
     assert_eq!((entered[0].driver.as_str(), entered[0].server.name()), ("local", "demo-servers-a"));
-    drop(entered);
     assert_eq!(world.run("machine orphans -o name").await, "local/id-lost\n");
     assert!(world.run("machine orphans").await.contains("local    lost   -     id-lost"));
 }

@@ -87,3 +87,13 @@ async fn everything_is_deleted_before_a_server_goes() {
     assert!(world.names("provisioning.cattle.io/v1", "Cluster").await.is_empty());
     assert_eq!(Box::pin(delete_all(&world.session, Duration::from_secs(20))).await, Ok(0));
 }
+
+#[tokio::test]
+async fn a_demo_cluster_is_made_once() {
+    let world = World::new().await;
+    let shape =
+        remuda_cli::generate::ClusterShape { servers: Some(1), workers: Some(2), ..Default::default() };
+    let objects = shape.manifest("demo", "fleet-default").unwrap();
+    assert_eq!(Box::pin(remuda_cli::cluster::ensure(&world.session, &objects)).await, Ok(true));
+    assert_eq!(Box::pin(remuda_cli::cluster::ensure(&world.session, &objects)).await, Ok(false));
+}
