@@ -86,8 +86,8 @@ async fn live(record: &Record, socket: StdListener, log: &File) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).doing(|| "listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).doing(|| "listen for signals")?;
     let mut power = signal(SignalKind::from_raw(Signal::SIGPWR as i32)).doing(|| "listen for signals")?;
-    if let Some(server) = &record.server {
-        relay::open(server, &tasks).await?;
+    for (listen, url) in record.listens() {
+        relay::open(&listen, url, &tasks).await?;
     }
     settle(log)?;
     note("machine started");

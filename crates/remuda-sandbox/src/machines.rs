@@ -215,7 +215,18 @@ impl Sandbox {
     pub fn start(&self, id: &str) -> Result<()> {
         let home = self.home(id)?;
         let work = self.work(&home, id)?;
-        let record = self.update(&home, |record| record.stopped = false)?;
+        let published: Option<ServerAddress> = read_json(&self.place.server())?;
+        let record = self.update(&home, |record| {
+            record.stopped = false;
+            // The server may have another address by now; the one the machine was born with stays.
+            if let Some(server) = published
+                && record.servers.first() != Some(&server)
+            {
+                record.servers.retain(|known| known.url != server.url);
+                record.servers.insert(0, server);
+                record.servers.truncate(4);
+            }
+        })?;
         if !record.seeded {
             return Err(Error::Stage(format!("machine {} was never completely made", record.name)));
         }
@@ -418,11 +429,12 @@ impl Sandbox {
     }
 
     fn design(&self, new: &NewMachine, data: &UserData) -> Result<Record> {
-        let published: Option<ServerAddress> = read_json(&self.place.server())?;
-        let guessed = || {
-            let url = data.scripts().find_map(url_in_script)?;
-            Some(ServerAddress { url, connect: None })
-        };
+        let mut servers: Vec<ServerAddress> = read_json(&self.place.server())?.into_iter().collect();
+        if let Some(url) = data.scripts().find_map(url_in_script)
+            && servers.iter().all(|server| server.url != url)
+        {
+            servers.push(ServerAddress { url, connect: None });
+        }
         let hostname = data.hostname.clone().unwrap_or_else(|| new.name.clone());
         let hostname =
             hostname.chars().filter(|letter| letter.is_ascii_alphanumeric() || "-.".contains(*letter));
@@ -432,7 +444,7 @@ impl Sandbox {
             // The kernel's limit.
             hostname: hostname.take(64).collect(),
             address: self.choose_address()?,
-            server: published.or_else(guessed),
+            servers,
             seeded: false,
             stopped: false,
             removing: false,

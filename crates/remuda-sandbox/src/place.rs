@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     error::{Doing, Error, Result},
-    server::ServerAddress,
+    server::{Listen, ServerAddress},
 };
 
 /// The machines' network. It exists only in namespaces of ours, so it cannot collide with the host's.
@@ -164,9 +164,9 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) hostname: String,
     pub(crate) address: Ipv4Addr,
-    /// The server's address as the machine knows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) server: Option<ServerAddress>,
+    /// The server's addresses as the machine knows them: the published one, and the one it was born with.
+    #[serde(default)]
+    pub(crate) servers: Vec<ServerAddress>,
     /// Its private directories are complete.
     #[serde(default)]
     pub(crate) seeded: bool,
@@ -175,6 +175,20 @@ pub(crate) struct Record {
     pub(crate) stopped: bool,
     #[serde(default)]
     pub(crate) removing: bool,
+}
+
+impl Record {
+    /// Where the machine listens in the server's place.
+    pub(crate) fn listens(&self) -> Vec<(Listen, String)> {
+        let listen = |server: &ServerAddress| Some((server.endpoint()?.listen(), server.url.clone()));
+        let mut all: Vec<(Listen, String)> = Vec::new();
+        for (listen, url) in self.servers.iter().filter_map(listen) {
+            if !all.iter().any(|(known, _)| (known.address, known.port) == (listen.address, listen.port)) {
+                all.push((listen, url));
+            }
+        }
+        all
+    }
 }
 
 /// What a running machine is part of.
@@ -291,7 +305,7 @@ mod tests {
         let closed = dir.path().join("tree/work/work");
         fs::create_dir_all(&closed).unwrap();
         fs::write(closed.join("file"), "x").unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
         remove_tree(&dir.path().join("tree")).unwrap();
         assert!(!dir.path().join("tree").exists());
         remove_tree(&dir.path().join("tree")).unwrap();

@@ -181,10 +181,10 @@ pub(crate) fn hosts(current: &str, own: &Record, all: &[Record]) -> String {
     }
     text.push_str(BEGIN);
     text.push('\n');
-    if let Some(listen) = own.server.as_ref().and_then(|server| Some(server.endpoint()?.listen()))
-        && let Some(name) = &listen.name
-    {
-        text.push_str(&format!("{} {name}\n", listen.address));
+    for (listen, _) in own.listens() {
+        if let Some(name) = &listen.name {
+            text.push_str(&format!("{} {name}\n", listen.address));
+        }
     }
     for machine in all {
         let names = if machine.name == machine.hostname {
@@ -210,7 +210,7 @@ mod tests {
             name: name.into(),
             hostname: name.into(),
             address: [10, 213, 0, last].into(),
-            server: Some(ServerAddress { url: "https://remuda.test".into(), connect: None }),
+            servers: vec![ServerAddress { url: "https://remuda.test".into(), connect: None }],
             seeded: false,
             stopped: false,
             removing: false,

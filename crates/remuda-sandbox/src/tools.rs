@@ -139,7 +139,7 @@ pub(crate) fn journalctl(args: &[&str]) -> ExitCode {
             "-xeu" | "-eu" | "-xu" => unit = Some(value()),
             "-fu" => (unit, follow) = (Some(value()), true),
             "-o" | "--output" | "-S" | "--since" | "-U" | "--until" | "-p" | "--priority" | "-b" => {
-                drop(value())
+                drop(value());
             }
             _ => {}
         }

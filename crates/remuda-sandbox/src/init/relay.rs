@@ -11,22 +11,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     error::{Doing, Result},
-    server::ServerAddress,
-    stage::note,
+    server::Listen,
 };
 
 const SOCKET: &str = "/run/remuda/relay/relay.sock";
 
 /// Listens at the server's address inside the machine.
-pub(crate) async fn open(server: &ServerAddress, tasks: &TaskTracker) -> Result<()> {
-    let Some(endpoint) = server.endpoint() else {
-        note("the server's URL is not understood: it will not be reached");
-        return Ok(());
-    };
-    let listen = endpoint.listen();
+pub(crate) async fn open(listen: &Listen, url: String, tasks: &TaskTracker) -> Result<()> {
     let address = SocketAddr::new(listen.address, listen.port);
     let listener = TcpListener::bind(address).await.doing(|| format!("listen at {address}"))?;
-    let (url, own) = (server.url.clone(), tasks.clone());
+    let own = tasks.clone();
     let accept = async move {
         loop {
             match listener.accept().await {

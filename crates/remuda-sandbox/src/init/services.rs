@@ -28,6 +28,7 @@ use crate::unit::{Exit, Kind, Unit};
 mod stop;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::enum_variant_names, reason = "systemd's own words")]
 pub(crate) enum Active {
     Inactive,
     Activating,

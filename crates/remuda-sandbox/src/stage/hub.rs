@@ -31,7 +31,7 @@ use crate::{
 /// A server that does not answer for so long is down.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A hub that nobody needs any more, because a removal was interrupted, notices after this.
-const LOOK: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(place: &Place) -> Result<()> {
     // Not the session of whoever wanted a machine: that may end, with everything in it.
@@ -131,7 +131,7 @@ async fn pass(place: &Place, mut machine: UnixStream) {
     // Machines may call nothing but the server: what they say is believed only if it is on record.
     let on_record = || {
         let records = place.records().unwrap_or_default();
-        records.into_iter().filter_map(|record| record.server).find(|server| server.url == wanted)
+        records.into_iter().flat_map(|record| record.servers).find(|server| server.url == wanted)
     };
     let Some(target) = known.or_else(on_record).and_then(|server| server.target()) else {
         note("a machine asked for a server that is not known");

@@ -86,8 +86,7 @@ fn connect(record: &Record, shared: &mut Netlink, bridge: u32) -> Result<()> {
     own.add_address(link, record.address, PREFIX).doing(|| "give the machine its address")?;
     own.set_up(link).doing(|| "bring up the machine's interface")?;
     own.add_default_route(link, GATEWAY).doing(|| "give the machine a default route")?;
-    let foreign = record.server.as_ref().and_then(|server| server.endpoint()?.listen().foreign);
-    if let Some(address) = foreign {
+    for address in record.listens().into_iter().filter_map(|(listen, _)| listen.foreign) {
         own.add_address(1, address, 32).doing(|| "give the machine the server's address")?;
     }
     Ok(())

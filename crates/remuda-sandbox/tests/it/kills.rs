@@ -16,7 +16,8 @@ use remuda_sandbox::machines::{Images, NewMachine, Options, Sandbox};
 
 use crate::bench::{Bench, program};
 
-const ROUNDS: u32 = 30;
+/// Of each storm: there are two, and both run as root and as somebody else.
+const ROUNDS: u32 = 16;
 const WORK: &str = "REMUDA_SANDBOX_TEST_WORK";
 const DATA: &str = "REMUDA_SANDBOX_TEST_DATA";
 

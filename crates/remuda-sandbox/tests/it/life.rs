@@ -130,6 +130,10 @@ fn the_server_is_reached_at_its_own_url() {
         bench.create(name, "");
         assert_eq!(ask(name, host, port), "hello back", "{host}");
     }
+    // A machine that is started again also knows the server's newer address.
+    bench.sandbox.restart("loop-id").unwrap();
+    assert_eq!(ask("loop", "127.0.0.1", 8443), "hello back");
+    assert_eq!(ask("loop", "192.0.2.7", 8443), "hello back");
 }
 
 #[test]
@@ -144,6 +148,13 @@ fn user_data_runs_once_and_its_outcome_is_kept() {
     bench.sandbox.restart("one-id").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert_eq!(bench.text("one", "cat /etc/runs"), "ran");
+    // It is run again if it was interrupted.
+    bench.create("three", "#!/bin/sh\necho ran >> /etc/runs\ntest $(wc -l < /etc/runs) = 2 || sleep 1000\n");
+    eventually("the user data", || bench.run("three", "test -s /etc/runs").status.success());
+    bench.sandbox.kill("three-id").unwrap();
+    bench.sandbox.start("three-id").unwrap();
+    eventually("the second run", || bench.sandbox.find("three").unwrap().bootstrap.is_some());
+    assert_eq!(bench.text("three", "cat /etc/runs"), "ran\nran");
     bench.create("two", "#cloud-config\nhostname: other\nruncmd: [exit 3]\n");
     let failed = || bench.sandbox.find("two").unwrap().bootstrap;
     eventually("the end of the user data", || failed().is_some());

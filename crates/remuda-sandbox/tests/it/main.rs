@@ -1,6 +1,9 @@
 //! Real machines on this host: as whoever runs the tests, and if that is root, as somebody else too.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests fail aloud")]
+
 mod bench;
+mod driver;
 mod kills;
 mod life;
 mod services;
