@@ -8,28 +8,48 @@ use crate::output;
 
 /// What the exit code of a command says. The numbers are a promise to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Code {
-    /// Anything that has no code of its own.
-    Other = 1,
-    /// What was asked for makes no sense, or the server refuses it as it stands.
-    Invalid = 2,
-    /// There is no such cluster, machine or file.
-    NotFound = 3,
-    /// No server answers.
-    Unreachable = 4,
-    /// The server knows who asks and says no, or does not know who asks.
-    Forbidden = 5,
-    /// It exists already, or somebody changed it meanwhile.
-    Conflict = 6,
-    /// `--wait` ended before the cluster got there.
-    TimedOut = 7,
-    /// Of `remuda why`: not there yet, and nothing is wrong.
-    Waiting = 10,
-    /// Of `remuda why`: not there, and it will not get there by itself.
-    Blocked = 11,
-    /// Ctrl-C.
-    Interrupted = 130,
+    /// 1: anything that has no code of its own.
+    Other,
+    /// 2: what was asked for makes no sense, or the server refuses it as it stands.
+    Invalid,
+    /// 3: there is no such cluster, machine, kind or file.
+    NotFound,
+    /// 4: no server answers.
+    Unreachable,
+    /// 5: the server knows who asks and says no, or does not know who asks.
+    Forbidden,
+    /// 6: it exists already, or somebody changed it meanwhile.
+    Conflict,
+    /// 7: `--wait` ended before the cluster got there.
+    TimedOut,
+    /// 10, of `remuda why`: not there yet, and nothing is wrong.
+    Waiting,
+    /// 11, of `remuda why`: not there, and it will not get there by itself.
+    Blocked,
+    /// 130: Ctrl-C.
+    Interrupted,
+    /// Whatever a command in a machine ended with.
+    Command(u8),
+}
+
+impl Code {
+    /// The exit code of the process.
+    pub fn number(self) -> u8 {
+        match self {
+            Code::Other => 1,
+            Code::Invalid => 2,
+            Code::NotFound => 3,
+            Code::Unreachable => 4,
+            Code::Forbidden => 5,
+            Code::Conflict => 6,
+            Code::TimedOut => 7,
+            Code::Waiting => 10,
+            Code::Blocked => 11,
+            Code::Interrupted => 130,
+            Code::Command(code) => code,
+        }
+    }
 }
 
 /// Why a command did not do what it was asked to.
@@ -107,7 +127,7 @@ impl Failure {
                 output::note(&format!("hint: {hint}"));
             }
         }
-        ExitCode::from(self.code as u8)
+        ExitCode::from(self.code.number())
     }
 }
 
@@ -186,9 +206,10 @@ mod tests {
             (Code::Waiting, 10),
             (Code::Blocked, 11),
             (Code::Interrupted, 130),
+            (Code::Command(42), 42),
         ];
         for (code, number) in codes {
-            assert_eq!(code as u8, number);
+            assert_eq!(code.number(), number);
         }
     }
 }

@@ -106,8 +106,8 @@ pub struct ClusterShape {
     pub driver: Option<String>,
 
     /// A field of the machine configuration of all pools; can be repeated
-    #[arg(long = "config", value_name = "FIELD=VALUE", help_heading = "Machines")]
-    pub config: Vec<String>,
+    #[arg(long, value_name = "FIELD=VALUE", help_heading = "Machines")]
+    pub machine_config: Vec<String>,
 
     /// Secret with the credentials of the provider: cattle-global-data:NAME
     #[arg(long, value_name = "SECRET", help_heading = "Machines")]
@@ -116,7 +116,7 @@ pub struct ClusterShape {
     /// No machines are made: servers register themselves
     #[arg(
         long,
-        conflicts_with_all = ["pools", "servers", "workers", "driver", "config", "credential"],
+        conflicts_with_all = ["pools", "servers", "workers", "driver", "machine_config", "credential"],
         help_heading = "Machines"
     )]
     pub custom: bool,
@@ -172,7 +172,7 @@ impl ClusterShape {
                 let driver = pool.driver.as_deref().or(self.driver.as_deref()).unwrap_or("local");
                 let kind = config_kind(driver)?;
                 let config = format!("nc-{cluster}-{}", pool.name);
-                let mut fields = fields(&self.config)?;
+                let mut fields = fields(&self.machine_config)?;
                 fields.extend(fields_of(&pool.config));
                 let mut object = Map::new();
                 object.insert("apiVersion".to_owned(), json!(format!("{}/v1", group::MACHINE_CONFIG)));

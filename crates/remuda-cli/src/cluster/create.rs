@@ -29,7 +29,7 @@ pub struct Create {
         short,
         value_name = "FILE",
         conflicts_with_all = [
-            "distribution", "version", "arguments", "servers", "workers", "pools", "driver", "config", "credential",
+            "distribution", "version", "arguments", "servers", "workers", "pools", "driver", "machine_config", "credential",
             "custom",
         ]
     )]
@@ -163,7 +163,7 @@ async fn one(session: &Session, object: &Object, dry_run: bool) -> Result<(Objec
                 "the server knows no {}: driver {driver} does not exist or is not active",
                 object.kind()
             );
-            Err(Failure::new(Code::Invalid, message)
+            Err(Failure::new(Code::NotFound, message)
                 .hint("kubectl get nodedrivers.management.cattle.io shows the drivers"))
         }
         Err(failure) if failure.code == Code::NotFound && is_cluster(object) => {

@@ -52,7 +52,7 @@ fn a_name_is_enough() {
 #[test]
 fn pools_carry_their_roles_drivers_and_fields() {
     let shape = shape(
-        "--distribution rke2 --driver digitalocean --credential cattle-global-data:do --config region=nyc3 \
+        "--distribution rke2 --driver digitalocean --credential cattle-global-data:do --machine-config region=nyc3 \
          --arg disable=[a,b] --arg secrets-encryption=true \
          --pool name=servers,count=3,config.size=big,config.monitoring=true \
          --pool name=gpu,roles=worker,driver=local,label.tier=apps,count=2",
@@ -110,7 +110,7 @@ fn what_cannot_become_a_cluster_is_refused_before_anything_is_made() {
     );
     refused("--pool name=a,roles=all --pool name=a,roles=all", "demo", "two pools are called a");
     refused("--pool name=A,roles=all", "demo", "\"A\" cannot be the name of a pool");
-    refused("--config kind=x", "demo", "kind is no field of a machine configuration");
+    refused("--machine-config kind=x", "demo", "kind is no field of a machine configuration");
     refused("--arg a", "demo", "argument \"a\": write it as NAME=VALUE");
 }
 

@@ -33,8 +33,7 @@ pub(super) async fn ssh(session: &Session, arguments: Enter) -> Result<(), Failu
 fn ended(code: u8) -> Result<(), Failure> {
     match code {
         0 => Ok(()),
-        130 => Err(Failure::silent(Code::Interrupted)),
-        _ => Err(Failure::silent(Code::Other)),
+        code => Err(Failure::silent(Code::Command(code))),
     }
 }
 

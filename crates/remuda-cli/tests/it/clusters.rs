@@ -94,7 +94,7 @@ async fn refusals_say_what_to_do() {
     assert_eq!(code, Code::NotFound);
     assert!(text.starts_with("there is no cluster and no machine nothing-like-it"), "{text}");
     let (code, text) = world.fails("cluster create other --driver nobody").await;
-    assert_eq!(code, Code::Invalid);
+    assert_eq!(code, Code::NotFound);
     assert!(
         text.starts_with("the server knows no NobodyConfig: driver nobody does not exist or is not active"),
         "{text}"

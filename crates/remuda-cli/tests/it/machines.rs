@@ -162,7 +162,8 @@ async fn shells_and_orphans_are_the_programs_business() {
     world.session.hooks.orphans = Some(fake.clone());
     world.run("machine shell demo-servers-a -- uptime -p").await;
     let (_, result) = world.try_run("machine shell demo-servers-a -- false").await;
-    assert!(result.unwrap_err().said);
+    let failure = result.unwrap_err();
+    assert_eq!((failure.said, failure.code), (true, Code::Command(1)));
     let entered = fake.entered.lock().clone();
     assert_eq!(entered[0].command, ["uptime", "-p"]);
     assert_eq!((entered[0].driver.as_str(), entered[0].server.name()), ("local", "demo-servers-a"));
