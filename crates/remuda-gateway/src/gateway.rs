@@ -100,6 +100,7 @@ pub(crate) struct Shared {
     pub(crate) provisioned: Informer<provisioning::Cluster>,
     pub(crate) sessions: Arc<Sessions>,
     routes: Mutex<HashMap<String, Route>>,
+    pub(crate) impersonators: proxy::Impersonators,
     pub(crate) facts: status::Facts,
     pub(crate) started: tokio::time::Instant,
     pub(crate) tasks: TaskTracker,
@@ -132,6 +133,7 @@ impl Gateway {
             provisioned,
             sessions: Arc::new(Sessions::new(Server::new(tunnel))),
             routes: Mutex::default(),
+            impersonators: proxy::Impersonators::default(),
             facts: status::Facts::default(),
             started: tokio::time::Instant::now(),
             tasks: TaskTracker::new(),
@@ -265,6 +267,7 @@ impl Shared {
         self.sessions.forget(cluster);
         self.sessions.forget(&format!("{AGGREGATION_PREFIX}{cluster}"));
         self.routes.lock().remove(cluster);
+        self.impersonators.forget(cluster);
         self.facts.forget(cluster);
     }
 

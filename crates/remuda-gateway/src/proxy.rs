@@ -1,9 +1,11 @@
 //! The API of a cluster, for people: `/k8s/clusters/<id>/…`.
 //!
 //! The caller is known to the management API; the cluster knows them by impersonation, under the same name.
-//! Their own credentials end here.
+//! Their own credentials end here, and those of the cluster's agent are not used for them either: see
+//! [`impersonators`].
 
 mod headers;
+mod impersonators;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,6 +20,8 @@ use remuda_names::gateway::path::{CLUSTERS, CLUSTERS_PROXY};
 use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 
+use self::impersonators::Unable;
+pub(crate) use self::impersonators::{Impersonators, sweep};
 use crate::{
     access::Caller,
     gateway::Shared,
@@ -91,14 +95,23 @@ async fn serve(shared: &Arc<Shared>, mut head: Parts, body: Body) -> Result<Resp
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = target;
     *request.headers_mut() = headers::forwarded(&head.headers, wants.as_ref());
-    headers::impersonate(request.headers_mut(), &caller, &decision.groups).map_err(|what| {
+    let who = headers::Abroad::new(&caller, &decision.groups);
+    headers::impersonate(request.headers_mut(), &who).map_err(|what| {
         status(StatusCode::FORBIDDEN, &format!("{what} cannot be used in another cluster"))
     })?;
+    let authorization = shared.impersonators.authorization(shared, &cluster, &route, &who).await;
+    let authorization = authorization.map_err(|why| unable(shared, &cluster, people, &who.user, why))?;
     tracing::debug!(
         cluster, user = caller.name, method = %head.method, path = request.uri().path(), "request to a cluster"
     );
-    let answer = route.send(request, shared.timing.answer).await;
+    let answer = route.send_as(request, authorization, shared.timing.answer).await;
     let answer = answer.map_err(|error| failed(shared, &cluster, people, &error))?;
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        // Not the caller is unknown there, but the account they act through: somebody removed it.
+        shared.impersonators.forget_user(&cluster, &who.user);
+        let why = Unable::Refused("the account was removed; it is made again".to_owned());
+        return Err(unable(shared, &cluster, people, &who.user, why));
+    }
     Ok(if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         switched(shared, answer, client, caller.revoked)
     } else {
@@ -117,6 +130,29 @@ fn target(head: &Parts) -> Option<(String, http::Uri)> {
     // Read as a path and nothing else: `//host/…` would name another host.
     let uri = path.parse::<http::uri::PathAndQuery>().ok()?;
     Some((cluster.to_owned(), http::Uri::from(uri)))
+}
+
+/// The account somebody acts through is not there.
+fn unable(shared: &Shared, cluster: &str, people: &str, user: &str, why: Unable) -> Response<Body> {
+    let connection = shared.sessions.connection(cluster);
+    if !connection.is_connected() {
+        return status(StatusCode::SERVICE_UNAVAILABLE, &format!("cluster {people} is {connection}"));
+    }
+    let (code, message) = match why {
+        Unable::Silent(patience) => (
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("the API of cluster {people} gave no answer within {patience:?}"),
+        ),
+        Unable::Unreachable(why) => {
+            (StatusCode::BAD_GATEWAY, format!("the API of cluster {people} cannot be reached: {why}"))
+        }
+        Unable::Refused(why) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("cluster {people} cannot be used as {user:?} now: {why}"),
+        ),
+    };
+    tracing::debug!(cluster, user, error = message, "no account to act through");
+    status(code, &message)
 }
 
 fn failed(shared: &Shared, cluster: &str, people: &str, error: &RouteError) -> Response<Body> {

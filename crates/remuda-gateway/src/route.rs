@@ -183,14 +183,24 @@ impl Route {
     /// Sends a request as the cluster's agent. Returns with the head of the answer.
     pub(crate) async fn send(
         &self,
+        request: Request<Body>,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, RouteError> {
+        self.send_as(request, self.access.authorization.clone(), patience).await
+    }
+
+    /// Sends a request with other credentials.
+    pub(crate) async fn send_as(
+        &self,
         mut request: Request<Body>,
+        authorization: HeaderValue,
         patience: Duration,
     ) -> Result<Response<Incoming>, RouteError> {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let uri = Uri::builder().scheme("https").authority(self.access.address.clone()).path_and_query(path);
         *request.uri_mut() = uri.build().map_err(|error| RouteError::Down(error.to_string()))?;
         *request.version_mut() = http::Version::HTTP_11;
-        request.headers_mut().insert(header::AUTHORIZATION, self.access.authorization.clone());
+        request.headers_mut().insert(header::AUTHORIZATION, authorization);
         request.headers_mut().remove(header::HOST);
         match timeout(patience, self.client.request(request)).await {
             Err(_) => Err(RouteError::Silent(patience)),

@@ -76,3 +76,17 @@ pub const DRIVER_IMPORTED: &str = "imported";
 /// Begins the names of users and groups that have a meaning in the management API only when they act in
 /// another cluster, where the same names would be somebody else's.
 pub const FOREIGN_PREFIX: &str = "remuda:";
+
+/// Accounts in other clusters, each of which may act as one user and as nobody else.
+pub mod impersonation {
+    /// Where they are.
+    pub const NAMESPACE: &str = "cattle-impersonation-system";
+    /// Their names: this, and the user.
+    pub const PREFIX: &str = "cattle-impersonation-";
+    /// Label on them, `true`.
+    pub const LABEL: &str = "authz.cluster.cattle.io/impersonator";
+    /// Annotation on them: the user.
+    pub const USER: &str = "remuda.io/impersonates";
+    /// Annotation on them: when they were needed last, to the hour.
+    pub const USED: &str = "remuda.io/last-used";
+}

@@ -1,5 +1,7 @@
 //! Which headers of a request reach a cluster, and which are made for it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use remuda_names::gateway::FOREIGN_PREFIX;
@@ -96,15 +98,35 @@ pub(super) fn forwarded(headers: &HeaderMap, upgrade: Option<&HeaderValue>) -> H
     kept
 }
 
-/// Makes the request the caller's. Fails with what of them cannot be written.
-pub(super) fn impersonate(headers: &mut HeaderMap, caller: &Caller, more: &[String]) -> Result<(), String> {
+/// Who a caller is in another cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Abroad {
+    pub(crate) user: String,
+    /// In order, each once.
+    pub(crate) groups: BTreeSet<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Abroad {
+    pub(crate) fn new(caller: &Caller, more: &[String]) -> Self {
+        Self {
+            user: abroad(&caller.name),
+            groups: caller.groups.iter().chain(more).map(|group| abroad(group)).collect(),
+            // Keys of extras are headers, which have no upper case.
+            extra: caller.extra.iter().map(|(key, values)| (key.to_lowercase(), values.clone())).collect(),
+        }
+    }
+}
+
+/// Makes the request that of somebody. Fails with what of them cannot be written.
+pub(super) fn impersonate(headers: &mut HeaderMap, who: &Abroad) -> Result<(), String> {
     let value =
         |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| format!("the name {text:?}"));
-    headers.insert(IMPERSONATE_USER, value(&abroad(&caller.name))?);
-    for group in caller.groups.iter().chain(more) {
-        headers.append(IMPERSONATE_GROUP, value(&abroad(group))?);
+    headers.insert(IMPERSONATE_USER, value(&who.user)?);
+    for group in &who.groups {
+        headers.append(IMPERSONATE_GROUP, value(group)?);
     }
-    for (key, values) in &caller.extra {
+    for (key, values) in &who.extra {
         let name = format!("{IMPERSONATE_EXTRA}{}", percent_encode(key.as_bytes(), KEY)).to_ascii_lowercase();
         let name = HeaderName::try_from(name).map_err(|_| format!("the extra {key:?}"))?;
         for text in values {
@@ -219,7 +241,7 @@ mod tests {
             ..Caller::default()
         };
         let mut made = HeaderMap::new();
-        impersonate(&mut made, &caller, &["system:masters".to_owned()]).unwrap();
+        impersonate(&mut made, &Abroad::new(&caller, &["system:masters".to_owned()])).unwrap();
         assert_eq!(
             text(&made),
             [
@@ -232,7 +254,7 @@ mod tests {
             ]
         );
         let odd = Caller { name: "a\r\nImpersonate-Group: system:masters".to_owned(), ..Caller::default() };
-        assert!(impersonate(&mut HeaderMap::new(), &odd, &[]).is_err());
+        assert!(impersonate(&mut HeaderMap::new(), &Abroad::new(&odd, &[])).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::capacity::{Nodes, Sum};
-use crate::{gateway::Shared, respond::full};
+use crate::{gateway::Shared, proxy, respond::full};
 
 /// For one answer of a cluster.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,6 +26,8 @@ const PAGE: u32 = 250;
 const VERSION_LIMIT: usize = 64 << 10;
 /// Times in a row an answer may be missing before it is told: a single one may be lost with its connection.
 const MISSES: u32 = 2;
+/// Between two looks for accounts nobody needs.
+const SWEEP: Duration = Duration::from_secs(24 * 3600);
 /// After a miss the next look is soon.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -107,6 +109,7 @@ pub(super) fn follow(shared: &Arc<Shared>, cluster: &str, wake: Arc<dyn Fn(&str)
 async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Send + Sync)) {
     let mut misses = 0;
     let mut listed: Option<Instant> = None;
+    let mut swept: Option<Instant> = None;
     loop {
         let pause = match ask(shared, cluster).await {
             Ok(version) => {
@@ -126,6 +129,10 @@ async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Sen
                     if shared.facts.update(cluster, |fact| fact.nodes = Some(nodes)) {
                         wake(cluster);
                     }
+                }
+                if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+                    swept = Some(Instant::now());
+                    sweep(shared, cluster).await;
                 }
                 shared.timing.look
             }
@@ -162,6 +169,15 @@ async fn ask(shared: &Shared, cluster: &str) -> Result<KubernetesVersion, String
     let body = timeout(PATIENCE, reading).await.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
     serde_json::from_slice(&body).map_err(|_| "its version is no JSON".to_owned())
+}
+
+async fn sweep(shared: &Shared, cluster: &str) {
+    let Ok(route) = shared.route(cluster) else { return };
+    match timeout(LISTING, proxy::sweep(&route, shared.ctx.clock.now())).await {
+        Ok(Ok(0)) | Err(_) => {}
+        Ok(Ok(removed)) => tracing::info!(cluster, removed, "accounts nobody needs any more are removed"),
+        Ok(Err(error)) => tracing::debug!(cluster, error = %Chain(&error), "accounts cannot be looked at"),
+    }
 }
 
 /// All nodes, a page at a time.

@@ -56,8 +56,8 @@ async fn a_caller_acts_in_the_cluster_under_their_own_name() {
     let review: Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(review["status"]["userInfo"]["username"], "root");
     let seen = downstream.seen.lock().clone();
-    let (_, headers) = seen.iter().find(|(line, _)| line.starts_with("POST")).unwrap();
-    assert_eq!(headers["authorization"], "Bearer agent-token");
+    let (_, headers) = seen.iter().find(|(line, _)| line.contains("selfsubjectreviews")).unwrap();
+    assert_ne!(headers["authorization"], "Bearer agent-token", "not with the rights of the agent");
     assert_eq!(headers["impersonate-user"], "root");
     assert!(!headers.contains_key("cookie"));
     assert!(seen.iter().all(|(_, headers)| {
@@ -81,7 +81,12 @@ async fn who_may_not_see_the_cluster_may_not_use_it() {
     let (status, text) = world.get("/k8s/clusters/c-m-9/api", &[ADMIN]).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(message(&text).contains("\"c-m-9\" not found"), "{text}");
-    let looks = downstream.seen.lock().iter().skip(before).all(|(line, _)| line.contains("/version"));
+    let looks = downstream
+        .seen
+        .lock()
+        .iter()
+        .skip(before)
+        .all(|(_, headers)| !headers.contains_key("impersonate-user"));
     assert!(looks, "nothing reached the cluster");
 
     let bind = async |namespace: &str, name: &str, role: &str, cluster: &str| {
@@ -221,4 +226,50 @@ async fn large_bodies_pass() {
     let (status, text) = world.get(&format!("{path}/large"), &[ADMIN]).await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.len() > 900_000);
+}
+
+#[tokio::test]
+async fn people_act_through_accounts_that_can_do_nothing_else() {
+    let (world, downstream, _agent) = connected().await;
+    let path = "/k8s/clusters/c-m-1/api/v1/namespaces";
+    assert_eq!(world.get(path, &[ADMIN]).await.0, StatusCode::OK);
+    let user = remuda_auth::identity::User::new("x", ["system:masters"]);
+    let client = kube::Client::new(downstream.api.client_service(user), "default");
+    let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(client.clone());
+    let role = roles.get("cattle-impersonation-root").await.unwrap();
+    let names: Vec<String> =
+        role.rules.unwrap().into_iter().flat_map(|rule| rule.resource_names.unwrap()).collect();
+    assert_eq!(names, ["root", "system:authenticated", "system:masters"]);
+    // The account itself has no rights: without the headers the cluster says no.
+    let token = {
+        let seen = downstream.seen.lock();
+        let (_, headers) = seen.iter().rev().find(|(line, _)| line == "GET /api/v1/namespaces").unwrap();
+        headers["authorization"].clone()
+    };
+    let request = http::Request::get("/api/v1/namespaces")
+        .header("authorization", token)
+        .body(Full::<Bytes>::default());
+    assert_eq!(downstream.api.handle(request.unwrap()).await.status(), StatusCode::FORBIDDEN);
+
+    // Known from now on: one request there for one here.
+    let count = || downstream.seen.lock().iter().filter(|(line, _)| !line.contains("/version")).count();
+    let before = count();
+    assert_eq!(world.get(path, &[ADMIN]).await.0, StatusCode::OK);
+    assert_eq!(count(), before + 1);
+    // Other groups, other rights of the account.
+    assert_eq!(
+        world.get(path, &[("authorization", "Bearer root,system:masters,ops")]).await.0,
+        StatusCode::OK
+    );
+    let role = roles.get("cattle-impersonation-root").await.unwrap();
+    assert!(role.rules.unwrap()[1].resource_names.as_ref().unwrap().contains(&"ops".to_owned()));
+    // Removed by somebody: it comes back.
+    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+        Api::namespaced(client, "cattle-impersonation-system");
+    accounts.delete("cattle-impersonation-root", &kube::api::DeleteParams::default()).await.unwrap();
+    let ops = [("authorization", "Bearer root,system:masters,ops")];
+    let (status, headers, text) = world.get_all(path, &ops).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+    assert!(headers.contains_key("retry-after"));
+    assert_eq!(world.get(path, &ops).await.0, StatusCode::OK);
 }
