@@ -170,13 +170,15 @@ impl Impersonators {
         let making = async {
             let mut slot = slot.lock().await;
             let now = shared.ctx.clock.now();
-            let known = slot
-                .as_ref()
-                .filter(|known| known.who == *who && known.access == *route.access() && now < known.until);
+            let mut rights = Rights::of(who);
+            let known = slot.as_ref().filter(|known| known.access == *route.access() && now < known.until);
             if let Some(known) = known {
-                return Ok(known.authorization.clone());
+                if known.rights.include(&rights) {
+                    return Ok(known.authorization.clone());
+                }
+                rights = rights.with(&known.rights);
             }
-            let authorization = make(route, who, now).await?;
+            let authorization = make(route, &rights, now).await?;
             let until = now.saturating_add(SignedDuration::from_secs(USED_SECONDS)).unwrap_or(now);
             let access = route.access().clone();
             *slot = Some(Known { rights, access, authorization: authorization.clone(), until });
