@@ -277,7 +277,9 @@ impl Sandbox {
         // From here on nobody starts it; with the lock, nobody is about to have started it.
         if let Some(work) = Work::wait(&home.work(), TURN)? {
             end_life(&home.life(), None)?;
+            // The record goes last of what counts: until then it says that this is being removed.
             remove_tree(&home.file("root"))?;
+            remove_tree(&home.file("overlay"))?;
             remove_tree(home.dir())?;
             drop(work);
         }

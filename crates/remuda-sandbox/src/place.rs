@@ -8,7 +8,7 @@
 //!   images/            installer images the operator put there
 //!   hub/               life, hub.json, hub.log
 //!   relay/             relay.sock, the way from the machines to the server
-//!   machines/<id>/     machine.json, work, life, running.json, user-data, console.log, run/, root/, mnt/
+//!   machines/<id>/     machine.json, work, life, running.json, console.log, run/, root/, overlay/, mnt/
 //! ```
 
 use std::{

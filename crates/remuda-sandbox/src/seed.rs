@@ -20,10 +20,7 @@ pub(crate) const PRIVATE: &[&str] = &["etc", "home", "mnt", "opt", "root", "srv"
 
 /// Files of the host's `/etc` that say nothing about the host, but which its programs need.
 const COPIED: &[&str] = &[
-    "alternatives",
-    "ca-certificates",
     "ca-certificates.conf",
-    "crypto-policies",
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -31,18 +28,19 @@ const COPIED: &[&str] = &[
     "mime.types",
     "netconfig",
     "os-release",
-    "pki/ca-trust",
     "pki/tls/cert.pem",
-    "pki/tls/certs",
     "profile",
     "protocols",
     "rpc",
     "services",
     "shells",
     "ssl/cert.pem",
-    "ssl/certs",
     "ssl/openssl.cnf",
 ];
+
+/// Directories of the host's `/etc` with many small files, which are laid under the machine's own instead.
+pub(crate) const OVERLAID: &[&str] =
+    &["alternatives", "ca-certificates", "crypto-policies", "pki/ca-trust", "pki/tls/certs", "ssl/certs"];
 
 const DIRECTORIES: &[(&str, u32)] = &[
     ("etc/systemd/system", 0o755),

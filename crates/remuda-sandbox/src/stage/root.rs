@@ -19,7 +19,7 @@ use super::hold::forbidden;
 use crate::{
     error::{Doing, Result},
     place::{Home, Place, list, make_dir},
-    seed::{PRIVATE, PROGRAM, TOOLS},
+    seed::{OVERLAID, PRIVATE, PROGRAM, TOOLS},
 };
 
 /// The host's programs and libraries, where they exist. Links stay links.
@@ -37,6 +37,9 @@ pub(crate) fn enter(place: &Place, home: &Home, program: &Path) -> Result<()> {
     programs(&root)?;
     for path in PRIVATE {
         bind(&home.private(path), &root.join(path))?;
+    }
+    for path in OVERLAID {
+        overlay(path, home, &root)?;
     }
     kernel(&root)?;
     tmpfs(&root.join("run"), "mode=755")?;
@@ -68,6 +71,31 @@ fn programs(root: &Path) -> Result<()> {
         }
     }
     read_only(root, Some(root))
+}
+
+/// A directory of the host's `/etc` that the machine may change for itself. Where that is not possible,
+/// because of the file system the data directory is on, it is read-only.
+fn overlay(path: &str, home: &Home, root: &Path) -> Result<()> {
+    let (from, to) = (Path::new("/etc").join(path), root.join("etc").join(path));
+    if !from.is_dir() {
+        return Ok(());
+    }
+    make_dir(&to, 0o755)?;
+    let (upper, work) = (home.file("overlay/upper").join(path), home.file("overlay/work").join(path));
+    make_dir(&upper, 0o755)?;
+    make_dir(&work, 0o755)?;
+    let plain = |path: &Path| {
+        path.display().to_string().replace('\\', "\\\\").replace(',', "\\,").replace(':', "\\:")
+    };
+    let options = format!("lowerdir={},upperdir={},workdir={}", plain(&from), plain(&upper), plain(&work));
+    for options in [format!("{options},userxattr"), options] {
+        let mounted = mount(Some("overlay"), &to, Some("overlay"), MsFlags::empty(), Some(options.as_str()));
+        if mounted.is_ok() {
+            return Ok(());
+        }
+    }
+    bind(&from, &to)?;
+    read_only(&to, None)
 }
 
 /// One entry of the host, as a link or read-only.

@@ -25,6 +25,12 @@ fn a_machine_is_a_host_of_its_own() {
     bench.text("one", "for d in etc var opt root tmp run usr/local srv home; do touch /$d/x || exit 1; done");
     assert!(!bench.run("one", "touch /usr/bin/x 2>/dev/null").status.success());
     assert!(!std::path::Path::new("/etc/x").exists());
+    if std::path::Path::new("/etc/ssl/certs").is_dir() {
+        let count = "ls /etc/ssl/certs | wc -l";
+        let host = std::process::Command::new("sh").args(["-c", count]).output().unwrap().stdout;
+        assert_eq!(bench.text("one", count), String::from_utf8_lossy(&host).trim());
+        bench.text("one", "echo mine > /etc/ssl/certs/mine.pem && rm -r /etc/ssl/certs/mine.pem");
+    }
     // The host's processes and files are out of sight.
     let processes: u32 = bench.text("one", "ls -d /proc/[0-9]* | wc -l").parse().unwrap();
     assert!(processes < 10, "{processes}");
