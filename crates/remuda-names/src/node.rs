@@ -21,3 +21,5 @@ pub const ENV_ETCD: &str = "REMUDA_NODE_ETCD";
 pub const ENV_POD_ROOT: &str = "REMUDA_POD_ROOT";
 /// Prefix of variables that set a port of the sandbox distribution, such as `REMUDA_NODE_PORT_API`; for tests.
 pub const ENV_PORT: &str = "REMUDA_NODE_PORT_";
+/// On Nodes of servers: `host:port` of the API there. Written by `remuda node`, read by the others' nodes.
+pub const API: &str = "remuda.io/sandbox-api";

@@ -4,8 +4,8 @@
 //! environment counts only where neither says anything. Settings of K3s and RKE2 that mean nothing
 //! here are taken and passed over; settings nobody knows are passed over with a line in the log.
 
-mod flags;
-mod merge;
+pub mod flags;
+pub mod merge;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,0 +1,8 @@
+//! Nodes in this process: real listeners, real stores, real processes of pods.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+mod highly_available;
+mod pods;
+mod world;
