@@ -467,7 +467,10 @@ impl Clusters {
             let test = json!({"op": "test", "path": pool_path(index, "name"), "value": pool.name});
             if let Some(kind) = template::config_kind(pool).filter(|_| graph::schema(pool).is_none()) {
                 let name = template::schema_name(kind);
-                let Some(schema) = self.schemas.get(&ObjectKey::cluster_wide(&name)) else {
+                let schema = self.schemas.get(&ObjectKey::cluster_wide(&name));
+                // What is kept of a schema without fields would be kept for good.
+                let schema = schema.filter(|schema| !schema.spec.resource_fields.is_empty());
+                let Some(schema) = schema else {
                     return Ok(Some(format!(
                         "waiting for DynamicSchema {name} of machinePool [{}]",
                         pool.name

@@ -6,6 +6,7 @@
 //!   Cluster API and of our providers; what those report becomes its status; its kubeconfig.
 //! - `management`: every management Cluster has a namespace, a registration token and a log.
 //! - `registration`: registration tokens, and the commands people run with them.
+//! - `credentials`: whoever made a credential may use it.
 //! - `settings`: what everything else relies on is there from the start.
 //!
 //! They speak to the API through a `kube::Client`, so they run on the embedded API server and on any other.
@@ -14,6 +15,7 @@ pub mod admission;
 mod archive;
 mod cluster;
 mod condition;
+mod credentials;
 mod duration;
 mod error;
 mod images;
@@ -81,6 +83,7 @@ pub async fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
     tasks.spawn(cluster::run(ctx.clone(), options.workers, stop.clone()));
     tasks.spawn(management::run(ctx.clone(), options.workers, stop.clone()));
     tasks.spawn(management::log::run(ctx.clone(), stop.clone()));
-    tasks.spawn(registration::run(ctx, stop));
+    tasks.spawn(registration::run(ctx.clone(), stop.clone()));
+    tasks.spawn(credentials::run(ctx, stop));
     while tasks.join_next().await.is_some() {}
 }

@@ -1,8 +1,9 @@
 //! Management Cluster: the identity of every cluster, made here or not.
 //!
 //! Reads   the management Cluster, its provisioning Cluster, control plane and machines.
-//! Writes  its namespace, its registration token, its status except for what live connections say.
-//! Never   writes Connected, Ready or AgentDeployed.
+//! Writes  its namespace, its registration token, its status except for what live connections say: Ready only while
+//!         nodes are changing, when the control plane knows best.
+//! Never   writes Connected or AgentDeployed.
 
 pub(crate) mod log;
 mod status;

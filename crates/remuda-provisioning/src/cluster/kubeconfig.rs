@@ -1,20 +1,17 @@
 //! The kubeconfig of a cluster: through this server, as an account that stands for the cluster.
 //!
-//! The account is a ServiceAccount in the namespace of the management Cluster, which may do one thing: own that
-//! Cluster. The Secret is also the one by which Cluster API reaches the cluster.
+//! The account is a ServiceAccount in the namespace of the management Cluster, bound there as the owner of the
+//! cluster; it may do nothing else. The Secret is also the one by which Cluster API reaches the cluster.
 
 use std::collections::BTreeMap;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{
     ByteString,
-    api::{
-        core::v1::{Secret, ServiceAccount},
-        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject},
-    },
+    api::core::v1::{Secret, ServiceAccount},
 };
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
 };
 use remuda_api::{management, provisioning::Cluster};
@@ -24,7 +21,7 @@ use remuda_control::{
 };
 use remuda_names::{
     capi,
-    rancher::{group, label, secret_key},
+    rancher::{label, secret_key},
 };
 
 use super::Clusters;
@@ -32,8 +29,8 @@ use crate::{Error, naming, settings::Server};
 
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
-/// What the owner of a cluster may do with its management Cluster.
-const OWN: &str = "own";
+/// Role of those who may do everything in a cluster.
+const OWNER: &str = "cluster-owner";
 
 /// The kubeconfig of a cluster.
 pub(super) fn render(server: &Server, management: &str, token: &str) -> String {
@@ -82,7 +79,7 @@ pub(super) async fn ensure(
     let id = management.name_any();
     let account = naming::cluster_user(&namespace, &cluster.name_any());
     let Some(token) = token(this, &id, &account) else {
-        make_account(ctx, management, &account).await?;
+        make_account(ctx, cluster, management, &account).await?;
         return Ok(None);
     };
     let wanted = secret(cluster, &name, &render(&server, &id, &token), &token)?;
@@ -92,7 +89,7 @@ pub(super) async fn ensure(
         return Ok(Some(name));
     }
     // The account may do nothing before its binding is there.
-    make_account(ctx, management, &account).await?;
+    make_account(ctx, cluster, management, &account).await?;
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
     let params = PatchParams::apply(&ctx.field_manager).force();
     let written = secrets.patch(&name, &params, &Patch::Apply(&wanted)).await;
@@ -137,7 +134,12 @@ fn is_as_wanted(known: &Secret, wanted: &Secret, cluster: &Cluster) -> bool {
 }
 
 /// The account, what it may do, and its token, in this order.
-async fn make_account(ctx: &Ctx, management: &management::Cluster, account: &str) -> Result<(), Error> {
+async fn make_account(
+    ctx: &Ctx,
+    cluster: &Cluster,
+    management: &management::Cluster,
+    account: &str,
+) -> Result<(), Error> {
     let id = management.name_any();
     let owner = vec![owner_reference(management, &())?];
     let named = |name: &str, namespace: Option<&str>| ObjectMeta {
@@ -146,34 +148,17 @@ async fn make_account(ctx: &Ctx, management: &management::Cluster, account: &str
         owner_references: Some(owner.clone()),
         ..ObjectMeta::default()
     };
-    let role_name = format!("{id}-clusterowner");
-    let role = ClusterRole {
-        metadata: named(&role_name, None),
-        rules: Some(vec![PolicyRule {
-            api_groups: Some(vec![group::MANAGEMENT.to_owned()]),
-            resources: Some(vec!["clusters".to_owned()]),
-            resource_names: Some(vec![id.clone()]),
-            verbs: vec!["get".to_owned(), OWN.to_owned()],
-            ..PolicyRule::default()
-        }]),
-        ..ClusterRole::default()
+    let namespace = cluster.namespace().unwrap_or_default();
+    let name = naming::safe_concat_name(&[&id, &namespace, "owner"]);
+    let binding = management::ClusterRoleTemplateBinding {
+        metadata: named(&name, Some(&id)),
+        cluster_name: id.clone(),
+        user_name: format!("system:serviceaccount:{id}:{account}"),
+        user_principal_name: naming::cluster_principal(&namespace, &cluster.name_any()),
+        role_template_name: OWNER.to_owned(),
+        ..management::ClusterRoleTemplateBinding::default()
     };
-    get_or_create(ctx, &Api::all(ctx.client.clone()), &role).await?;
-    let binding = ClusterRoleBinding {
-        metadata: named(&format!("{role_name}-{account}"), None),
-        role_ref: RoleRef {
-            api_group: "rbac.authorization.k8s.io".to_owned(),
-            kind: ClusterRole::kind(&()).into_owned(),
-            name: role_name,
-        },
-        subjects: Some(vec![Subject {
-            kind: ServiceAccount::kind(&()).into_owned(),
-            name: account.to_owned(),
-            namespace: Some(id.clone()),
-            ..Subject::default()
-        }]),
-    };
-    get_or_create(ctx, &Api::all(ctx.client.clone()), &binding).await?;
+    get_or_create(ctx, &Api::namespaced(ctx.client.clone(), &id), &binding).await?;
     let made = ServiceAccount { metadata: named(account, Some(&id)), ..ServiceAccount::default() };
     get_or_create(ctx, &Api::namespaced(ctx.client.clone(), &id), &made).await?;
     let mut token = Secret { metadata: named(&token_secret(account), Some(&id)), ..Secret::default() };

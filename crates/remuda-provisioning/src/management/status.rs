@@ -100,6 +100,9 @@ fn conditions(view: &View<'_>, status: &mut ClusterStatus, now: Timestamp) {
             says(condition::PROVISIONED).or_else(|| says(condition::READY)).unwrap_or_else(waiting);
         set(conditions, condition::PROVISIONED, &provisioned, now);
         set(conditions, condition::UPDATED, &updated, now);
+        if status.ready_reconciling {
+            set(conditions, condition::READY, &updated, now);
+        }
     } else {
         let provisioned =
             if reached { Says::yes() } else { Says::waiting("waiting for cluster agent to connect") };
@@ -159,6 +162,7 @@ mod tests {
                 "conditions": [
                     {"type": "Provisioned", "status": "True"},
                     {"type": "Updated", "status": "Unknown", "reason": "Waiting", "message": "configuring"},
+                    {"type": "Ready", "status": "Unknown", "reason": "Waiting", "message": "configuring"},
                     {"type": "Waiting", "status": "True"},
                 ],
             }),

@@ -172,16 +172,12 @@ async fn whatever_is_edited_templates_follow_the_content_only() {
             1 => edit_pool(&world, 1, json!({"labels": {"tier": format!("t{}", dice.roll(3))}})).await,
             2 => edit_pool(&world, 1, json!({"drainBeforeDelete": dice.roll(2) == 0})).await,
             3 => {
-                config(&world, "nc-demo-workers", json!({"backups": dice.pick([Value::Null, json!(false)])}))
-                    .await
+                let backups = dice.pick([Value::Null, json!(false)]);
+                config(&world, "nc-demo-workers", json!({"backups": backups})).await;
             }
             4 => {
-                config(
-                    &world,
-                    "nc-demo-workers",
-                    json!({"image": dice.pick([json!("ubuntu-22-04-x64"), Value::Null])}),
-                )
-                .await
+                let image = dice.pick([json!("ubuntu-22-04-x64"), Value::Null]);
+                config(&world, "nc-demo-workers", json!({"image": image})).await;
             }
             5 => world.edit("demo", json!({"spec": {"rkeConfig": {"provisionGeneration": round}}})).await,
             6 => edit_pool(&world, 1, json!({"unhealthyNodeTimeout": format!("{}m", dice.roll(3))})).await,

@@ -11,3 +11,4 @@ mod identity;
 mod making;
 mod restarting;
 mod telling;
+mod together;

@@ -5,6 +5,7 @@ use k8s_openapi::api::{
     events::v1::Event,
 };
 use kube::{Api, ResourceExt, api::ListParams};
+use remuda_api::management::ClusterRoleTemplateBinding;
 use serde_json::{Value, json};
 
 use crate::world::{World, edge, until};
@@ -58,8 +59,8 @@ async fn a_cluster_tells_what_its_control_plane_and_its_connection_tell() {
         .await;
     let kinds: Vec<_> =
         management.status.unwrap().conditions.into_iter().map(|condition| condition.kind).collect();
-    // Whether a cluster is connected and ready is not ours to say.
-    assert_eq!(kinds, ["Provisioned", "Updated", "Waiting", "Connected", "AgentDeployed"]);
+    // Whether a cluster is connected is not ours to say, and only while its nodes change whether it is ready.
+    assert_eq!(kinds, ["Provisioned", "Updated", "Waiting", "Ready", "Connected", "AgentDeployed"]);
 
     world.connect(&id, false).await;
     let cluster = world
@@ -91,7 +92,11 @@ async fn a_kubeconfig_leads_through_this_server() {
     assert_eq!(kubeconfig["users"][0]["user"]["token"], token);
     let accounts: Api<ServiceAccount> = Api::namespaced(world.client(), &id);
     let accounts = accounts.list(&ListParams::default()).await.unwrap().items;
-    assert!(accounts.iter().any(|account| account.name_any().starts_with("u-")));
+    let account = accounts.iter().find(|account| account.name_any().starts_with("u-")).unwrap();
+    let bindings: Api<ClusterRoleTemplateBinding> = Api::namespaced(world.client(), &id);
+    let binding = bindings.get(&format!("{id}-fleet-default-owner")).await.unwrap();
+    assert_eq!(binding.user_name, format!("system:serviceaccount:{id}:{}", account.name_any()));
+    assert_eq!((binding.cluster_name, binding.role_template_name), (id, "cluster-owner".to_owned()));
 
     // A Secret that somebody broke is put right.
     world.api::<Secret>().delete("edge-kubeconfig", &Default::default()).await.unwrap();

@@ -53,7 +53,10 @@ fn driver_crd(kind: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{}.{}", resource.plural, resource.group)},
+        "metadata": {
+            "name": format!("{}.{}", resource.plural, resource.group),
+            "labels": {"cluster.x-k8s.io/v1beta2": "v1"},
+        },
         "spec": {
             "group": resource.group,
             "scope": "Namespaced",
