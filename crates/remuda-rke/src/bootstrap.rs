@@ -42,7 +42,7 @@ use crate::{
     Error,
     install::Server,
     objects,
-    shared::{BY_CLUSTER, PATIENCE, Rke, filed},
+    shared::{BY_CLUSTER, Rke, filed},
     wake::when_changed,
 };
 
@@ -248,9 +248,7 @@ impl Bootstraps {
             status.initialization.data_secret_created = Some(true);
             status.ready = true;
             let written = write_status(&self.rke.ctx, api, &object, &status).await?;
-            if let Some(version) = written.and_then(|written| written.resource_version()) {
-                self.rke.bootstraps.wait_for(&version, PATIENCE).await;
-            }
+            self.rke.seen(&self.rke.bootstraps, written.as_ref()).await;
         }
         unfit.map_or(Ok(()), Err)
     }

@@ -44,7 +44,7 @@ use crate::{
     conditions::{Says, is_true, set},
     machines::{Reading, same_machine, same_plan},
     objects,
-    shared::{BY_MANAGED, BY_STATE, PATIENCE, RESYNC, Rke, filed},
+    shared::{BY_MANAGED, BY_STATE, RESYNC, Rke, filed},
     wake::{unless_same, when_changed},
 };
 
@@ -266,9 +266,7 @@ impl ControlPlanes {
         status: &RkeControlPlaneStatus,
     ) -> Result<(), Error> {
         let written = write_status(&self.rke.ctx, api, object, status).await?;
-        if let Some(version) = written.and_then(|written| written.resource_version()) {
-            self.rke.control_planes.wait_for(&version, PATIENCE).await;
-        }
+        self.rke.seen(&self.rke.control_planes, written.as_ref()).await;
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use crate::{
     Error,
     error::is_code,
     objects,
-    shared::{BY_MACHINE_ID, BY_MANAGED, PATIENCE, Rke},
+    shared::{BY_MACHINE_ID, BY_MANAGED, Rke},
     wake::when_changed,
 };
 
@@ -38,6 +38,11 @@ use crate::{
 const LIFETIME: Duration = Duration::from_secs(60);
 /// Names of requests of servers that join a cluster made here.
 const PREFIX: &str = "custom-";
+
+struct Requests {
+    rke: Arc<Rke>,
+    requests: Informer<Secret>,
+}
 
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let scope = Scope::all().with_fields(format!("type={}", secret_type::MACHINE_REQUEST));
@@ -76,11 +81,12 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    drive(controller, reconcile, rke, stop).await;
+    drive(controller, reconcile, Arc::new(Requests { rke, requests }), stop).await;
     drop((machines, control_planes, clusters));
 }
 
-async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
+async fn reconcile(secret: Arc<Secret>, ctx: Arc<Requests>) -> Result<Next, Error> {
+    let rke = &ctx.rke;
     let key = ObjectKey::of(&secret.metadata);
     if objects::is_deleting(&secret.metadata) {
         return Ok(Next::Done);
@@ -89,13 +95,16 @@ async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
     let created = secret.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
     if age >= LIFETIME {
-        delete(&rke, &key, &secret).await?;
+        delete(rke, &key, &secret).await?;
         return Ok(Next::Done);
     }
     let answered = secret.labels().contains_key(label::MACHINE_NAME);
     if !answered && key.name.starts_with(PREFIX) {
         match rke.register(&key, &secret).await? {
-            Registered::Machine(machine) => rke.answer(&key, &secret, &machine).await?,
+            Registered::Machine(machine) => {
+                let written = rke.answer(&key, &secret, &machine).await?;
+                rke.seen(&ctx.requests, written.as_ref()).await;
+            }
             Registered::Waiting(why) => tracing::debug!(request = %key, why, "machine request waits"),
             Registered::Refused(why) => tracing::info!(request = %key, why, "machine request refused"),
         }
@@ -167,8 +176,7 @@ impl Rke {
         if machine.spec.cluster_name != cluster || objects::is_deleting(&machine.metadata) {
             return Ok(Registered::Waiting("its former machine is there"));
         }
-        let version = machine.resource_version().unwrap_or_default();
-        self.machines.wait_for(&version, PATIENCE).await;
+        self.seen(&self.machines, Some(&machine)).await;
         tracing::info!(machine = %name, cluster, "server registered");
         Ok(Registered::Machine(name))
     }
@@ -186,7 +194,13 @@ impl Rke {
         }
     }
 
-    async fn answer(&self, key: &ObjectKey, secret: &Secret, machine: &ObjectKey) -> Result<(), Error> {
+    /// Says on a request which Machine it became; `None` if the request is gone.
+    async fn answer(
+        &self,
+        key: &ObjectKey,
+        secret: &Secret,
+        machine: &ObjectKey,
+    ) -> Result<Option<Secret>, Error> {
         let api: Api<Secret> = self.api(key.namespace.as_deref().unwrap_or_default());
         let labels = json!({
             label::MACHINE_NAMESPACE: machine.namespace.as_deref().unwrap_or_default(),
@@ -194,8 +208,9 @@ impl Rke {
         });
         let patch = json!({"metadata": {"uid": secret.uid(), "labels": labels}});
         match api.patch(&key.name, &self.params(), &Patch::Merge(patch)).await {
-            Err(error) if !is_code(&error, 404) => Err(Error::api("write", format!("Secret {key}"))(error)),
-            _ => Ok(()),
+            Ok(written) => Ok(Some(written)),
+            Err(error) if is_code(&error, 404) => Ok(None),
+            Err(error) => Err(Error::api("write", format!("Secret {key}"))(error)),
         }
     }
 }

@@ -16,7 +16,7 @@ use remuda_api::{
     core::{ContractReference, Machine},
     rke::RkeBootstrap,
 };
-use remuda_control::{Controller, Next, ObjectKey, Scope, Waker, drive};
+use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive};
 use remuda_names::rancher::{condition, group, label};
 use remuda_workload::What;
 use serde_json::{Value, json};
@@ -93,7 +93,9 @@ async fn reconcile(bootstrap: Arc<RkeBootstrap>, ctx: Arc<Lookup>) -> Result<Nex
         return Ok(Next::Done);
     }
     // Whatever is missing wakes us when it comes.
-    let Some(object) = ctx.object(&machine, &resource).await? else {
+    let cache = ctx.follow(&resource).await?;
+    let infrastructure = key.sibling(&machine.spec.infrastructure_ref.name);
+    let Some(object) = cache.get(&infrastructure) else {
         return Ok(Next::Done);
     };
     let cluster = key.sibling(&machine.spec.cluster_name);
@@ -101,7 +103,8 @@ async fn reconcile(bootstrap: Arc<RkeBootstrap>, ctx: Arc<Lookup>) -> Result<Nex
         return Ok(Next::Done);
     };
     if let Some(found) = decide(&object.data, &node) {
-        ctx.write(&object, &resource, &found).await?;
+        let written = ctx.write(&object, &resource, &found).await?;
+        ctx.rke.seen(&cache, written.as_ref()).await;
         tracing::info!(machine = machine.name_any(), node = node.name_any(), "node of machine found");
     }
     Ok(Next::Done)
@@ -120,11 +123,8 @@ fn infrastructure(reference: &ContractReference) -> Option<ApiResource> {
 }
 
 impl Lookup {
-    async fn object(
-        &self,
-        machine: &Machine,
-        resource: &ApiResource,
-    ) -> Result<Option<Arc<DynamicObject>>, Error> {
+    /// The cache of a kind, whose changes wake us from now on.
+    async fn follow(&self, resource: &ApiResource) -> Result<Informer<DynamicObject>, Error> {
         let cache = self.rke.ctx.informers.dynamic(resource, Scope::all());
         let machines = self.rke.machines.clone();
         self.waker.follow(&cache, move |object: &DynamicObject| {
@@ -137,8 +137,7 @@ impl Lookup {
         if tokio::time::timeout(FIRST_LIST, cache.wait_synced()).await.is_err() {
             return Err(Error::NotServed { kind: resource.kind.clone(), group: resource.group.clone() });
         }
-        let name = &machine.spec.infrastructure_ref.name;
-        Ok(cache.get(&ObjectKey::of(&machine.metadata).sibling(name)))
+        Ok(cache)
     }
 
     fn node(&self, cluster: &ObjectKey, machine: &Machine) -> Option<Arc<Node>> {
@@ -147,27 +146,27 @@ impl Lookup {
         nodes.by_index(BY_MACHINE, &machine.uid()?).into_iter().find(|node| is_ready(node))
     }
 
+    /// `None` when the infrastructure is gone.
     async fn write(
         &self,
         object: &DynamicObject,
         resource: &ApiResource,
         found: &Found,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<DynamicObject>, Error> {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let api: Api<DynamicObject> = Api::namespaced_with(self.rke.ctx.client.clone(), &namespace, resource);
         let params = self.rke.params();
         let metadata = json!({"uid": object.uid()});
-        let gone = |answer: Result<DynamicObject, kube::Error>| match answer {
-            Err(error) if !is_code(&error, 404) => {
-                Err(Error::api("write", format!("{} {namespace}/{name}", resource.kind))(error))
-            }
-            _ => Ok(()),
+        let here = |answer: Result<DynamicObject, kube::Error>| match answer {
+            Ok(written) => Ok(Some(written)),
+            Err(error) if is_code(&error, 404) => Ok(None),
+            Err(error) => Err(Error::api("write", format!("{} {namespace}/{name}", resource.kind))(error)),
         };
         // The provider ID is what others wait for; addresses must be there by then.
         let addresses = json!({"metadata": metadata, "status": {"addresses": found.addresses}});
-        gone(api.patch_status(&name, &params, &Patch::Merge(addresses)).await)?;
+        here(api.patch_status(&name, &params, &Patch::Merge(addresses)).await)?;
         let id = json!({"metadata": metadata, "spec": {"providerID": found.provider_id}});
-        gone(api.patch(&name, &params, &Patch::Merge(id)).await)
+        here(api.patch(&name, &params, &Patch::Merge(id)).await)
     }
 }
 

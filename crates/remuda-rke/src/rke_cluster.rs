@@ -45,7 +45,8 @@ async fn reconcile(object: Arc<RkeCluster>, rke: Arc<Rke>) -> Result<Next, Error
         let written = api.patch(&key.name, &rke.params(), &Patch::Merge(patch)).await;
         object = written.map_err(Error::api("write", format!("RKECluster {key}")))?;
     }
-    write_status(&rke.ctx, &api, &object, &decision.status).await?;
+    let written = write_status(&rke.ctx, &api, &object, &decision.status).await?;
+    rke.seen(&rke.rke_clusters, written.as_ref()).await;
     Ok(Next::Done)
 }
 

@@ -13,7 +13,7 @@ use remuda_api::{
     management::{self, Setting},
     rke::{CustomMachine, RkeBootstrap, RkeCluster, RkeControlPlane},
 };
-use remuda_control::{Ctx, Informer, ObjectKey, Scope};
+use remuda_control::{Ctx, Informer, ObjectKey, Scope, informer::Cached};
 use remuda_names::{
     gateway::secret::ACCOUNT_TOKEN_TYPE,
     rancher::{label, secret_type},
@@ -153,6 +153,17 @@ impl Rke {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.ctx.client.clone(), namespace)
+    }
+
+    /// Waits until a cache has what was written, if anything was: who looks again before would write again.
+    pub(crate) async fn seen<K, W>(&self, cache: &Informer<K>, written: Option<&W>)
+    where
+        K: Cached,
+        W: ResourceExt,
+    {
+        if let Some(version) = written.and_then(ResourceExt::resource_version) {
+            cache.wait_for(&version, PATIENCE).await;
+        }
     }
 
     /// Of patches that are no applies.

@@ -31,7 +31,7 @@ use crate::{
     error::is_code,
     machines::{Reading, Seen},
     objects,
-    shared::{BY_BOOTSTRAP, BY_UID, PATIENCE, Rke, filed},
+    shared::{BY_BOOTSTRAP, BY_UID, Rke, filed},
 };
 
 /// A cluster that is back wakes us; this is for one whose event was missed.
@@ -275,8 +275,7 @@ impl Bootstraps {
         });
         match machines.patch(&name, &self.rke.params(), &Patch::Merge(patch)).await {
             Ok(written) => {
-                let version = written.resource_version().unwrap_or_default();
-                self.rke.machines.wait_for(&version, PATIENCE).await;
+                self.rke.seen(&self.rke.machines, Some(&written)).await;
                 Ok(())
             }
             // Gone, or another one by now.

@@ -144,8 +144,7 @@ impl ControlPlanes {
         };
         let created = api.create(&params, &secret).await;
         let created = created.map_err(Error::api("create", format!("Secret {namespace}/{name}")))?;
-        let version = created.resource_version().unwrap_or_default();
-        self.rke.secrets.metadata.wait_for(&version, PATIENCE).await;
+        self.rke.seen(&self.rke.secrets.metadata, Some(&created)).await;
         Ok(())
     }
 
@@ -190,8 +189,7 @@ impl ControlPlanes {
         let api: Api<Cluster> = self.rke.api(key.namespace.as_deref().unwrap_or_default());
         let written = api.patch_status(&key.name, &self.rke.params(), &Patch::Merge(patch)).await;
         let written = written.map_err(Error::api("write status of", format!("Cluster {key}")))?;
-        let version = written.resource_version().unwrap_or_default();
-        self.rke.clusters.wait_for(&version, PATIENCE).await;
+        self.rke.seen(&self.rke.clusters, Some(&written)).await;
         Ok(())
     }
 

@@ -85,7 +85,8 @@ async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Resu
     }
     let now = ctx.rke.ctx.clock.now();
     let api: Api<CustomMachine> = ctx.rke.api(key.namespace.as_deref().unwrap_or_default());
-    write_status(&ctx.rke.ctx, &api, &object, &status(&object, now)).await?;
+    let written = write_status(&ctx.rke.ctx, &api, &object, &status(&object, now)).await?;
+    ctx.rke.seen(&ctx.rke.custom_machines, written.as_ref()).await;
 
     let owner = objects::owner(&object.metadata, "Machine");
     let Some(machine) = owner.and_then(|owner| ctx.rke.machines.get(&key.sibling(&owner.name))) else {
