@@ -24,6 +24,7 @@ mod object;
 mod output;
 mod plan;
 pub mod progress;
+mod quote;
 mod session;
 mod table;
 pub mod why;
@@ -39,12 +40,19 @@ pub use self::{
     session::{Global, Session},
 };
 
+/// What commands end with; see [`Code`].
+const EXIT_CODES: &str = "Exit codes:
+  0 done   1 failed   2 makes no sense or was refused   3 not found   4 no server   5 not allowed
+  6 exists or was changed meanwhile   7 not done in time   10 waiting   11 blocked   130 interrupted";
+
 /// What people can ask for.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Create, look at, change and delete clusters
+    #[command(after_help = EXIT_CODES)]
     Cluster(cluster::Cluster),
     /// Look at machines, read their logs and get into them
+    #[command(after_help = EXIT_CODES)]
     Machine(machine::Machine),
     /// Print manifests
     Generate(generate::Generate),

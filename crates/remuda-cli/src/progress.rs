@@ -54,12 +54,14 @@ pub struct Snapshot {
     pub ready: usize,
     pub wanted: usize,
     pub reached: bool,
+    /// It will never be ready: somebody deletes it, or has.
+    pub lost: bool,
 }
 
 impl Snapshot {
     pub fn of(evidence: &Evidence, goal: Goal, now: Timestamp) -> Snapshot {
         let exists = evidence.cluster.is_some() || evidence.capi.is_some();
-        let finding = if exists { why::decide(evidence, now) } else { gone(goal) };
+        let finding = why::decide(evidence, now);
         let rows: Vec<Row> = evidence
             .machines
             .iter()
@@ -82,25 +84,15 @@ impl Snapshot {
         };
         Snapshot {
             cluster: evidence.name().to_owned(),
-            text: headline(&finding),
+            text: if exists { headline(&finding) } else { "gone".to_owned() },
             state: if reached { State::Ready } else { finding.state.min(State::Waiting) },
+            lost: goal == Goal::Ready && (!exists || finding.deleting),
             rows,
             ready,
             wanted,
             reached,
         }
     }
-}
-
-fn gone(goal: Goal) -> Finding {
-    let mut finding = why::decide(&Evidence::default(), Timestamp::UNIX_EPOCH);
-    finding.summary = match goal {
-        Goal::Gone => "gone".to_owned(),
-        Goal::Ready => "not there yet".to_owned(),
-    };
-    finding.machine = None;
-    finding.brief = finding.summary.clone();
-    finding
 }
 
 /// What is said about the whole cluster; what a machine does is said beside the machine.
@@ -146,6 +138,13 @@ pub async fn wait(
                     let snapshot = Snapshot::of(&evidence, goal, Timestamp::now());
                     last = format!("cluster {}: {}", key.name, snapshot.text);
                     view.show(&snapshot, &key.name, started.elapsed());
+                    if snapshot.lost {
+                        view.finish();
+                        let message = format!("cluster {} is gone, or going", key.name);
+                        return Err(
+                            Failure::new(Code::NotFound, message).hint("somebody deleted it meanwhile")
+                        );
+                    }
                     if snapshot.reached {
                         reached.push(key.clone());
                     }

@@ -219,7 +219,7 @@ impl Finding {
     fn diagnosed(mut self) -> Finding {
         let advice = self.evidence.iter().find_map(|exhibit| diagnosis::advice(&exhibit.text));
         if let Some(advice) = advice {
-            self.next.insert(0, advice.to_owned());
+            self.next.insert(0, advice);
         }
         self
     }

@@ -10,6 +10,7 @@ use crate::{
     failure::{Code, Failure},
     gather,
     object::Object,
+    quote::quote,
     session::Session,
 };
 
@@ -175,12 +176,6 @@ fn flags(arguments: &Register) -> Result<String, Failure> {
         add("--taint", "-Taint", taint)?;
     }
     Ok(words.iter().map(|word| format!(" {word}")).collect())
-}
-
-/// One word for a shell, whatever is in it.
-fn quote(text: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
-    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 fn quote_powershell(text: &str) -> String {

@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::{
     failure::{Code, Failure},
     hooks::MachineTarget,
+    quote::quote,
 };
 
 /// What is needed to get into a machine.
@@ -80,7 +81,8 @@ fn arguments(access: &Access, key: &Path, known: &Path, target: &MachineTarget) 
     }
     // A name that begins with a dash must not become an option.
     words.extend(["-l".to_owned(), access.user.clone(), "--".to_owned(), access.host.clone()]);
-    words.extend(target.command.iter().cloned());
+    // The other side's shell reads them once more.
+    words.extend(target.command.iter().map(|word| quote(word)));
     words
 }
 
@@ -188,13 +190,13 @@ mod tests {
             driver: "d".into(),
             server: Object(json!({"metadata": {"uid": "u-1"}})),
             addresses: Vec::new(),
-            command: vec!["uptime".into()],
+            command: vec!["echo".into(), "a b".into()],
             data_dir: None,
             state: Vec::new(),
         };
         let words = arguments(&access, Path::new("/k"), Path::new("/h"), &target);
         let end = words.iter().position(|word| word == "--").unwrap();
-        assert_eq!(words[end..], ["--", "-oProxyCommand=x", "uptime"]);
+        assert_eq!(words[end..], ["--", "-oProxyCommand=x", "echo", "'a b'"]);
         assert!(words.contains(&"HostKeyAlias=u-1".to_owned()));
     }
 }

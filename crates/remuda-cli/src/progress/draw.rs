@@ -187,6 +187,7 @@ mod tests {
             ready: 0,
             wanted: 2,
             reached: false,
+            lost: false,
         }
     }
 

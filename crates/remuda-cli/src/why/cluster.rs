@@ -28,6 +28,10 @@ pub(super) fn is_deleting(evidence: &Evidence) -> bool {
 }
 
 pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
+    if evidence.cluster.is_none() && evidence.capi.is_none() {
+        let summary = format!("there is no cluster {}", evidence.name());
+        return Finding::blocked(Cause::ObjectsMissing, summary).brief("not there");
+    }
     if is_deleting(evidence) {
         return removal::of_cluster(evidence, now);
     }

@@ -78,12 +78,43 @@ const KNOWN: &[(&[&str], &str)] = &[
 /// What is looked at of a message; more of it is repetition.
 const LOOKED_AT: usize = 64 * 1024;
 
-pub(super) fn advice(text: &str) -> Option<&'static str> {
+/// What the machine provider calls the kinds of failures, and what to do about each.
+const CLASSES: &[(&str, &str)] = &[
+    (
+        "quota",
+        "a limit of the account or of the provider is reached: delete something there, or ask for more",
+    ),
+    ("credentials", "the credentials are refused: check the cloud credential of the pool"),
+    ("image", "the image cannot be used: correct it in the pool's configuration"),
+    (
+        "network",
+        "the provider or the machine could not be reached: check routes, firewalls and the provider's status",
+    ),
+    ("timeout", "it took longer than it may: see how far the log goes; it is tried again"),
+    ("driver-crash", "the driver's program ended or spoke nonsense: check its version, or use another one"),
+];
+
+/// Between what failed and the kind of failure in messages of the machine provider.
+const BEFORE_CLASS: &str = "in infrastructure provider: ";
+
+/// What to do about a message, if that is known. Whoever wrote a hint into it knows best.
+pub(super) fn advice(text: &str) -> Option<String> {
     let start = text.len().saturating_sub(LOOKED_AT);
     let start = (start..=text.len()).find(|start| text.is_char_boundary(*start))?;
-    let text = text[start..].to_ascii_lowercase();
-    let fits = |(words, _): &&(&[&str], &str)| words.iter().all(|word| text.contains(word));
-    KNOWN.iter().find(fits).map(|(_, advice)| *advice)
+    let text = &text[start..];
+    if let Some((_, hint)) = text.rsplit_once("hint: ") {
+        let hint = hint.lines().next().unwrap_or_default().trim();
+        if !hint.is_empty() && hint.len() < 400 {
+            return Some(hint.to_owned());
+        }
+    }
+    let lower = text.to_ascii_lowercase();
+    let fits = |(words, _): &&(&[&str], &str)| words.iter().all(|word| lower.contains(word));
+    let known = KNOWN.iter().find(fits).map(|(_, advice)| *advice);
+    let class =
+        text.split_once(BEFORE_CLASS).and_then(|(_, rest)| rest.split_once(':')).map(|(class, _)| class);
+    let class = CLASSES.iter().find(|(name, _)| class == Some(*name)).map(|(_, advice)| *advice);
+    known.or(class).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -105,6 +136,20 @@ mod tests {
         }
         assert_eq!(advice("all is well"), None);
         assert_eq!(advice(""), None);
+    }
+
+    #[test]
+    fn a_hint_in_a_message_is_the_advice() {
+        let text = "local machines need namespaces (EPERM)\nhint: sudo sysctl -w user.max_user_namespaces=15000\nmore";
+        assert_eq!(advice(text).as_deref(), Some("sudo sysctl -w user.max_user_namespaces=15000"));
+    }
+
+    #[test]
+    fn the_class_of_a_failure_has_an_advice_where_its_words_have_none() {
+        let text =
+            |class: &str| format!("failed creating server [a/b] in infrastructure provider: {class}: boo");
+        assert!(advice(&text("driver-crash")).is_some_and(|advice| advice.contains("program")));
+        assert_eq!(advice(&text("other")), None);
     }
 
     #[test]

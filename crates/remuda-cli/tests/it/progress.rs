@@ -97,3 +97,10 @@ async fn a_demo_cluster_is_made_once() {
     assert_eq!(Box::pin(remuda_cli::cluster::ensure(&world.session, &objects)).await, Ok(true));
     assert_eq!(Box::pin(remuda_cli::cluster::ensure(&world.session, &objects)).await, Ok(false));
 }
+
+#[tokio::test]
+async fn nobody_waits_for_a_cluster_that_was_deleted() {
+    let world = World::new().await;
+    let result = Box::pin(wait(&world.session, &[demo()], Goal::Ready, Duration::from_secs(30))).await;
+    assert_eq!(result.unwrap_err().code, Code::NotFound);
+}
