@@ -67,13 +67,19 @@ const PREFIXES: &[(&str, &str)] = &[
     ("vmwarevsphere", "VSPHERE"),
 ];
 
+/// What the variables of a driver begin with.
+pub(crate) fn variable_prefix(driver: &str) -> String {
+    match PREFIXES.iter().find(|(name, _)| *name == driver) {
+        Some((_, prefix)) => format!("{prefix}_"),
+        None => format!("{}_", driver.to_uppercase()),
+    }
+}
+
 /// The variable of a key in a credential: `digitaloceancredentialConfig-accessToken` is
 /// `DIGITALOCEAN_ACCESS_TOKEN`.
 pub(crate) fn variable_of(driver: &str, key: &str) -> String {
     let field = key.rsplit('-').next().unwrap_or_default();
-    let prefix = PREFIXES.iter().find(|(name, _)| *name == driver).map(|(_, prefix)| (*prefix).to_owned());
-    let prefix = prefix.unwrap_or_else(|| driver.to_uppercase());
-    format!("{prefix}_{}", split_words(field, '_').to_uppercase())
+    format!("{}{}", variable_prefix(driver), split_words(field, '_').to_uppercase())
 }
 
 /// Other names of variables. AWS' libraries accept these, and credentials of Rancher's come under them.

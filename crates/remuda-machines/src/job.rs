@@ -59,6 +59,8 @@ pub struct Environment {
     pub data_dir: PathBuf,
     /// A directory of the job's own.
     pub scratch: PathBuf,
+    /// The only directory whose files flags may name, where the job is a process of somebody else's host.
+    pub files: Option<PathBuf>,
     /// Where the last word goes.
     pub result_file: Option<PathBuf>,
     /// All variables, with the credentials among them.
@@ -105,6 +107,7 @@ impl Environment {
             token_file: path(machines::env::TOKEN_FILE),
             data_dir: path(names::DATA_DIR).unwrap_or_else(|| home.clone()),
             scratch: path(machines::env::SCRATCH).unwrap_or_else(|| home.join(".remuda-machine")),
+            files: path(machines::env::FILES),
             result_file: path(machines::env::RESULT_FILE).or_else(|| {
                 let standard = PathBuf::from("/dev/termination-log");
                 standard.exists().then_some(standard)

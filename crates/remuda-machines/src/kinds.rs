@@ -12,7 +12,7 @@ use remuda_names::{machines, rancher::group};
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, driver::kinds::Role, machine};
+use crate::{Options, driver::kinds::Role, machine, seal::Seal};
 
 type Definition = PartialObjectMeta<CustomResourceDefinition>;
 
@@ -29,7 +29,7 @@ fn kind_of(definition: &Definition) -> Option<ApiResource> {
 }
 
 /// Runs a controller for each kind there is, until told to stop.
-pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, stop: CancellationToken) {
+pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, seal: Seal, stop: CancellationToken) {
     let definitions: Informer<Definition> = ctx.informers.metadata::<CustomResourceDefinition>(Scope::all());
     let (tell, mut told) = mpsc::channel::<()>(1);
     let _subscription = definitions.subscribe(move |_| {
@@ -62,7 +62,13 @@ pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, stop: Cancellation
             running.entry(kind).or_insert_with_key(|kind| {
                 tracing::info!(kind, "machines of a kind are looked after");
                 let own = stop.child_token();
-                tasks.spawn(machine::run(ctx.clone(), options.clone(), resource.clone(), own.clone()));
+                tasks.spawn(machine::run(
+                    ctx.clone(),
+                    options.clone(),
+                    seal.clone(),
+                    resource.clone(),
+                    own.clone(),
+                ));
                 (resource, own)
             });
         }

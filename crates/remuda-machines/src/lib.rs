@@ -15,6 +15,7 @@ mod kinds;
 mod machine;
 pub mod naming;
 mod runner;
+mod seal;
 pub mod state;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -26,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::Error;
+use self::seal::Seal;
 
 /// What of the provider's behaviour is a choice.
 #[derive(Debug, Clone)]
@@ -85,9 +87,10 @@ pub async fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
     tasks.spawn(ensure(ctx.clone(), options.clone(), stop.clone()));
     let cache = options.data_dir.join(file::DRIVERS);
     tasks.spawn(driver::run(ctx.clone(), options.drivers.clone(), cache, stop.clone()));
-    tasks.spawn(kinds::run(ctx.clone(), options.clone(), stop.clone()));
+    let seal = Seal::new(ctx.clone());
+    tasks.spawn(kinds::run(ctx.clone(), options.clone(), seal.clone(), stop.clone()));
     if options.runner {
-        tasks.spawn(runner::run(ctx, options, stop));
+        tasks.spawn(runner::run(ctx, options, seal, stop));
     }
     while tasks.join_next().await.is_some() {}
 }

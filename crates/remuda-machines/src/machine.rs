@@ -43,7 +43,9 @@ use crate::{
     Options,
     driver::{self, kinds::driver_of},
     error::Error,
-    naming, state,
+    naming,
+    seal::Seal,
+    state,
 };
 
 /// A safety net only: every input is watched.
@@ -56,6 +58,7 @@ const RETIRE_AFTER: &str = "delete-machine-on-failure-after";
 pub(crate) struct Machines {
     ctx: Arc<Ctx>,
     options: Arc<Options>,
+    seal: Seal,
     resource: ApiResource,
     driver: String,
     jobs: Informer<Job>,
@@ -79,6 +82,7 @@ const BY_CLUSTER: &str = "cluster";
 pub(crate) async fn run(
     ctx: Arc<Ctx>,
     options: Arc<Options>,
+    seal: Seal,
     resource: ApiResource,
     stop: CancellationToken,
 ) {
@@ -131,6 +135,7 @@ pub(crate) async fn run(
     let machines = Machines {
         ctx,
         options,
+        seal,
         resource,
         driver,
         jobs,

@@ -2,7 +2,7 @@
 //!
 //! Reads   Jobs of machines, and the Secrets they name.
 //! Writes  the Jobs' status, tokens of their ServiceAccounts, and one ConfigMap per machine with the log.
-//! Never   touches other Jobs.
+//! Never   touches other Jobs, nor runs one that the machine provider did not seal.
 //!
 //! A process is not tied to the server's life: it writes its log to a file and its last word to another, and a
 //! server that starts finds both, and the process by its id and start time. What cannot be found is run again,
@@ -37,6 +37,7 @@ use crate::{
     Options,
     error::{Error, is_missing},
     machine,
+    seal::Seal,
 };
 
 /// A safety net only.
@@ -45,6 +46,7 @@ const RESYNC: Duration = Duration::from_secs(600);
 pub(crate) struct Runner {
     ctx: Arc<Ctx>,
     options: Arc<Options>,
+    seal: Seal,
     directory: PathBuf,
     jobs: Informer<Job>,
     state: Mutex<Table>,
@@ -76,7 +78,7 @@ enum Step {
     Resting(Instant),
 }
 
-pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, stop: CancellationToken) {
+pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, seal: Seal, stop: CancellationToken) {
     let jobs = machine::jobs(&ctx);
     let controller = Controller::on("machine-jobs", &ctx, jobs.clone()).workers(options.workers);
     let runner = Arc::new(Runner {
@@ -86,6 +88,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, stop: Cancellation
         state: Mutex::default(),
         ctx,
         options,
+        seal,
         jobs,
     });
     let sweep = runner.clone();
@@ -147,6 +150,10 @@ impl Runner {
             }
             Some(Step::Resting(_)) | None => None,
         };
+        if ended.is_none() && !self.seal.holds(&job).await? {
+            let message = "other: the job was not made by the machine provider".to_owned();
+            return self.end(&job, End::Failed { reason: "NotSealed", message }).await;
+        }
         match ended {
             Some(result) => self.judge(&job, &state, &uid, result).await,
             None => self.start(&job, &uid, &state).await,

@@ -17,6 +17,8 @@ pub mod annotation {
     pub const RUN: &str = "remuda.io/run";
     /// On ConfigMaps with logs: when the machine was gone, RFC 3339.
     pub const GONE: &str = "remuda.io/gone-at";
+    /// On Jobs: proves to the runner that the machine provider made them, with exactly these arguments.
+    pub const SEAL: &str = "remuda.io/seal";
     /// On NodeDrivers: sha256 of the program that is used.
     pub const DRIVER_DIGEST: &str = "remuda.io/driver-digest";
 }
@@ -35,6 +37,8 @@ pub mod env {
     pub const TOKEN_FILE: &str = "REMUDA_MACHINE_TOKEN_FILE";
     /// File the job's last word goes to, as Kubernetes' termination log.
     pub const RESULT_FILE: &str = "REMUDA_MACHINE_RESULT_FILE";
+    /// The only directory whose files flags of drivers may name. Without it they may name any.
+    pub const FILES: &str = "REMUDA_MACHINE_FILES";
     /// Directory of the job's own.
     pub const SCRATCH: &str = "REMUDA_MACHINE_SCRATCH";
 }
@@ -47,6 +51,14 @@ pub mod tag {
     pub const OWNED: &str = "remuda.io/owned";
     /// What a tag begins with at providers whose tags have no keys; the identity follows.
     pub const PREFIX: &str = "remuda:";
+}
+
+/// Objects with a fixed name.
+pub mod name {
+    /// Secret in `cattle-system` with the key that Jobs of machines are sealed with.
+    pub const SEAL_SECRET: &str = "remuda-machine-jobs";
+    /// Its key.
+    pub const SEAL_KEY: &str = "key";
 }
 
 /// Below the data directory.

@@ -52,7 +52,7 @@ const KNOWN: &[Known] = &[
         name: "local",
         description: "Machines inside the server's own host, to try things out",
         credential: false,
-        annotations: &[],
+        annotations: &[(annotation::FILE_ALIASES, "userData:userData")],
     },
 ];
 

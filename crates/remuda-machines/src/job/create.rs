@@ -69,9 +69,9 @@ impl Work<'_> {
         if phase == Phase::Intended {
             self.log.info("Running pre-create checks...");
             driver.pre_create_check().await.map_err(|error| Failure::from(error).before_creation())?;
-            if driver.resumes() && driver.delivery() == Delivery::Standard {
+            let key = self.store.path().join("machines").join(name).join("id_rsa");
+            if driver.resumes() && Path::new(&driver.ssh().await?.key_path) == key {
                 // The login key belongs to the intent: an attempt that goes on must have the one that was uploaded.
-                let key = self.store.path().join("machines").join(name).join("id_rsa");
                 remuda_drivers::keys::ensure(&key.to_string_lossy(), name).await?;
             }
             machine.phase = Phase::Creating;
@@ -121,6 +121,7 @@ impl Work<'_> {
 
     async fn script(&self, create: &Create) -> Result<Option<String>, Failure> {
         let Some(path) = &create.install_script else { return Ok(None) };
+        self.confine("custom-install-script", &path.to_string_lossy())?;
         let script = tokio::fs::read_to_string(path).await.map_err(|error| {
             Failure::new(
                 Class::Other,
@@ -152,6 +153,7 @@ impl Work<'_> {
                 let message = format!("driver {} has no flag --{name}", create.driver);
                 return Err(Failure::new(Class::Other, message).before_creation());
             };
+            self.confine(name, text.as_deref().unwrap_or_default())?;
             let value = match (&flag.kind, text) {
                 (Kind::Bool, None) => Value::Bool(true),
                 (Kind::List(_), Some(text)) => {
@@ -165,6 +167,21 @@ impl Work<'_> {
             values.set(name.clone(), value);
         }
         Ok(values)
+    }
+
+    /// Settings are written by people who may make machines, not by those who may read this host's files.
+    fn confine(&self, flag: &str, text: &str) -> Result<(), Failure> {
+        let Some(allowed) = &self.environment.files else { return Ok(()) };
+        let path = Path::new(text);
+        let outside = match std::fs::canonicalize(path) {
+            Ok(real) => !std::fs::canonicalize(allowed).is_ok_and(|allowed| real.starts_with(allowed)),
+            Err(_) => false,
+        };
+        if path.is_absolute() && outside && path.is_file() {
+            let message = format!("--{flag} names a file of the server's host; give its content instead");
+            return Err(Failure::new(Class::Other, message).before_creation());
+        }
+        Ok(())
     }
 
     /// Puts the script into the user data, if the driver takes any.
@@ -224,7 +241,6 @@ impl Work<'_> {
             let state = driver.state().await;
             match &state {
                 Ok(State::Running) => return Ok(()),
-                Ok(State::Error) => return Err(Failure::new(Class::Other, "the server has failed")),
                 Err(error) if error.is_not_found() => return Err(error.clone().into()),
                 _ => {}
             }

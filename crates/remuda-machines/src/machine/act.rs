@@ -200,8 +200,9 @@ impl Machines {
             lane: &lane,
             task,
         };
-        let objects =
+        let mut objects =
             blueprint.objects().map_err(|source| Error::Encode { what: observed.name.clone(), source })?;
+        self.seal.seal(&mut objects.job).await?;
         let namespace = observed.namespace.as_str();
         let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), namespace);
         write::get_or_create(&self.ctx, &secrets, &blueprint.state()).await?;

@@ -13,10 +13,10 @@ use k8s_openapi::api::{
     core::v1::{PodSpec, Secret, ServiceAccount},
 };
 use kube::{Api, ResourceExt, api::PostParams};
-use remuda_names::{env, machines};
+use remuda_names::{env, machines, rancher::label};
 
 use super::{Runner, status::State};
-use crate::{error::Error, state::write_private};
+use crate::{driver::kinds::driver_of, error::Error, flags::variable_prefix, state::write_private};
 
 /// File with the id of the process.
 pub(super) const PID: &str = "pid";
@@ -101,6 +101,7 @@ pub(super) async fn prepare(
         arguments.push(place);
     }
 
+    let driver = job.labels().get(label::INFRA_MACHINE_KIND).and_then(|kind| driver_of(kind));
     let mut variables: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| INHERITED.contains(&name.as_str()))
@@ -111,7 +112,7 @@ pub(super) async fn prepare(
                 secrets.get(&reference.name).await.map_err(Error::api("read Secret", &reference.name))?;
             for (key, value) in secret.data.into_iter().flatten() {
                 if let Ok(value) = String::from_utf8(value.0)
-                    && !key.contains(['=', '\0'])
+                    && is_allowed(runner, driver.as_deref(), &key)
                     && !value.contains('\0')
                 {
                     variables.insert(key, value);
@@ -130,6 +131,7 @@ pub(super) async fn prepare(
     variables.insert(machines::env::SERVER.to_owned(), options.server_url.clone());
     variables.insert(machines::env::TOKEN_FILE.to_owned(), text(directory.join(TOKEN)));
     variables.insert(machines::env::RESULT_FILE.to_owned(), text(directory.join(RESULT)));
+    variables.insert(machines::env::FILES.to_owned(), text(directory.to_owned()));
     variables.insert(machines::env::SCRATCH.to_owned(), text(directory.join(SCRATCH)));
     variables.insert(env::DATA_DIR.to_owned(), text(options.data_dir.clone()));
     variables.extend(options.job_environment.iter().cloned());
@@ -138,6 +140,14 @@ pub(super) async fn prepare(
         None => std::env::current_exe().map_err(failed())?,
     };
     Ok(Plan { program, arguments, variables })
+}
+
+/// Whether a variable may come from a Secret. Others could make the process do something else.
+fn is_allowed(runner: &Runner, driver: Option<&str>, name: &str) -> bool {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let ours = name.starts_with(machines::env::FLAG_PREFIX);
+    let known = runner.options.environment.iter().any(|(known, _)| known == name);
+    plain && (ours || known || driver.is_some_and(|driver| name.starts_with(&variable_prefix(driver))))
 }
 
 /// A name as the name of a file; the API allows no others, but it is not ours to rely on.

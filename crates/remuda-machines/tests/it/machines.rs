@@ -217,3 +217,96 @@ async fn many_machines_are_made_at_once() {
 
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_job_somebody_else_made_is_not_run() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.latency(Duration::from_millis(300));
+    world.machine("m1").await;
+    let jobs: Api<Job> = Api::namespaced(world.api.client(), NAMESPACE);
+    until("there is a job", async || jobs.get_opt("m1-machine-provision").await.unwrap().is_some()).await;
+    let mut stolen = jobs.get("m1-machine-provision").await.unwrap();
+    stolen.metadata = kube::core::ObjectMeta {
+        name: Some("mine".into()),
+        labels: stolen.metadata.labels,
+        annotations: stolen.metadata.annotations,
+        ..Default::default()
+    };
+    stolen.status = None;
+    let spec = stolen.spec.as_mut().unwrap();
+    spec.selector = None;
+    let labels = spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
+    labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
+    jobs.create(&Default::default(), &stolen).await.unwrap();
+    let reason = async || {
+        let status = jobs.get("mine").await.unwrap().status.unwrap_or_default();
+        status.conditions.into_iter().flatten().find(|condition| condition.type_ == "Failed")
+    };
+    until("it is refused", async || reason().await.is_some()).await;
+    assert_eq!(reason().await.unwrap().reason.as_deref(), Some("NotSealed"));
+    world.until_ready("m1").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn failures_that_pass_are_tried_again_and_others_are_told() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.api.limit(0);
+    world.machine("m1").await;
+    let jobs: Api<Job> = Api::namespaced(world.api.client(), NAMESPACE);
+    until("an attempt has failed", async || {
+        let status = jobs.get_opt("m1-machine-provision").await.unwrap().and_then(|job| job.status);
+        status.is_some_and(|status| status.failed.unwrap_or_default() > 0)
+    })
+    .await;
+    world.cloud.api.limit(10);
+    world.until_ready("m1").await;
+    assert_eq!(world.cloud.api.droplets().len(), 1);
+
+    // Without rights nothing is tried twice, and nothing is there to remove.
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
+        Api::namespaced(world.api.client(), "cattle-global-data");
+    let wrong =
+        Patch::Merge(json!({"stringData": {"digitaloceancredentialConfig-accessToken": "canary-wrong"}}));
+    secrets.patch("cc-do", &PatchParams::default(), &wrong).await.unwrap();
+    world.machine("m2").await;
+    until("it has failed", async || world.condition("m2", "CreateJob").await.0 == "False").await;
+    let (_, message) = world.condition("m2", "CreateJob").await;
+    assert!(message.contains("in infrastructure provider: credentials: "), "{message}");
+    let failed = jobs.get("m2-machine-provision").await.unwrap().status.unwrap().failed;
+    assert_eq!(failed, Some(1));
+    world.machines().delete("m2", &DeleteParams::default()).await.unwrap();
+    world.until_gone("m2").await;
+
+    // A server whose credential is refused stays known until it can be removed.
+    world.machines().delete("m1", &DeleteParams::default()).await.unwrap();
+    until("the removal has failed", async || world.condition("m1", "DeleteJob").await.0 == "False").await;
+    let right = Patch::Merge(json!({"stringData": {"digitaloceancredentialConfig-accessToken": TOKEN}}));
+    secrets.patch("cc-do", &PatchParams::default(), &right).await.unwrap();
+    jobs.delete("m1-machine-provision", &DeleteParams::background()).await.unwrap();
+    world.until_gone("m1").await;
+    assert_eq!(world.cloud.api.resources(), Vec::<String>::new());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn settings_cannot_read_the_files_of_the_host() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    let spec = json!({
+        "region": "/etc/passwd", "common": {"cloudCredentialSecretName": "cattle-global-data:cc-do"},
+    });
+    world.machine_of("m1", "DigitaloceanMachine", spec).await;
+    until("it has failed", async || world.condition("m1", "CreateJob").await.0 == "False").await;
+    let (_, message) = world.condition("m1", "CreateJob").await;
+    assert!(message.contains("--digitalocean-region names a file of the server's host"), "{message}");
+    running.stop().await;
+}

@@ -82,7 +82,7 @@ impl World {
             }
         }
         let namespaces: Api<Namespace> = Api::all(api.client());
-        for name in [NAMESPACE, "cattle-global-data"] {
+        for name in [NAMESPACE, "cattle-global-data", "cattle-system"] {
             let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
             namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         }
