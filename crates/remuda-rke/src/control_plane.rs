@@ -117,11 +117,9 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
         &rke.managed,
         waker.clone(),
         |managed: &management::Cluster| {
-            (
-                is_connected(managed),
-                managed.spec.internal,
-                managed.spec.cluster_agent_deployment_customization.clone(),
-            )
+            let spec = &managed.spec;
+            let customization = spec.cluster_agent_deployment_customization.clone();
+            (is_connected(managed), spec.internal, spec.agent_image_override.clone(), customization)
         },
         move |managed| control_planes.keys_by_index(BY_MANAGED, &managed.name_any()),
     );

@@ -73,6 +73,8 @@ pub(crate) struct Agent {
     pub(crate) install_uuid: String,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) customization: Option<Value>,
+    /// Credentials of the registry: names and `.dockerconfigjson`.
+    pub(crate) pull_secrets: Vec<(String, String)>,
 }
 
 impl Agent {
@@ -92,6 +94,7 @@ impl Agent {
             install_uuid: &self.install_uuid,
             control_plane_taints: &taints,
             customization: self.customization.as_ref(),
+            pull_secrets: &self.pull_secrets,
             ..ClusterAgent::default()
         }
         .manifest()

@@ -25,6 +25,8 @@ use crate::{
     shared::{BY_CLUSTER, Rke, filed},
 };
 
+/// Reason of conditions about Nodes while their cluster cannot be reached.
+const CONNECTION_DOWN: &str = "ConnectionDown";
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 /// What of a plan Secret's data anybody here reads or writes.
@@ -205,6 +207,9 @@ pub(crate) fn view(machine: &Machine, plan_secret: Option<PlanSecret>, driver: D
     let node = status.map(|status| status.node_ref.name.clone()).filter(|name| !name.is_empty());
     let healthy = conditions::get(known, condition::NODE_HEALTHY)
         .or_else(|| conditions::get(known, condition::NODE_READY))
+        // That the cluster cannot be seen says nothing about its nodes. Were they taken for down, each of them
+        // could be restarted, as a node that is down loses nothing by it.
+        .filter(|condition| condition.reason != CONNECTION_DOWN)
         .map(|condition| condition.status == "True");
     let reconciled = conditions::get(known, rancher_condition::RECONCILED);
     input::Machine {
@@ -243,4 +248,57 @@ fn address(address: &remuda_api::core::MachineAddress) -> Address {
         _ => AddressKind::Other,
     };
     Address { kind, address: address.address.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine(node: &str, conditions: &[(&str, &str, &str)]) -> input::Machine {
+        let conditions: Vec<_> = conditions
+            .iter()
+            .map(|(kind, status, reason)| {
+                json!({"type": kind, "status": status, "reason": reason, "message": "",
+                       "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            })
+            .collect();
+        let object = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": "m"}, "spec": {},
+            "status": {"nodeRef": {"name": node}, "conditions": conditions},
+        });
+        view(&serde_json::from_value(object).unwrap(), None, Driver::None)
+    }
+
+    #[test]
+    fn a_node_is_unwell_only_if_somebody_who_can_see_it_says_so() {
+        let healthy = |node: &str, status: &str, reason: &str| {
+            machine(node, &[("NodeHealthy", status, reason)]).node_healthy
+        };
+        assert_eq!(healthy("n", "True", "NodeHealthy"), Some(true));
+        assert_eq!(healthy("n", "False", "NodeNotHealthy"), Some(false));
+        assert_eq!(healthy("n", "Unknown", "NodeHealthUnknown"), Some(false));
+        assert_eq!(healthy("n", "Unknown", "ConnectionDown"), None);
+        assert_eq!(healthy("", "False", "NodeDoesNotExist"), None);
+        assert_eq!(machine("n", &[("NodeReady", "False", "x")]).node_healthy, Some(false));
+        assert_eq!(machine("n", &[]).node_healthy, None);
+    }
+
+    #[test]
+    fn a_machine_that_is_not_being_updated_is_not_in_transition() {
+        let calm = machine("n", &[("Ready", "True", "Ready"), ("Updating", "False", "NotUpdating")]);
+        assert_eq!(calm.summary, Summary::default());
+        assert!(machine("n", &[("Ready", "False", "NotReady")]).summary.transitioning);
+    }
+
+    #[test]
+    fn plan_secrets_differ_only_in_what_somebody_looks_at() {
+        let secret = |key: &str, value: &str| -> Secret {
+            serde_json::from_value(json!({"metadata": {"name": "s"}, "data": {key: value}})).unwrap()
+        };
+        assert!(same_plan(&secret("last-apply-time", "eA=="), &secret("last-apply-time", "eQ==")));
+        assert!(!same_plan(&secret("plan", "eA=="), &secret("plan", "eQ==")));
+        assert!(!same_plan(&secret("plan", "eA=="), &Secret::default()));
+    }
 }

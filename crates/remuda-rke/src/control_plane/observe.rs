@@ -78,7 +78,9 @@ impl ControlPlanes {
         let input = Input {
             now: rke.ctx.clock.now(),
             release: rke.options.releases.release(&control_plane.spec.kubernetes_version, None),
-            agent_manifest: self.agent_manifest(object, &control_plane, managed.as_deref(), &token).await?,
+            agent_manifest: self
+                .agent_manifest(object, &control_plane, &settings, managed.as_deref(), &token)
+                .await?,
             cluster: cluster.as_deref().map(self::cluster),
             control_plane,
             machines: Vec::new(),
@@ -142,6 +144,7 @@ impl ControlPlanes {
         &self,
         object: &RkeControlPlane,
         control_plane: &ControlPlane,
+        settings: &Settings,
         managed: Option<&remuda_api::management::Cluster>,
         token: &ObjectKey,
     ) -> Result<AgentManifest, Error> {
@@ -157,21 +160,44 @@ impl ControlPlanes {
             return Ok(AgentManifest::NoToken);
         };
         let value = |name| settings::value(&self.rke.settings, name);
-        let setting = value(setting::SYSTEM_DEFAULT_REGISTRY);
-        let (registry, _) = distro::system_registry(&control_plane.spec, &setting);
+        let (registry, global) =
+            distro::system_registry(&control_plane.spec, &settings.system_default_registry);
+        let own = managed.map(|managed| managed.spec.agent_image_override.clone()).unwrap_or_default();
+        let agent_image = if own.is_empty() { value(setting::AGENT_IMAGE) } else { own };
+        let pull_secrets = if global && !registry.is_empty() {
+            self.pull_secrets(&settings.pull_secrets).await?
+        } else {
+            Vec::new()
+        };
         let agent = Agent {
             server,
             token,
             cluster: cluster.clone(),
-            image: image(&value(setting::AGENT_IMAGE), registry),
+            image: image(&agent_image, registry),
             registry: registry.to_owned(),
             server_version: value(setting::SERVER_VERSION),
             install_uuid: value(setting::INSTALL_UUID),
             env: object.spec.agent_env_vars.iter().map(|var| (var.name.clone(), var.value.clone())).collect(),
             customization: managed
                 .and_then(|managed| managed.spec.cluster_agent_deployment_customization.clone()),
+            pull_secrets,
         };
         Ok(AgentManifest::Render(Arc::new(move |taints| agent.manifest(taints))))
+    }
+}
+
+impl ControlPlanes {
+    /// Credentials the agent in a cluster needs for the registry of system images. One that is missing or of
+    /// another type is left out: the plans of the nodes say so.
+    async fn pull_secrets(&self, names: &[String]) -> Result<Vec<(String, String)>, Error> {
+        let mut found = Vec::new();
+        for name in names {
+            let key = ObjectKey::namespaced(remuda_names::rancher::name::SYSTEM, name);
+            let secret = self.rke.secrets.get(&key).await?;
+            let text = secret.and_then(|secret| text_of(&secret, ".dockerconfigjson"));
+            found.extend(text.map(|text| (name.clone(), text)));
+        }
+        Ok(found)
     }
 }
 

@@ -74,7 +74,8 @@ async fn members_leave_one_at_a_time_and_never_at_the_cost_of_a_quorum() {
     until("the machine is gone", async || world.machine(others[1]).await.is_none()).await;
     world.settle().await;
 
-    // The one that others joined hands over before it goes.
+    // The one that others joined hands over before it goes, also while all are being changed.
+    world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
     delete(&world, &first).await;
     until("the init node is gone", async || world.machine(&first).await.is_none()).await;
     assert_eq!(init(&[others[0]]).await, others[0]);
