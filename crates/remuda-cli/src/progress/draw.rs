@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::Snapshot;
 use crate::{
     age,
-    output::{Out, paint},
+    output::{self, Out, paint},
     table::shown,
     why::State,
 };
@@ -39,12 +39,13 @@ impl View {
         }
     }
 
-    /// Leaves the last state on the screen.
+    /// Leaves the last state on the screen, as ordinary lines.
     pub(super) fn finish(&mut self) {
         if let View::Drawn(drawn) = self {
-            for bar in drawn.lines.values() {
-                bar.abandon();
-            }
+            let lines = std::mem::take(&mut drawn.lines);
+            lines.values().for_each(|line| line.bar.finish_and_clear());
+            let _ = drawn.bars.clear();
+            lines.values().for_each(|line| output::note(&line.last));
         }
     }
 }
@@ -52,8 +53,14 @@ impl View {
 /// Lines that are drawn over each other.
 pub(super) struct Drawn {
     bars: MultiProgress,
-    lines: BTreeMap<String, ProgressBar>,
+    lines: BTreeMap<String, Line>,
     coloured: bool,
+}
+
+struct Line {
+    bar: ProgressBar,
+    /// As it is left behind.
+    last: String,
 }
 
 impl Drawn {
@@ -64,10 +71,7 @@ impl Drawn {
     }
 
     fn show(&mut self, snapshot: &Snapshot, cluster: &str, elapsed: Duration) {
-        if let Some(bar) = self.lines.remove("") {
-            bar.finish_and_clear();
-            self.bars.remove(&bar);
-        }
+        self.erase("");
         let seconds = i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX);
         let text = format!(
             "{} {}/{} machines, {} {}",
@@ -82,11 +86,8 @@ impl Drawn {
         let known: Vec<String> =
             self.lines.keys().filter(|key| key.starts_with(&head) && **key != head).cloned().collect();
         for key in known {
-            if !snapshot.rows.iter().any(|row| key == format!("{head}{}", row.name))
-                && let Some(bar) = self.lines.remove(&key)
-            {
-                bar.finish_and_clear();
-                self.bars.remove(&bar);
+            if !snapshot.rows.iter().any(|row| key == format!("{head}{}", row.name)) {
+                self.erase(&key);
             }
         }
         let width = snapshot.rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
@@ -96,32 +97,40 @@ impl Drawn {
         }
     }
 
+    fn erase(&mut self, key: &str) {
+        if let Some(line) = self.lines.remove(key) {
+            line.bar.finish_and_clear();
+            self.bars.remove(&line.bar);
+        }
+    }
+
     fn line(&mut self, key: &str, text: String, state: State, done: bool) {
-        let after = self.lines.range(..key.to_owned()).next_back().map(|(_, bar)| bar.clone());
+        let after = self.lines.range(..key.to_owned()).next_back().map(|(_, line)| line.bar.clone());
         let bars = &self.bars;
-        let bar = self.lines.entry(key.to_owned()).or_insert_with(|| {
+        let line = self.lines.entry(key.to_owned()).or_insert_with(|| {
             let bar = ProgressBar::new_spinner();
             let bar = match after {
                 Some(after) => bars.insert_after(&after, bar),
                 None => bars.insert(0, bar),
             };
             bar.enable_steady_tick(Duration::from_millis(120));
-            bar
+            Line { bar, last: String::new() }
         });
-        let mark = match (done, state) {
-            (true, _) => paint::good("✓"),
-            (false, State::Blocked) => paint::bad("✗"),
-            (false, _) => "{spinner:.yellow}".to_owned(),
+        let indent = if key.ends_with('\u{0}') || key.is_empty() { "" } else { "  " };
+        let (mark, left) = match (done, state) {
+            (true, _) => (paint::good("✓"), paint::good("✓")),
+            (false, State::Blocked) => (paint::bad("✗"), paint::bad("✗")),
+            (false, _) => ("{spinner:.yellow}".to_owned(), paint::busy("…")),
         };
+        line.last = format!("{indent}{left} {text}");
         let (mark, text) = match self.coloured {
             true => (mark, text),
             false => (plain(&mark), plain(&text)),
         };
-        let indent = if key.ends_with('\u{0}') || key.is_empty() { "" } else { "  " };
         if let Ok(style) = ProgressStyle::with_template(&format!("{indent}{mark} {{wide_msg}}")) {
-            bar.set_style(style);
+            line.bar.set_style(style);
         }
-        bar.set_message(text);
+        line.bar.set_message(text);
     }
 }
 

@@ -191,17 +191,14 @@ fn unnoticed(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         return None;
     }
     let summary = "nothing has taken notice of the cluster yet";
-    let mut finding = Finding::patient(Cause::NoControllers, cluster.created(), limit::NOTICED, now, summary);
+    let finding = Finding::patient(Cause::NoControllers, cluster.created(), limit::NOTICED, now, summary);
+    let mut finding = finding.about(cluster).brief("not taken up yet").until("a controller to look at it");
     if finding.state == State::Blocked {
         finding.summary = "no controller works on the cluster".to_owned();
+        let next = "check that the server is running and was not started with --controllers=false";
+        finding = finding.next(next);
     }
-    Some(
-        finding
-            .about(cluster)
-            .brief("not taken up yet")
-            .until("a controller to look at it")
-            .next("check that the server is running and was not started with --controllers=false"),
-    )
+    Some(finding)
 }
 
 fn paused(evidence: &Evidence) -> Option<&Object> {
