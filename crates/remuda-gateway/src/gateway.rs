@@ -16,7 +16,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     access::{Authenticate, Authorize, ManagementRights},
-    assets, import, proxy, register,
+    assets, import,
+    proxy::{self, Audit},
+    register,
     respond::{Body, BoxError, Refusal, text},
     route::Route,
     sessions::{Connection, Sessions},
@@ -34,6 +36,8 @@ pub struct GatewayOptions {
     pub authenticate: Arc<dyn Authenticate>,
     /// What they may; `None` for [`ManagementRights`].
     pub authorize: Option<Arc<dyn Authorize>>,
+    /// Is told of every request of somebody to a cluster.
+    pub audit: Option<Audit>,
     /// The executable machines are given as their agent, normally `/proc/self/exe`: it is what runs, even
     /// when the file was replaced meanwhile.
     pub agent_binary: PathBuf,
@@ -48,6 +52,7 @@ impl GatewayOptions {
             ctx,
             authenticate,
             authorize: None,
+            audit: None,
             agent_binary: PathBuf::from("/proc/self/exe"),
             tunnel: ServerOptions::default(),
             timing: Timing::default(),
@@ -92,6 +97,7 @@ pub(crate) struct Shared {
     pub(crate) ctx: Arc<Ctx>,
     pub(crate) authenticate: Arc<dyn Authenticate>,
     pub(crate) authorize: Arc<dyn Authorize>,
+    pub(crate) audit: Option<Audit>,
     pub(crate) assets: assets::Assets,
     pub(crate) timing: Timing,
     pub(crate) settings: Settings,
@@ -116,7 +122,7 @@ pub struct Gateway(pub(crate) Arc<Shared>);
 
 impl Gateway {
     pub fn new(options: GatewayOptions) -> Self {
-        let GatewayOptions { ctx, authenticate, authorize, agent_binary, tunnel, timing } = options;
+        let GatewayOptions { ctx, authenticate, authorize, audit, agent_binary, tunnel, timing } = options;
         let provisioned: Informer<provisioning::Cluster> = ctx.informers.of(Scope::all());
         provisioned.add_index(BY_MANAGEMENT_CLUSTER, |cluster| {
             let name = cluster.status.as_ref().map(|status| status.cluster_name.clone());
@@ -125,6 +131,7 @@ impl Gateway {
         Self(Arc::new(Shared {
             authenticate,
             authorize: authorize.unwrap_or_else(|| ManagementRights::new(&ctx)),
+            audit,
             assets: assets::Assets::new(agent_binary),
             timing,
             settings: Settings::new(&ctx),

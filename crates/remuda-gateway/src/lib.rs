@@ -30,7 +30,8 @@ mod workload;
 
 pub use self::{
     access::{Authenticate, Authorize, Caller, Decision, ManagementRights},
-    gateway::{Gateway, GatewayOptions},
+    gateway::{Gateway, GatewayOptions, Timing},
+    proxy::{Audit, Proxied},
     respond::{Body, BoxError},
     sessions::Connection,
     workload::TunnelConnect,

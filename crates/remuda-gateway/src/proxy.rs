@@ -11,7 +11,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::{Either, select};
-use http::{Request, Response, StatusCode, request::Parts};
+use http::{Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -20,14 +20,35 @@ use remuda_names::gateway::path::{CLUSTERS, CLUSTERS_PROXY};
 use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 
-use self::impersonators::Unable;
 pub(crate) use self::impersonators::{Impersonators, sweep};
+use self::{
+    headers::Abroad,
+    impersonators::{Judged, Unable},
+};
 use crate::{
-    access::Caller,
+    access::{Caller, Decision},
     gateway::Shared,
     respond::{Body, BoxError, full, status},
     route::RouteError,
 };
+
+/// A request of somebody to a cluster, for those who keep a record.
+#[derive(Debug, Clone, Copy)]
+pub struct Proxied<'a> {
+    pub peer: SocketAddr,
+    pub caller: &'a Caller,
+    /// The name they have in the cluster.
+    pub as_user: &'a str,
+    pub cluster: &'a str,
+    pub method: &'a Method,
+    /// As it was asked for, without the query.
+    pub path: &'a str,
+    /// How it was answered.
+    pub code: StatusCode,
+}
+
+/// Is told of every request of somebody to a cluster when it is answered. Must be quick.
+pub type Audit = Arc<dyn Fn(&Proxied<'_>) + Send + Sync>;
 
 /// For both sides to take an upgrade.
 const UPGRADE: Duration = Duration::from_secs(15);
@@ -50,73 +71,106 @@ where
 {
     let (head, body) = request.into_parts();
     let body = body.map_err(Into::into).boxed_unsync();
-    match serve(shared, head, body).await {
-        Ok(response) => response,
-        Err(refused) => {
-            tracing::debug!(%peer, code = refused.status().as_u16(), "request to a cluster refused");
-            refused
+    let Some((cluster, target)) = target(&head) else {
+        return status(StatusCode::NOT_FOUND, "the server could not find the requested resource");
+    };
+    let caller = match shared.authenticate.authenticate(&head).await {
+        Ok(caller) if !caller.name.is_empty() && caller.name != ANONYMOUS => caller,
+        Ok(_) => return status(StatusCode::UNAUTHORIZED, "Unauthorized"),
+        Err(refused) => return refused,
+    };
+    let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+    let response = match admit(shared, &caller, &cluster).await {
+        Err(refused) => refused,
+        Ok(decision) => {
+            let way = Way { cluster: &cluster, target, who: Abroad::new(&caller, &decision.groups) };
+            forward(shared, &caller, way, head, body).await.unwrap_or_else(|failed| failed)
         }
+    };
+    let code = response.status();
+    tracing::debug!(%peer, cluster, user = caller.name, %method, path, code = code.as_u16(), "request to a cluster");
+    if let Some(audit) = &shared.audit {
+        let as_user = headers::abroad(&caller.name);
+        audit(&Proxied {
+            peer,
+            caller: &caller,
+            as_user: &as_user,
+            cluster: &cluster,
+            method: &method,
+            path: &path,
+            code,
+        });
     }
+    response
 }
 
-async fn serve(shared: &Arc<Shared>, mut head: Parts, body: Body) -> Result<Response<Body>, Response<Body>> {
-    let (cluster, target) = target(&head)
-        .ok_or_else(|| status(StatusCode::NOT_FOUND, "the server could not find the requested resource"))?;
-    let caller = shared.authenticate.authenticate(&head).await?;
-    if caller.name.is_empty() || caller.name == ANONYMOUS {
-        return Err(status(StatusCode::UNAUTHORIZED, "Unauthorized"));
-    }
-    let decision = shared.authorize.authorize(&caller, &cluster).await.map_err(|error| {
+/// Whether a caller may use a cluster.
+async fn admit(shared: &Shared, caller: &Caller, cluster: &str) -> Result<Decision, Response<Body>> {
+    let decision = shared.authorize.authorize(caller, cluster).await.map_err(|error| {
         tracing::warn!(cluster, user = caller.name, error, "access cannot be decided");
         status(StatusCode::INTERNAL_SERVER_ERROR, "whether you may use this cluster cannot be decided now")
     })?;
-    if !decision.allowed {
-        let message = format!("cluster {cluster:?} is forbidden: {}", decision.reason);
-        return Err(status(StatusCode::FORBIDDEN, &message));
+    if decision.allowed {
+        return Ok(decision);
     }
+    let message = format!("cluster {cluster:?} is forbidden: {}", decision.reason);
+    Err(status(StatusCode::FORBIDDEN, &message))
+}
+
+/// Where a request goes, and as whose.
+struct Way<'a> {
+    cluster: &'a str,
+    target: http::Uri,
+    who: Abroad,
+}
+
+async fn forward(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    way: Way<'_>,
+    mut head: Parts,
+    body: Body,
+) -> Result<Response<Body>, Response<Body>> {
+    let Way { cluster, target, who } = way;
     if !shared.clusters.is_synced() {
-        return Err(status(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "this server has just started and is not ready yet",
-        ));
+        let message = "this server has just started and is not ready yet";
+        return Err(status(StatusCode::SERVICE_UNAVAILABLE, message));
     }
-    let Some(object) = shared.cluster(&cluster) else {
+    let Some(object) = shared.cluster(cluster) else {
         let message = format!("clusters.management.cattle.io {cluster:?} not found");
         return Err(status(StatusCode::NOT_FOUND, &message));
     };
-    let people = Some(object.spec.display_name.as_str()).filter(|name| !name.is_empty()).unwrap_or(&cluster);
+    let people = Some(object.spec.display_name.as_str()).filter(|name| !name.is_empty()).unwrap_or(cluster);
     let route = shared
-        .route(&cluster)
+        .route(cluster)
         .map_err(|why| status(StatusCode::SERVICE_UNAVAILABLE, &format!("cluster {people} is {why}")))?;
-
     let wants = headers::wanted_upgrade(&head.headers);
     let client = wants.as_ref().and_then(|_| head.extensions.remove::<hyper::upgrade::OnUpgrade>());
     let mut request = Request::new(body);
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = target;
     *request.headers_mut() = headers::forwarded(&head.headers, wants.as_ref());
-    let who = headers::Abroad::new(&caller, &decision.groups);
     headers::impersonate(request.headers_mut(), &who).map_err(|what| {
         status(StatusCode::FORBIDDEN, &format!("{what} cannot be used in another cluster"))
     })?;
-    let authorization = shared.impersonators.authorization(shared, &cluster, &route, &who).await;
-    let authorization = authorization.map_err(|why| unable(shared, &cluster, people, &who.user, why))?;
-    tracing::debug!(
-        cluster, user = caller.name, method = %head.method, path = request.uri().path(), "request to a cluster"
-    );
+    let unable = |why: Unable| unable(shared, cluster, people, &who.user, why);
+    let authorization =
+        shared.impersonators.authorization(shared, cluster, &route, &who).await.map_err(unable)?;
     let answer = route.send_as(request, authorization, shared.timing.answer).await;
-    let answer = answer.map_err(|error| failed(shared, &cluster, people, &error))?;
-    if answer.status() == StatusCode::UNAUTHORIZED {
-        // Not the caller is unknown there, but the account they act through: somebody removed it.
-        shared.impersonators.forget_user(&cluster, &who.user);
-        let why = Unable::Refused("the account was removed; it is made again".to_owned());
-        return Err(unable(shared, &cluster, people, &who.user, why));
+    let answer = answer.map_err(|error| failed(shared, cluster, people, &error))?;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(switched(shared, answer, client, caller.revoked.clone()));
     }
-    Ok(if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        switched(shared, answer, client, caller.revoked)
-    } else {
-        passed(answer, caller)
-    })
+    match impersonators::judge(answer).await {
+        Judged::Answer(answer) => Ok(passed(answer, caller.revoked.clone())),
+        Judged::Theirs(response) => Ok(response),
+        Judged::Ours => {
+            shared.impersonators.forget_user(cluster, &who.user);
+            Err(unable(Unable::Refused(
+                "the account to act through was changed; it is made again".to_owned(),
+            )))
+        }
+    }
 }
 
 /// Which cluster, and the path and query there.
@@ -169,10 +223,10 @@ fn failed(shared: &Shared, cluster: &str, people: &str, error: &RouteError) -> R
 }
 
 /// An answer as it is, as long as the caller may have it.
-fn passed(answer: Response<Incoming>, caller: Caller) -> Response<Body> {
+fn passed(answer: Response<Incoming>, revoked: Option<CancellationToken>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     headers::end_to_end(&mut parts.headers);
-    let mut response = Response::new(match caller.revoked {
+    let mut response = Response::new(match revoked {
         None => body.map_err(Into::into).boxed_unsync(),
         Some(revoked) => Revocable { body, revoked: Box::pin(revoked.cancelled_owned()) }.boxed_unsync(),
     });

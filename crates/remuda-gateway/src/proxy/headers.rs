@@ -154,7 +154,7 @@ const KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// Accounts and nodes of the management API are not those of the same name elsewhere.
-fn abroad(name: &str) -> String {
+pub(super) fn abroad(name: &str) -> String {
     const AT_HOME: &[&str] = &[
         "system:serviceaccount:",
         "system:serviceaccounts",

@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Request, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
@@ -33,10 +36,10 @@ use remuda_names::{PROGRAM, gateway::impersonation};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::headers::Abroad;
+use super::headers::{Abroad, end_to_end};
 use crate::{
     gateway::Shared,
-    respond::full,
+    respond::{Body, full},
     route::{Access, Route},
     tokens::sha256,
 };
@@ -271,7 +274,6 @@ async fn make(route: &Route, rights: &Rights, now: Timestamp) -> Result<HeaderVa
 
 /// A cluster takes a moment until a new role counts.
 async fn until_allowed(route: &Route, rights: &Rights, authorization: &HeaderValue) -> Result<(), Unable> {
-    use http_body_util::{BodyExt, Limited};
     let attributes = |resource: &str, name: &str| {
         json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {
             "resourceAttributes": {"verb": "impersonate", "resource": resource, "name": name},
@@ -299,6 +301,41 @@ async fn until_allowed(route: &Route, rights: &Rights, authorization: &HeaderVal
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Whose matter an answer is.
+pub(super) enum Judged {
+    /// The caller's, to be streamed.
+    Answer(Response<Incoming>),
+    /// The caller's, read already.
+    Theirs(Response<Body>),
+    /// Ours: not the caller was refused, but the account they act through.
+    Ours,
+}
+
+/// Tells a refusal of the caller from one of their account, which somebody in the cluster removed or changed.
+pub(super) async fn judge(answer: Response<Incoming>) -> Judged {
+    /// No refusal is longer.
+    const LIMIT: u64 = 64 << 10;
+    let account = format!("system:serviceaccount:{}:", impersonation::NAMESPACE);
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        return Judged::Ours;
+    }
+    let is_short = answer.body().size_hint().upper().is_some_and(|length| length < LIMIT);
+    if answer.status() != StatusCode::FORBIDDEN || !is_short {
+        return Judged::Answer(answer);
+    }
+    let (mut parts, body) = answer.into_parts();
+    let Ok(Ok(body)) = timeout(PATIENCE, body.collect()).await else { return Judged::Ours };
+    let body = body.to_bytes();
+    if String::from_utf8_lossy(&body).contains(&account) {
+        return Judged::Ours;
+    }
+    end_to_end(&mut parts.headers);
+    let mut response = Response::new(full(body));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = parts.headers;
+    Judged::Theirs(response)
 }
 
 /// Removes accounts that nobody has needed for long. The rest of an account goes with its role.

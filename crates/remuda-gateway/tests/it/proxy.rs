@@ -1,9 +1,13 @@
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use kube::{Api, api::PostParams};
+use parking_lot::Mutex;
 use remuda_api::management::ClusterRoleTemplateBinding;
+use remuda_gateway::Proxied;
 use remuda_testkit::until;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -272,4 +276,37 @@ async fn people_act_through_accounts_that_can_do_nothing_else() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
     assert!(headers.contains_key("retry-after"));
     assert_eq!(world.get(path, &ops).await.0, StatusCode::OK);
+    // The same when its role is gone: that is no refusal of the caller.
+    roles.delete("cattle-impersonation-root", &kube::api::DeleteParams::default()).await.unwrap();
+    let (status, text) = world.get(path, &ops).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+    assert!(!text.contains("system:serviceaccount"), "{text}");
+    until("it is there again", async || world.get(path, &ops).await.0 == StatusCode::OK).await;
+}
+
+#[tokio::test]
+async fn who_did_what_as_whom_is_told() {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = told.clone();
+    let world = World::with(move |options| {
+        options.audit = Some(Arc::new(move |request: &Proxied<'_>| {
+            let Proxied { caller, as_user, cluster, method, path, code, .. } = request;
+            heard.lock().push(format!(
+                "{} as {as_user} in {cluster}: {method} {path} {}",
+                caller.name,
+                code.as_u16()
+            ));
+        }));
+    })
+    .await;
+    let (world, _downstream, _agent) = connected_with(world).await;
+    world.get("/k8s/clusters/c-m-1/api/v1/namespaces?limit=1", &[ADMIN]).await;
+    world.get("/k8s/clusters/c-m-1/api", &[("authorization", "Bearer system:serviceaccount:a:b")]).await;
+    assert_eq!(
+        *told.lock(),
+        [
+            "root as root in c-m-1: GET /k8s/clusters/c-m-1/api/v1/namespaces 200",
+            "system:serviceaccount:a:b as remuda:serviceaccount:a:b in c-m-1: GET /k8s/clusters/c-m-1/api 403",
+        ]
+    );
 }
