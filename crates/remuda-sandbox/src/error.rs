@@ -25,6 +25,9 @@ pub enum Error {
     /// A stage of the machine's start said so.
     #[error("{0}")]
     Stage(String),
+    /// It ended without saying anything. The text is what else is known.
+    #[error("a process of the machine's start ended without a word{0}")]
+    Silent(String),
     #[error("usage: {0}")]
     Usage(&'static str),
 }

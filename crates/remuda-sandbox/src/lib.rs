@@ -16,10 +16,11 @@
 //! network, and a network namespace with a bridge (inside a user namespace, if we are not root), in which
 //! nothing but the bridge and one end of each machine's cable lives. The host's network is not touched.
 //!
-//! What a machine lacks: a way to other networks than its own and the server, a name server, control groups
-//! of its own, and, if we are not root, users other than root. Its service manager has no timers, sockets,
-//! resource limits or sandboxing of services.
+//! What a machine lacks: a way to other networks than its own and the server, and a name server; if we are
+//! not root, also users other than root and control groups of its own. Its service manager has no timers,
+//! sockets, resource limits or sandboxing of services.
 
+mod cgroup;
 mod cloud;
 mod control;
 pub mod driver;

@@ -32,6 +32,7 @@ use nix::{
 };
 
 use crate::{
+    cgroup,
     cloud::UserData,
     error::{Doing, Error, Result},
     init::bootstrap,
@@ -42,7 +43,7 @@ use crate::{
     },
     seed,
     server::{ServerAddress, url_in_script},
-    stage::{COMMAND, verdict},
+    stage::{COMMAND, HUB, verdict},
 };
 
 pub use crate::init::bootstrap::Bootstrap;
@@ -277,6 +278,7 @@ impl Sandbox {
         // From here on nobody starts it; with the lock, nobody is about to have started it.
         if let Some(work) = Work::wait(&home.work(), TURN)? {
             end_life(&home.life(), None)?;
+            cgroup::remove(self.place.dir(), id);
             // The record goes last of what counts: until then it says that this is being removed.
             remove_tree(&home.file("root"))?;
             remove_tree(&home.file("overlay"))?;
@@ -499,7 +501,7 @@ impl Sandbox {
         let mut command = self.stage(&["machine"]);
         command.arg(self.place.dir()).arg(home.dir().file_name().unwrap_or_default());
         command.stdin(work.share()?).stderr(append_to(&home.console())?);
-        word(&mut command, START)
+        word(&mut command, START).map_err(|error| last_words(error, &home.console()))
     }
 
     fn hub(&self) -> Result<Option<Hub>> {
@@ -517,17 +519,16 @@ impl Sandbox {
         make_dir(&self.place.hub(), 0o700)?;
         make_dir(&self.place.images(), 0o755)?;
         let mut command = self.stage(&["detach", "hub"]);
-        command
-            .arg(self.place.dir())
-            .stdin(lock.share()?)
-            .stderr(append_to(&self.place.hub().join("hub.log"))?);
-        word(&mut command, START)?;
+        let log = self.place.hub().join("hub.log");
+        command.arg(self.place.dir()).stdin(lock.share()?).stderr(append_to(&log)?);
+        word(&mut command, START).map_err(|error| last_words(error, &log))?;
         self.hub()?.ok_or_else(|| Error::Stage("the hub ended right after its start".into()))
     }
 
     /// Ends the hub and takes what is left of it away, with the lock held.
     fn end_hub(&self) -> Result<()> {
         end_life(&self.place.hub_life(), None)?;
+        cgroup::remove(self.place.dir(), HUB);
         for path in [self.place.hub(), self.place.relay(), self.place.addresses(), self.place.machines()] {
             remove_tree(&path)?;
         }
@@ -654,6 +655,17 @@ fn word(command: &mut Command, patience: Duration) -> Result<()> {
     let _ = child.wait();
     let text = text.doing(|| "listen to a process of the machine")?.unwrap_or_default();
     verdict(&text)
+}
+
+/// Adds the last line of a log to the error of a process that ended without saying why.
+fn last_words(error: Error, log: &Path) -> Error {
+    let text = read_own(log).unwrap_or_default();
+    match (error, text.lines().rev().find(|line| !line.trim().is_empty())) {
+        (Error::Silent(_), Some(line)) => {
+            Error::Silent(format!("; the last line of {}: {line}", log.display()))
+        }
+        (error, _) => error,
+    }
 }
 
 fn read_word(out: &mut (impl Read + AsFd), patience: Duration) -> io::Result<String> {

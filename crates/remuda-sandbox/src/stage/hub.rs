@@ -22,12 +22,15 @@ use tokio_util::task::TaskTracker;
 
 use super::{note, program, settle, start};
 use crate::{
+    cgroup,
     error::{Doing, Result, chain},
     lock::{Life, Work},
     place::{Hub, Place, append_to, make_dir, read_json, write_json},
     server::ServerAddress,
 };
 
+/// The hub's control group.
+pub(crate) const HUB: &str = "hub";
 /// A server that does not answer for so long is down.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A hub that nobody needs any more, because a removal was interrupted, notices after this.
@@ -46,6 +49,7 @@ pub(crate) fn run(place: &Place) -> Result<()> {
         super::say("error no machine needs the hub");
         return Ok(());
     }
+    cgroup::join(place.dir(), HUB);
     let log = append_to(&place.hub().join("hub.log"))?;
     let mut holder = program();
     holder.arg("hold").arg(std::process::id().to_string()).stdin(Stdio::null());

@@ -14,6 +14,7 @@ use nix::{
 
 use super::{hold::BRIDGE, hold::forbidden, program};
 use crate::{
+    cgroup,
     error::{Doing, Error, Result},
     lock::Life,
     netlink::{Netlink, Peer},
@@ -45,6 +46,7 @@ pub(crate) fn run(place: &Place, id: &str) -> Result<()> {
         return Err(Error::Stage("the hub is gone".into()));
     }
     write_json(&home.file("running.json"), &Running { hub: hub.id.clone() })?;
+    cgroup::join(place.dir(), id);
     let bridge = join(&hub)?;
     let mut shared = Netlink::open().doing(|| "open netlink")?;
     unshare(own()).map_err(forbidden)?;

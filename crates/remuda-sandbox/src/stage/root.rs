@@ -17,6 +17,7 @@ use nix::{
 
 use super::hold::forbidden;
 use crate::{
+    cgroup,
     error::{Doing, Result},
     place::{Home, Place, list, make_dir},
     seed::{OVERLAID, PRIVATE, PROGRAM, TOOLS},
@@ -56,6 +57,9 @@ pub(crate) fn enter(place: &Place, home: &Home, program: &Path) -> Result<()> {
     bind(program, &inside)?;
     read_only(&inside, None)?;
     pivot(&root)?;
+    // As on any host: what is mounted later is seen by whoever has a copy of this tree, such as containers.
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SHARED, NONE).doing(|| "share mounts inside")?;
+    cgroup::settle();
     inside_root();
     Ok(())
 }
@@ -119,8 +123,8 @@ fn kernel(root: &Path) -> Result<()> {
     let sys = at("sys")?;
     if mount(Some("sysfs"), &sys, Some("sysfs"), safe, NONE).is_err() {
         bind(Path::new("/sys"), &sys)?;
-    } else if Path::new("/sys/fs/cgroup").exists() {
-        bind(Path::new("/sys/fs/cgroup"), &sys.join("fs/cgroup"))?;
+    } else if Path::new(cgroup::UNIFIED).exists() {
+        groups(&sys.join("fs/cgroup"), safe)?;
     }
     let dev = at("dev")?;
     tmpfs(&dev, "mode=755,size=64k")?;
@@ -145,6 +149,16 @@ fn kernel(root: &Path) -> Result<()> {
     let options = Some("newinstance,ptmxmode=0666,mode=0620");
     mount(Some("devpts"), &at("dev/pts")?, Some("devpts"), no_exec, options).doing(|| "mount /dev/pts")?;
     tmpfs(&at("dev/shm")?, "mode=1777")
+}
+
+/// Control groups: with the unified hierarchy the machine sees its own as the root of all; else what the
+/// host has.
+fn groups(at: &Path, safe: MsFlags) -> Result<()> {
+    let is_unified = Path::new(cgroup::UNIFIED).join("cgroup.controllers").exists();
+    if is_unified && mount(Some("cgroup2"), at, Some("cgroup2"), safe, NONE).is_ok() {
+        return Ok(());
+    }
+    bind(Path::new(cgroup::UNIFIED), at)
 }
 
 fn tmpfs(at: &Path, options: &str) -> Result<()> {

@@ -17,7 +17,7 @@ use remuda_sandbox::machines::{Images, NewMachine, Options, Sandbox};
 use crate::bench::{Bench, program};
 
 /// Of each storm: there are two, and both run as root and as somebody else.
-const ROUNDS: u32 = 16;
+const ROUNDS: u32 = 30;
 const WORK: &str = "REMUDA_SANDBOX_TEST_WORK";
 const DATA: &str = "REMUDA_SANDBOX_TEST_DATA";
 

@@ -111,6 +111,22 @@ fn after_a_restart_of_the_host_machines_come_back() {
 }
 
 #[test]
+fn machines_whose_hub_died_are_seen_and_healed() {
+    let Some(bench) = Bench::new() else { return };
+    let before = bench.create("one", "");
+    let hub = bench.processes().into_iter().find(|line| line.contains(" hub ")).unwrap();
+    let pid = hub.split(' ').next().unwrap().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let state = || bench.sandbox.get("one-id").unwrap().state;
+    eventually("the loss of the hub", || state() == MachineState::Disconnected);
+    bench.sandbox.resume().unwrap();
+    assert_eq!(state(), MachineState::Running);
+    assert_ne!(bench.sandbox.get("one-id").unwrap().pid, before.pid);
+    bench.sandbox.remove_all().unwrap();
+    bench.assert_clean();
+}
+
+#[test]
 fn the_server_is_reached_at_its_own_url() {
     let Some(bench) = Bench::new() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
