@@ -10,6 +10,7 @@ mod graph;
 mod identity;
 mod ignored;
 mod kubeconfig;
+mod make;
 mod observe;
 mod pool;
 mod problem;
@@ -17,6 +18,7 @@ mod remove;
 mod rollback;
 mod status;
 mod template;
+mod wake;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,15 +26,15 @@ use k8s_openapi::{
     api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, ResourceExt,
     api::{Patch, PatchParams},
     core::{DynamicObject, PartialObjectMeta},
 };
 use remuda_api::{
     core::{self, Machine, MachineDeployment, MachineHealthCheck},
     management::{self, DynamicSchema},
-    provisioning::{Cluster, RkeConfig},
-    rke::{EtcdSnapshot, RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
+    provisioning::Cluster,
+    rke::{RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
 };
 use remuda_control::{
     Chain, Controller, Ctx, Informer, Next, ObjectKey, Retry, Retryable, Scope, Waker, drive,
@@ -40,16 +42,15 @@ use remuda_control::{
 };
 use remuda_names::{
     capi,
-    rancher::{annotation, finalizer, group, label, name, setting},
+    rancher::{annotation, finalizer, label, name, setting},
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use self::identity::Images;
 pub use self::problem::Problem;
-use self::{graph::View, identity::Images};
 use crate::{
-    archive,
     condition::Says,
     error::Error,
     naming,
@@ -88,6 +89,15 @@ pub(crate) struct Clusters {
     credentials: Informer<PartialObjectMeta<Secret>>,
     tokens: Informer<Secret>,
     kubeconfigs: Informer<Secret>,
+}
+
+/// Machines by `namespace/name` of their cluster.
+pub(crate) const BY_CLUSTER: &str = "provisioning/cluster";
+
+pub(crate) fn index_machines(machines: &Informer<Machine>) {
+    machines.add_index(BY_CLUSTER, |machine: &Machine| {
+        vec![ObjectKey::of(&machine.metadata).sibling(&machine.spec.cluster_name).to_string()]
+    });
 }
 
 /// Files Clusters under their management Cluster, for all who look for them that way.
@@ -132,6 +142,11 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
         clusters,
         ctx,
     });
+    index_machines(&this.machines);
+    object_set::index(&this.infrastructures);
+    object_set::index(&this.bootstrap_templates);
+    object_set::index(&this.deployments);
+    object_set::index(&this.health_checks);
     let controller = this.woken(controller);
     drive(controller, reconcile, this, stop).await;
 }
@@ -144,93 +159,6 @@ fn configs(cluster: &Cluster) -> Vec<(String, String)> {
     };
     pools.filter_map(|(pool, kind)| Some((kind.to_owned(), reference(pool)?))).collect()
 }
-
-impl Clusters {
-    /// What wakes clusters. Everything a cluster consists of has its name.
-    fn woken(&self, controller: Controller<Cluster>) -> Controller<Cluster> {
-        let managed = |index: &'static str| {
-            let clusters = self.clusters.clone();
-            move |value: &str| clusters.keys_by_index(index, value)
-        };
-        let by_management = managed(BY_MANAGEMENT);
-        let by_token = managed(BY_MANAGEMENT);
-        let by_schema = managed(BY_CONFIG_KIND);
-        let by_definition = managed(BY_CONFIG_KIND);
-        let (all, all_credentials) = (self.clusters.clone(), self.clusters.clone());
-        let dying = self.clusters.clone();
-        controller
-            .wakes(&self.managements, move |management| by_management(&management.name_any()))
-            .wakes(&self.control_planes, |object| vec![ObjectKey::of(object.meta())])
-            .wakes(&self.capi_clusters, |object| vec![ObjectKey::of(object.meta())])
-            .wakes(&self.infrastructures, |object| vec![ObjectKey::of(object.meta())])
-            .wakes(&self.bootstrap_templates, |object| sibling(object, &object.spec.cluster_name))
-            .wakes(&self.deployments, |object| sibling(object, &object.spec.cluster_name))
-            .wakes(&self.health_checks, |object| sibling(object, &object.spec.cluster_name))
-            .wakes(&self.machines, move |machine| {
-                // Machines come and go all the time; only a cluster that goes waits for them.
-                let keys = sibling(machine, &machine.spec.cluster_name);
-                let goes = |key: &ObjectKey| {
-                    dying.get(key).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
-                };
-                keys.into_iter().filter(goes).collect()
-            })
-            .wakes(&self.schemas, move |schema| by_schema(&schema.name_any()))
-            .wakes(&self.definitions, move |definition| {
-                let name = definition.name_any();
-                let kind = match name.split_once('.') {
-                    Some((plural, group::MACHINE_CONFIG)) => plural.strip_suffix('s').map(str::to_owned),
-                    Some((plural, group::MACHINE)) => {
-                        plural.strip_suffix("machinetemplates").map(|driver| format!("{driver}config"))
-                    }
-                    _ => None,
-                };
-                kind.map(|kind| by_definition(&kind)).unwrap_or_default()
-            })
-            .wakes(&self.credentials, move |secret| {
-                let reference = format!("{}:{}", name::GLOBAL_DATA, secret.name_any());
-                let uses = |cluster: &Arc<Cluster>| uses_credential(cluster, &reference);
-                let clusters = all_credentials.list();
-                clusters
-                    .iter()
-                    .filter(|cluster| uses(cluster))
-                    .map(|cluster| ObjectKey::of(cluster.meta()))
-                    .collect()
-            })
-            .wakes(self.settings.informer(), move |setting| {
-                let name = setting.name_any();
-                if WATCHED_SETTINGS.contains(&name.as_str()) { all.keys() } else { Vec::new() }
-            })
-            .wakes(&self.tokens, move |secret| by_token(&secret.namespace().unwrap_or_default()))
-            .wakes(&self.kubeconfigs, |secret| {
-                let cluster = secret.labels().get(capi::label::CLUSTER_NAME).cloned().unwrap_or_default();
-                if secret.name_any() == naming::of::kubeconfig_secret(&cluster) {
-                    sibling(secret, &cluster)
-                } else {
-                    Vec::new()
-                }
-            })
-    }
-}
-
-const WATCHED_SETTINGS: [&str; 6] = [
-    setting::SERVER_URL,
-    setting::CACERTS,
-    setting::INTERNAL_CACERTS,
-    setting::AGENT_IMAGE,
-    setting::SYSTEM_DEFAULT_REGISTRY,
-    setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS,
-];
-
-fn uses_credential(cluster: &Cluster, reference: &str) -> bool {
-    let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
-    cluster.spec.cloud_credential_secret_name == reference
-        || pools.into_iter().any(|pool| pool.cloud_credential_secret_name == reference)
-}
-
-fn sibling<K: Resource>(object: &K, cluster: &str) -> Vec<ObjectKey> {
-    if cluster.is_empty() { Vec::new() } else { vec![ObjectKey::of(object.meta()).sibling(cluster)] }
-}
-
 async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, Error> {
     let api: Api<Cluster> =
         Api::namespaced(this.ctx.client.clone(), &cluster.namespace().unwrap_or_default());
@@ -420,162 +348,6 @@ impl Clusters {
             registry: self.settings.get(setting::SYSTEM_DEFAULT_REGISTRY),
             pull_secret: secrets.split(',').next().unwrap_or_default().trim().to_owned(),
         }
-    }
-
-    /// The objects a cluster is made of. Tells what is still waited for.
-    async fn make(
-        &self,
-        api: &Api<Cluster>,
-        cluster: &Cluster,
-        config: &RkeConfig,
-        progress: &mut Progress,
-    ) -> Result<Option<String>, Error> {
-        if cluster.spec.kubernetes_version.is_empty() {
-            let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-            return Err(Problem::NoVersion { namespace, name }.into());
-        }
-        pool::validate(&config.machine_pools)?;
-        if let Some(waiting) = self.edit(api, cluster, config, progress.control_plane.as_ref()).await? {
-            return Ok(Some(waiting));
-        }
-        let pools = self.observe_pools(cluster, config).await?;
-        let management = identity::name(cluster);
-        let graph = graph::build(&View {
-            cluster,
-            config,
-            management: &management,
-            control_plane: progress.control_plane.as_ref(),
-            pools: &pools,
-        })?;
-        for adoption in &graph.adoptions {
-            self.adopt(adoption).await?;
-        }
-        self.apply(cluster, graph.children, progress).await
-    }
-
-    /// Edits of the spec that are ours to make: each is a pass of its own, since it wakes us again.
-    async fn edit(
-        &self,
-        api: &Api<Cluster>,
-        cluster: &Cluster,
-        config: &RkeConfig,
-        control_plane: Option<&RkeControlPlane>,
-    ) -> Result<Option<String>, Error> {
-        let pool_path = |index: usize, field: &str| format!("/spec/rkeConfig/machinePools/{index}/{field}");
-        let mut edits = Vec::new();
-        for (index, pool) in config.machine_pools.iter().enumerate() {
-            let test = json!({"op": "test", "path": pool_path(index, "name"), "value": pool.name});
-            if let Some(kind) = template::config_kind(pool).filter(|_| graph::schema(pool).is_none()) {
-                let name = template::schema_name(kind);
-                let schema = self.schemas.get(&ObjectKey::cluster_wide(&name));
-                // What is kept of a schema without fields would be kept for good.
-                let schema = schema.filter(|schema| !schema.spec.resource_fields.is_empty());
-                let Some(schema) = schema else {
-                    return Ok(Some(format!(
-                        "waiting for DynamicSchema {name} of machinePool [{}]",
-                        pool.name
-                    )));
-                };
-                let encode = |source| Error::Encode { what: "a schema", source };
-                let text = serde_json::to_string(&schema.spec).map_err(encode)?;
-                let path = pool_path(index, "dynamicSchemaSpec");
-                edits.extend([test.clone(), json!({"op": "add", "path": path, "value": text})]);
-            }
-            let deployment = naming::of::machine_deployment(&cluster.name_any(), &pool.name);
-            let deployment = self.deployments.get(&ObjectKey::of(&cluster.metadata).sibling(deployment));
-            if let Some(replicas) = deployment.and_then(|deployment| pool::scaled(pool, &deployment)) {
-                // The number may have been edited meanwhile: then that is what counts.
-                let path = pool_path(index, "quantity");
-                let before = json!({"op": "test", "path": path, "value": pool.quantity});
-                edits.extend([test, before, json!({"op": "add", "path": path, "value": replicas})]);
-            }
-        }
-        if let Some(restore) = rollback::wanted(config, control_plane) {
-            let former = self.former(cluster, &restore.name).await?;
-            if let Some(after) = rollback::roll_back(&cluster.spec, &former, &restore.restore_rke_config) {
-                let encode = |source| Error::Encode { what: "a spec", source };
-                let after = serde_json::to_value(after).map_err(encode)?;
-                edits = vec![
-                    json!({"op": "test", "path": "/metadata/generation", "value": cluster.metadata.generation}),
-                    json!({"op": "replace", "path": "/spec", "value": after}),
-                ];
-            }
-        }
-        if edits.is_empty() {
-            return Ok(None);
-        }
-        self.write_edits(api, cluster, edits).await?;
-        Ok(Some("waiting for spec to be completed".to_owned()))
-    }
-
-    async fn write_edits(
-        &self,
-        api: &Api<Cluster>,
-        cluster: &Cluster,
-        edits: Vec<Value>,
-    ) -> Result<(), Error> {
-        let encode = |source| Error::Encode { what: "an edit", source };
-        let patch: Patch<()> = Patch::Json(serde_json::from_value(Value::Array(edits)).map_err(encode)?);
-        match api.patch(&cluster.name_any(), &self.params(), &patch).await {
-            Ok(_) => Ok(()),
-            // A test that fails means that our view is old.
-            Err(source) if crate::error::is_code(&source, 422) => {
-                Err(remuda_control::Error::Stale { what: cluster_text(cluster), source }.into())
-            }
-            Err(source) => Err(Error::Api { verb: "edit", what: cluster_text(cluster), source }),
-        }
-    }
-
-    /// The spec a cluster had when a snapshot was taken.
-    async fn former(
-        &self,
-        cluster: &Cluster,
-        name: &str,
-    ) -> Result<remuda_api::provisioning::ClusterSpec, Error> {
-        let namespace = cluster.namespace().unwrap_or_default();
-        let snapshots: Api<EtcdSnapshot> = Api::namespaced(self.ctx.client.clone(), &namespace);
-        let name = name.to_owned();
-        let found = snapshots.get_opt(&name).await;
-        let found = found.map_err(Error::api("read", format!("etcd snapshot {namespace}/{name}")))?;
-        let Some(found) = found else {
-            return Err(Problem::NoSnapshot { namespace, name }.into());
-        };
-        let spec = archive::from_snapshot(&found.snapshot_file.metadata);
-        Ok(spec.ok_or(Problem::NoSnapshotSpec { namespace, name })?)
-    }
-
-    /// Applies all children, then deletes those that are no longer among them. Nothing is deleted unless
-    /// everything wanted is in place.
-    async fn apply(
-        &self,
-        cluster: &Cluster,
-        children: Vec<Child>,
-        progress: &mut Progress,
-    ) -> Result<Option<String>, Error> {
-        let set = object_set_of(cluster);
-        let mut waiting = None;
-        let mut wanted = BTreeSet::new();
-        for mut child in children {
-            set.mark(&mut child);
-            match object_set::need(&child, self.find(&child.kind, &child.key)?.as_ref()) {
-                Need::Nothing => {}
-                Need::Wait => {
-                    waiting =
-                        Some(format!("waiting for former {} {} to delete", child.kind.kind, child.key.name));
-                }
-                Need::Write => {
-                    let written = object_set::apply(&self.ctx, &child).await?;
-                    if child.kind.kind == "RKEControlPlane" {
-                        progress.control_plane = Some(typed(&written)?);
-                    }
-                }
-            }
-            wanted.insert((child.kind.kind.clone(), child.key.clone()));
-        }
-        if waiting.is_none() {
-            self.prune(cluster, &set, &wanted).await?;
-        }
-        Ok(waiting)
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Options {
     pub default_registry: String,
     /// Version of the node agent this server hands out; empty hands out none.
     pub system_agent_version: String,
-    /// Image of the agent in clusters.
+    /// Image of the agent in clusters; that of the server's version when empty.
     pub agent_image: String,
     /// Version of this server.
     pub server_version: String,
@@ -68,7 +68,7 @@ impl Default for Options {
             installer_image: "rancher/system-agent-installer-".to_owned(),
             default_registry: String::new(),
             system_agent_version: String::new(),
-            agent_image: "rancher/rancher-agent:latest".to_owned(),
+            agent_image: String::new(),
             server_version: String::new(),
             workers: 4,
         }

@@ -30,15 +30,13 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster::{self, BY_MANAGEMENT},
+    cluster::{self, BY_CLUSTER, BY_MANAGEMENT},
     error::{Error, is_code},
     naming, object_set,
 };
 
 /// How long until a removal is looked at again. What it waits for is watched.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Machines by `namespace/name` of their cluster.
-const BY_CLUSTER: &str = "provisioning/cluster";
 
 struct Managements {
     ctx: Arc<Ctx>,
@@ -54,9 +52,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
     let clusters: Informer<provisioning::Cluster> = informers.of(Scope::all());
     cluster::index(&clusters);
     let machines: Informer<Machine> = informers.of(Scope::all());
-    machines.add_index(BY_CLUSTER, |machine: &Machine| {
-        vec![format!("{}/{}", machine.namespace().unwrap_or_default(), machine.spec.cluster_name)]
-    });
+    cluster::index_machines(&machines);
     let this = Arc::new(Managements {
         clusters: clusters.clone(),
         control_planes: informers.of(Scope::all()),

@@ -4,7 +4,7 @@
 //! They are known by a label instead. A second label holds a hash of what was applied: an object that has it and
 //! still has every field we want needs no request, also after a restart.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -12,7 +12,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject},
 };
-use remuda_control::{Ctx, Kind, ObjectKey};
+use remuda_control::{Ctx, Informer, Kind, ObjectKey, informer::Cached};
 use remuda_names::{
     provisioning::label::APPLIED,
     rancher::{label, object_set},
@@ -32,6 +32,18 @@ pub(crate) struct ObjectSet {
     owner_gvk: String,
     owner_namespace: String,
     owner_name: String,
+    /// Value of the label all members have.
+    hash: String,
+}
+
+/// Members by their set, for [`ObjectSet::members`].
+const BY_SET: &str = "provisioning/set";
+
+/// Files objects under the set they are members of.
+pub(crate) fn index<K: Cached>(cache: &Informer<K>) {
+    cache.add_index(BY_SET, |object: &K| {
+        object.meta().labels.iter().filter_map(|labels| labels.get(object_set::HASH).cloned()).collect()
+    });
 }
 
 /// An object as we want it: only the fields that are ours to decide.
@@ -64,26 +76,25 @@ pub(crate) enum Need {
 
 impl ObjectSet {
     pub(crate) fn new<K: Resource<DynamicType = ()>>(id: &'static str, owner: &ObjectMeta) -> Self {
-        Self {
-            id,
-            owner_gvk: format!("{}, Kind={}", K::api_version(&()), K::kind(&())),
-            owner_namespace: owner.namespace.clone().unwrap_or_default(),
-            owner_name: owner.name.clone().unwrap_or_default(),
-        }
+        let owner_gvk = format!("{}, Kind={}", K::api_version(&()), K::kind(&()));
+        let owner_namespace = owner.namespace.clone().unwrap_or_default();
+        let owner_name = owner.name.clone().unwrap_or_default();
+        let text = format!("{id}\n{owner_gvk}\n{owner_namespace}/{owner_name}");
+        let hash = sha256_hex(text.as_bytes(), 40);
+        Self { id, owner_gvk, owner_namespace, owner_name, hash }
     }
 
-    /// Value of the label all members have.
-    pub(crate) fn hash(&self) -> String {
-        let text = format!("{}\n{}\n{}/{}", self.id, self.owner_gvk, self.owner_namespace, self.owner_name);
-        sha256_hex(text.as_bytes(), 40)
+    /// Members of a kind that was filed with [`index`].
+    pub(crate) fn members<K: Cached>(&self, cache: &Informer<K>) -> Vec<Arc<K>> {
+        cache.by_index(BY_SET, &self.hash)
     }
 
     pub(crate) fn selector(&self) -> String {
-        format!("{}={}", object_set::HASH, self.hash())
+        format!("{}={}", object_set::HASH, self.hash)
     }
 
     pub(crate) fn has(&self, meta: &ObjectMeta) -> bool {
-        meta.labels.as_ref().and_then(|labels| labels.get(object_set::HASH)) == Some(&self.hash())
+        meta.labels.as_ref().and_then(|labels| labels.get(object_set::HASH)) == Some(&self.hash)
     }
 
     /// A member that is deleted when nothing wants it any more.
@@ -101,7 +112,7 @@ impl ObjectSet {
         }
         let applied = sha256_hex(child.value.to_string().as_bytes(), 16);
         let labels = entry(&mut child.value, "labels");
-        labels.insert(object_set::HASH.to_owned(), self.hash().into());
+        labels.insert(object_set::HASH.to_owned(), self.hash.clone().into());
         labels.insert(APPLIED.to_owned(), applied.into());
         let annotations = entry(&mut child.value, "annotations");
         for (key, value) in [

@@ -19,6 +19,7 @@ use crate::{Error, Options};
 
 /// How long until what could not be ensured is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
+const AGENT_IMAGE: &str = "rancher/rancher-agent";
 /// Namespaces there always are.
 const NAMESPACES: [&str; 4] = [name::FLEET_DEFAULT, name::FLEET_LOCAL, name::GLOBAL_DATA, name::SYSTEM];
 
@@ -66,6 +67,11 @@ pub(crate) struct Server {
 
 /// Names and defaults of the settings there always are.
 pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
+    let agent_image = match (options.agent_image.as_str(), options.server_version.as_str()) {
+        ("", "") => format!("{AGENT_IMAGE}:latest"),
+        ("", version) => format!("{AGENT_IMAGE}:{version}"),
+        (image, _) => image.to_owned(),
+    };
     vec![
         (setting::SERVER_URL, options.server_url.clone()),
         (setting::CACERTS, options.ca_pem.clone()),
@@ -74,7 +80,7 @@ pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
         (setting::INSTALLER_IMAGE, options.installer_image.clone()),
         (setting::SYSTEM_DEFAULT_REGISTRY, options.default_registry.clone()),
         (setting::SYSTEM_AGENT_VERSION, options.system_agent_version.clone()),
-        (setting::AGENT_IMAGE, options.agent_image.clone()),
+        (setting::AGENT_IMAGE, agent_image),
         (setting::SERVER_VERSION, options.server_version.clone()),
     ]
 }

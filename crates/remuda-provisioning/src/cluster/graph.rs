@@ -306,3 +306,6 @@ fn adopt(
     owners.push(us);
     Ok(Some(owners))
 }
+
+#[cfg(test)]
+mod tests;

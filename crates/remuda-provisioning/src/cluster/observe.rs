@@ -54,13 +54,12 @@ impl Clusters {
         set: &ObjectSet,
         wanted: &BTreeSet<(String, ObjectKey)>,
     ) -> Result<(), Error> {
-        let namespace = cluster.namespace().unwrap_or_default();
         let mut unwanted: Vec<(ApiResource, ObjectMeta)> = Vec::new();
         // What machines depend on comes last.
-        collect(&self.health_checks, &namespace, set, wanted, &mut unwanted);
-        collect(&self.deployments, &namespace, set, wanted, &mut unwanted);
-        collect(&self.bootstrap_templates, &namespace, set, wanted, &mut unwanted);
-        collect(&self.infrastructures, &namespace, set, wanted, &mut unwanted);
+        collect(&self.health_checks, set, wanted, &mut unwanted);
+        collect(&self.deployments, set, wanted, &mut unwanted);
+        collect(&self.bootstrap_templates, set, wanted, &mut unwanted);
+        collect(&self.infrastructures, set, wanted, &mut unwanted);
         for (resource, meta) in unwanted {
             let (kind, name) = (&resource.kind, meta.name.as_deref().unwrap_or_default());
             tracing::info!(cluster = %ObjectKey::of(&cluster.metadata), kind, name, "nothing wants it any more");
@@ -76,10 +75,20 @@ impl Clusters {
         config: &RkeConfig,
     ) -> Result<BTreeMap<String, PoolView>, Error> {
         let mut views = BTreeMap::new();
+        // Pools mostly share one credential.
+        let mut credentials = BTreeMap::new();
         for (pool, kind) in graph::driver_pools(config) {
             let config = self.config(cluster, pool, kind).await?;
             let template = self.template(cluster, pool, kind).await?;
-            let missing_credential = self.missing_credential(cluster, pool).await?;
+            let reference = template::credential(cluster, pool);
+            let missing_credential = match credentials.get(reference) {
+                Some(known) => Option::clone(known),
+                None => {
+                    let missing = self.missing_credential(cluster, reference).await?;
+                    credentials.insert(reference, missing.clone());
+                    missing
+                }
+            };
             views.insert(pool.name.clone(), PoolView { config, template, missing_credential });
         }
         Ok(views)
@@ -126,7 +135,10 @@ impl Clusters {
             return Err(super::Problem::NoKind { pool: pool.name.clone(), kind: resource.kind }.into());
         };
         self.waker.follow(&cache, |template: &DynamicObject| {
-            super::sibling(template, template.labels().get(label::CLUSTER_NAME).map_or("", String::as_str))
+            super::wake::sibling(
+                template,
+                template.labels().get(label::CLUSTER_NAME).map_or("", String::as_str),
+            )
         });
         let here = ObjectKey::of(&cluster.metadata);
         let deployment = naming::of::machine_deployment(&cluster.name_any(), &pool.name);
@@ -149,13 +161,12 @@ impl Clusters {
         Ok(found.map(Arc::new))
     }
 
-    /// Namespace and name of the credential of a pool, if it is not there.
+    /// Namespace and name of a credential, if it is not there.
     async fn missing_credential(
         &self,
         cluster: &Cluster,
-        pool: &MachinePool,
+        reference: &str,
     ) -> Result<Option<(String, String)>, Error> {
-        let reference = template::credential(cluster, pool);
         if reference.is_empty() {
             return Ok(None);
         }
@@ -188,13 +199,12 @@ impl Clusters {
 
 fn collect<K: Cached + Resource<DynamicType = ()>>(
     cache: &Informer<K>,
-    namespace: &str,
     set: &ObjectSet,
     wanted: &BTreeSet<(String, ObjectKey)>,
     unwanted: &mut Vec<(ApiResource, ObjectMeta)>,
 ) {
     let resource = cache.kind().api_resource();
-    for object in cache.in_namespace(namespace) {
+    for object in set.members(cache) {
         let key = (resource.kind.clone(), ObjectKey::of(object.meta()));
         if set.prunes(object.meta()) && !wanted.contains(&key) {
             unwanted.push((resource.clone(), object.meta().clone()));

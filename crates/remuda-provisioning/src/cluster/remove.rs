@@ -29,7 +29,7 @@ use remuda_names::{
     rancher::{condition, finalizer, group},
 };
 
-use super::{Clusters, identity, object_set_of, template};
+use super::{BY_CLUSTER, Clusters, identity, object_set_of, template};
 use crate::{
     condition::{Says, get, set},
     error::Error,
@@ -212,8 +212,8 @@ fn observe(this: &Clusters, cluster: &Cluster) -> View {
     // Somebody may have made a cluster of the same name by other means.
     let theirs = capi_cluster.as_ref().is_some_and(|found| !objects.has(found.meta()));
     let made = cluster.spec.rke_config.is_some() && !theirs;
-    let machines = this.machines.in_namespace(key.namespace.as_deref().unwrap_or_default());
-    let ours = machines.iter().filter(|machine| made && machine.spec.cluster_name == *key.name);
+    let machines = this.machines.by_index(BY_CLUSTER, &key.to_string());
+    let ours = machines.iter().filter(|_| made);
     let failure = |machine: &Machine| {
         let conditions = machine.status.as_ref().map(|status| status.conditions.as_slice());
         let deleting = conditions::get(conditions.unwrap_or_default(), capi::condition::DELETING)?;

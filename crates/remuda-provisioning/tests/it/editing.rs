@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine;
 use kube::{
     ResourceExt,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use remuda_api::{
     core::{self, MachineDeployment},
-    rke::RkeControlPlane,
+    rke::{EtcdSnapshot, RkeControlPlane},
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, demo, until};
+use crate::world::{World, demo, edge, until};
 
 async fn template_of(world: &World, deployment: &str) -> String {
     let deployment = world.api::<MachineDeployment>().get(deployment).await.unwrap();
@@ -144,6 +145,43 @@ async fn what_others_write_is_left_to_them() {
     running.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_restore_brings_back_what_the_cluster_was() {
+    let (world, running) = World::running().await;
+    world.create("edge", edge()).await;
+    world.told("edge", "RKECluster", "True", "").await;
+    let control_planes = world.api::<RkeControlPlane>();
+    let packed =
+        control_planes.get("edge").await.unwrap().annotations()["rke.cattle.io/cluster-spec"].clone();
+    let metadata = base64::engine::general_purpose::STANDARD
+        .encode(json!({"provisioning-cluster-spec": packed}).to_string());
+    let snapshot = json!({"metadata": {"name": "s1"}, "snapshotFile": {"name": "s1", "metadata": metadata}});
+    let snapshots = world.api::<EtcdSnapshot>();
+    snapshots.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
+    let later =
+        json!({"kubernetesVersion": "v1.35.9+k3s1", "rkeConfig": {"machineGlobalConfig": {"disable": null}}});
+    world.edit("edge", json!({"spec": later})).await;
+    let has = |version: &'static str| move |found: &RkeControlPlane| found.spec.kubernetes_version == version;
+    world.eventually(&control_planes, "edge", "is newer", has("v1.35.9+k3s1")).await;
+    let restore = json!({"name": "s1", "generation": 1, "restoreRKEConfig": "all"});
+    world.edit("edge", json!({"spec": {"rkeConfig": {"etcdSnapshotRestore": restore}}})).await;
+    let found = world.eventually(&control_planes, "edge", "is as it was", has("v1.35.1+k3s1")).await;
+    assert_eq!(found.spec.config.machine_global_config["disable"], json!(["servicelb"]));
+    assert_eq!(found.spec.etcd_snapshot_restore.unwrap().name, "s1");
+    // Once the control plane has taken it up, the spec may be edited again.
+    let patch = Patch::Merge(json!({"status": {"etcdSnapshotRestore": restore}}));
+    control_planes.patch_status("edge", &PatchParams::default(), &patch).await.unwrap();
+    world.settle().await;
+    world.edit("edge", json!({"spec": {"kubernetesVersion": "v1.35.9+k3s1"}})).await;
+    world.eventually(&control_planes, "edge", "is newer again", has("v1.35.9+k3s1")).await;
+    let restore = json!({"name": "none", "generation": 2, "restoreRKEConfig": "all"});
+    world.edit("edge", json!({"spec": {"rkeConfig": {"etcdSnapshotRestore": restore}}})).await;
+    world
+        .told("edge", "RKECluster", "False", "etcd snapshot fleet-default/none to be restored does not exist")
+        .await;
+    running.stop().await;
+}
+
 /// A small generator, so that a run can be told by its seed.
 struct Dice(u64);
 
@@ -166,7 +204,7 @@ async fn whatever_is_edited_templates_follow_the_content_only() {
     let mut size = "s-1vcpu-2gb".to_owned();
     let mut seen = BTreeSet::new();
     seen.insert((size.clone(), template_of(&world, "demo-workers").await));
-    for round in 0..40 {
+    for round in 0..24 {
         match dice.roll(8) {
             0 => edit_pool(&world, 1, json!({"quantity": dice.roll(6)})).await,
             1 => edit_pool(&world, 1, json!({"labels": {"tier": format!("t{}", dice.roll(3))}})).await,

@@ -136,9 +136,8 @@ impl World {
         .await;
         let drivers = ["DigitaloceanConfig", "DigitaloceanMachine", "DigitaloceanMachineTemplate"];
         let ours = remuda_api::crd::all().chain(remuda_api::crd::rancher());
-        for definition in ours.chain(drivers.iter().map(|kind| driver_crd(kind))) {
-            api.define(definition).await;
-        }
+        let definitions = ours.chain(drivers.iter().map(|kind| driver_crd(kind)));
+        futures::future::join_all(definitions.map(|definition| api.define(definition))).await;
         let world = Self { api, clock };
         let schema = json!({
             "apiVersion": "management.cattle.io/v3", "kind": "DynamicSchema",

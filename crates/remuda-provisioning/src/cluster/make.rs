@@ -1,0 +1,177 @@
+//! Makes the objects of a cluster, after edits of its spec that are ours to make.
+
+use std::collections::BTreeSet;
+
+use kube::{Api, ResourceExt, api::Patch};
+use remuda_api::{
+    provisioning::{Cluster, ClusterSpec, RkeConfig},
+    rke::{EtcdSnapshot, RkeControlPlane},
+};
+use remuda_control::ObjectKey;
+use serde_json::{Value, json};
+
+use super::{
+    Clusters, Problem, Progress, cluster_text,
+    graph::{self, View},
+    identity, object_set_of, pool, rollback, template, typed,
+};
+use crate::{
+    archive,
+    error::{Error, is_code},
+    naming,
+    object_set::{self, Child, Need},
+};
+
+impl Clusters {
+    /// The objects a cluster is made of. Tells what is still waited for.
+    pub(super) async fn make(
+        &self,
+        api: &Api<Cluster>,
+        cluster: &Cluster,
+        config: &RkeConfig,
+        progress: &mut Progress,
+    ) -> Result<Option<String>, Error> {
+        if cluster.spec.kubernetes_version.is_empty() {
+            let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+            return Err(Problem::NoVersion { namespace, name }.into());
+        }
+        pool::validate(&config.machine_pools)?;
+        if let Some(waiting) = self.edit(api, cluster, config, progress.control_plane.as_ref()).await? {
+            return Ok(Some(waiting));
+        }
+        let pools = self.observe_pools(cluster, config).await?;
+        let management = identity::name(cluster);
+        let graph = graph::build(&View {
+            cluster,
+            config,
+            management: &management,
+            control_plane: progress.control_plane.as_ref(),
+            pools: &pools,
+        })?;
+        for adoption in &graph.adoptions {
+            self.adopt(adoption).await?;
+        }
+        self.apply(cluster, graph.children, progress).await
+    }
+
+    /// Edits of the spec that are ours to make: each is a pass of its own, since it wakes us again.
+    async fn edit(
+        &self,
+        api: &Api<Cluster>,
+        cluster: &Cluster,
+        config: &RkeConfig,
+        control_plane: Option<&RkeControlPlane>,
+    ) -> Result<Option<String>, Error> {
+        let pool_path = |index: usize, field: &str| format!("/spec/rkeConfig/machinePools/{index}/{field}");
+        let mut edits = Vec::new();
+        for (index, pool) in config.machine_pools.iter().enumerate() {
+            let test = json!({"op": "test", "path": pool_path(index, "name"), "value": pool.name});
+            if let Some(kind) = template::config_kind(pool).filter(|_| graph::schema(pool).is_none()) {
+                let name = template::schema_name(kind);
+                let schema = self.schemas.get(&ObjectKey::cluster_wide(&name));
+                // What is kept of a schema without fields would be kept for good.
+                let schema = schema.filter(|schema| !schema.spec.resource_fields.is_empty());
+                let Some(schema) = schema else {
+                    return Ok(Some(format!(
+                        "waiting for DynamicSchema {name} of machinePool [{}]",
+                        pool.name
+                    )));
+                };
+                let encode = |source| Error::Encode { what: "a schema", source };
+                let text = serde_json::to_string(&schema.spec).map_err(encode)?;
+                let path = pool_path(index, "dynamicSchemaSpec");
+                edits.extend([test.clone(), json!({"op": "add", "path": path, "value": text})]);
+            }
+            let deployment = naming::of::machine_deployment(&cluster.name_any(), &pool.name);
+            let deployment = self.deployments.get(&ObjectKey::of(&cluster.metadata).sibling(deployment));
+            if let Some(replicas) = deployment.and_then(|deployment| pool::scaled(pool, &deployment)) {
+                // The number may have been edited meanwhile: then that is what counts.
+                let path = pool_path(index, "quantity");
+                let before = json!({"op": "test", "path": path, "value": pool.quantity});
+                edits.extend([test, before, json!({"op": "add", "path": path, "value": replicas})]);
+            }
+        }
+        if let Some(restore) = rollback::wanted(config, control_plane) {
+            let former = self.former(cluster, &restore.name).await?;
+            if let Some(after) = rollback::roll_back(&cluster.spec, &former, &restore.restore_rke_config) {
+                let encode = |source| Error::Encode { what: "a spec", source };
+                let after = serde_json::to_value(after).map_err(encode)?;
+                edits = vec![
+                    json!({"op": "test", "path": "/metadata/generation", "value": cluster.metadata.generation}),
+                    json!({"op": "replace", "path": "/spec", "value": after}),
+                ];
+            }
+        }
+        if edits.is_empty() {
+            return Ok(None);
+        }
+        self.write_edits(api, cluster, edits).await?;
+        Ok(Some("waiting for spec to be completed".to_owned()))
+    }
+
+    async fn write_edits(
+        &self,
+        api: &Api<Cluster>,
+        cluster: &Cluster,
+        edits: Vec<Value>,
+    ) -> Result<(), Error> {
+        let encode = |source| Error::Encode { what: "an edit", source };
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(Value::Array(edits)).map_err(encode)?);
+        match api.patch(&cluster.name_any(), &self.params(), &patch).await {
+            Ok(_) => Ok(()),
+            // A test that fails means that our view is old.
+            Err(source) if is_code(&source, 422) => {
+                Err(remuda_control::Error::Stale { what: cluster_text(cluster), source }.into())
+            }
+            Err(source) => Err(Error::Api { verb: "edit", what: cluster_text(cluster), source }),
+        }
+    }
+
+    /// The spec a cluster had when a snapshot was taken.
+    async fn former(&self, cluster: &Cluster, name: &str) -> Result<ClusterSpec, Error> {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let snapshots: Api<EtcdSnapshot> = Api::namespaced(self.ctx.client.clone(), &namespace);
+        let name = name.to_owned();
+        let found = snapshots.get_opt(&name).await;
+        let found = found.map_err(Error::api("read", format!("etcd snapshot {namespace}/{name}")))?;
+        let Some(found) = found else {
+            return Err(Problem::NoSnapshot { namespace, name }.into());
+        };
+        let spec = archive::from_snapshot(&found.snapshot_file.metadata);
+        Ok(spec.ok_or(Problem::NoSnapshotSpec { namespace, name })?)
+    }
+
+    /// Applies all children, then deletes those that are no longer among them. Nothing is deleted unless
+    /// everything wanted is in place.
+    async fn apply(
+        &self,
+        cluster: &Cluster,
+        children: Vec<Child>,
+        progress: &mut Progress,
+    ) -> Result<Option<String>, Error> {
+        let set = object_set_of(cluster);
+        let mut waiting = None;
+        let mut wanted = BTreeSet::new();
+        for mut child in children {
+            set.mark(&mut child);
+            match object_set::need(&child, self.find(&child.kind, &child.key)?.as_ref()) {
+                Need::Nothing => {}
+                Need::Wait => {
+                    waiting =
+                        Some(format!("waiting for former {} {} to delete", child.kind.kind, child.key.name));
+                }
+                Need::Write => {
+                    let written = object_set::apply(&self.ctx, &child).await?;
+                    if child.kind.kind == "RKEControlPlane" {
+                        progress.control_plane = Some(typed(&written)?);
+                    }
+                }
+            }
+            wanted.insert((child.kind.kind.clone(), child.key.clone()));
+        }
+        if waiting.is_none() {
+            self.prune(cluster, &set, &wanted).await?;
+        }
+        Ok(waiting)
+    }
+}

@@ -1,0 +1,100 @@
+//! What wakes clusters.
+
+use std::sync::Arc;
+
+use kube::{Resource, ResourceExt};
+use remuda_api::provisioning::Cluster;
+use remuda_control::{Controller, ObjectKey};
+use remuda_names::{
+    capi,
+    rancher::{group, name, setting},
+};
+
+use super::{BY_CONFIG_KIND, BY_MANAGEMENT, Clusters};
+use crate::naming;
+
+impl Clusters {
+    /// What wakes clusters. Everything a cluster consists of has its name.
+    pub(super) fn woken(&self, controller: Controller<Cluster>) -> Controller<Cluster> {
+        let managed = |index: &'static str| {
+            let clusters = self.clusters.clone();
+            move |value: &str| clusters.keys_by_index(index, value)
+        };
+        let by_management = managed(BY_MANAGEMENT);
+        let by_token = managed(BY_MANAGEMENT);
+        let by_schema = managed(BY_CONFIG_KIND);
+        let by_definition = managed(BY_CONFIG_KIND);
+        let (all, all_credentials) = (self.clusters.clone(), self.clusters.clone());
+        let dying = self.clusters.clone();
+        controller
+            .wakes(&self.managements, move |management| by_management(&management.name_any()))
+            .wakes(&self.control_planes, |object| vec![ObjectKey::of(object.meta())])
+            .wakes(&self.capi_clusters, |object| vec![ObjectKey::of(object.meta())])
+            .wakes(&self.infrastructures, |object| vec![ObjectKey::of(object.meta())])
+            .wakes(&self.bootstrap_templates, |object| sibling(object, &object.spec.cluster_name))
+            .wakes(&self.deployments, |object| sibling(object, &object.spec.cluster_name))
+            .wakes(&self.health_checks, |object| sibling(object, &object.spec.cluster_name))
+            .wakes(&self.machines, move |machine| {
+                // Machines come and go all the time; only a cluster that goes waits for them.
+                let keys = sibling(machine, &machine.spec.cluster_name);
+                let goes = |key: &ObjectKey| {
+                    dying.get(key).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
+                };
+                keys.into_iter().filter(goes).collect()
+            })
+            .wakes(&self.schemas, move |schema| by_schema(&schema.name_any()))
+            .wakes(&self.definitions, move |definition| {
+                let name = definition.name_any();
+                let kind = match name.split_once('.') {
+                    Some((plural, group::MACHINE_CONFIG)) => plural.strip_suffix('s').map(str::to_owned),
+                    Some((plural, group::MACHINE)) => {
+                        plural.strip_suffix("machinetemplates").map(|driver| format!("{driver}config"))
+                    }
+                    _ => None,
+                };
+                kind.map(|kind| by_definition(&kind)).unwrap_or_default()
+            })
+            .wakes(&self.credentials, move |secret| {
+                let reference = format!("{}:{}", name::GLOBAL_DATA, secret.name_any());
+                let uses = |cluster: &Arc<Cluster>| uses_credential(cluster, &reference);
+                let clusters = all_credentials.list();
+                clusters
+                    .iter()
+                    .filter(|cluster| uses(cluster))
+                    .map(|cluster| ObjectKey::of(cluster.meta()))
+                    .collect()
+            })
+            .wakes(self.settings.informer(), move |setting| {
+                let name = setting.name_any();
+                if WATCHED_SETTINGS.contains(&name.as_str()) { all.keys() } else { Vec::new() }
+            })
+            .wakes(&self.tokens, move |secret| by_token(&secret.namespace().unwrap_or_default()))
+            .wakes(&self.kubeconfigs, |secret| {
+                let cluster = secret.labels().get(capi::label::CLUSTER_NAME).cloned().unwrap_or_default();
+                if secret.name_any() == naming::of::kubeconfig_secret(&cluster) {
+                    sibling(secret, &cluster)
+                } else {
+                    Vec::new()
+                }
+            })
+    }
+}
+
+const WATCHED_SETTINGS: [&str; 6] = [
+    setting::SERVER_URL,
+    setting::CACERTS,
+    setting::INTERNAL_CACERTS,
+    setting::AGENT_IMAGE,
+    setting::SYSTEM_DEFAULT_REGISTRY,
+    setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS,
+];
+
+fn uses_credential(cluster: &Cluster, reference: &str) -> bool {
+    let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
+    cluster.spec.cloud_credential_secret_name == reference
+        || pools.into_iter().any(|pool| pool.cloud_credential_secret_name == reference)
+}
+
+pub(super) fn sibling<K: Resource>(object: &K, cluster: &str) -> Vec<ObjectKey> {
+    if cluster.is_empty() { Vec::new() } else { vec![ObjectKey::of(object.meta()).sibling(cluster)] }
+}
