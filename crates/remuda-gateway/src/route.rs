@@ -334,4 +334,14 @@ mod tests {
         assert!(check("x:1", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "t").is_err());
         assert!(check("x:1", &certificate, "line\nbreak").is_err());
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn no_address_breaks_anything(address in "[\\PC]{0,40}|[a-z0-9.:@/\\[\\]-]{0,40}") {
+            // With no certificate nothing is accepted, but everything is read.
+            proptest::prop_assert!(Access::new(&address, String::new(), "t".to_owned()).is_err());
+        }
+    }
 }

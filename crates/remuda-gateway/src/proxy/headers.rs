@@ -271,4 +271,28 @@ mod tests {
             assert_eq!(abroad(here), there);
         }
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn nothing_a_caller_sends_makes_them_somebody_else(
+            lines in proptest::collection::vec(("[a-zA-Z-]{1,20}|(?i)impersonate-[a-z-]{1,9}|(?i)authorization|(?i)connection", "[ -~]{0,30}"), 0..20),
+        ) {
+            let mut given = HeaderMap::new();
+            for (name, value) in &lines {
+                if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+                    given.append(name, value);
+                }
+            }
+            let upgrade = wanted_upgrade(&given);
+            let mut made = forwarded(&given, upgrade.as_ref());
+            proptest::prop_assert!(!made.contains_key(header::AUTHORIZATION) && !made.contains_key(header::COOKIE));
+            let foreign = made.keys().any(|name| name.as_str().starts_with("impersonate-"));
+            proptest::prop_assert!(!foreign);
+            let caller = Caller { name: "ann".to_owned(), ..Caller::default() };
+            impersonate(&mut made, &Abroad::new(&caller, &[])).unwrap();
+            proptest::prop_assert_eq!(made.get_all("impersonate-user").iter().count(), 1);
+        }
+    }
 }

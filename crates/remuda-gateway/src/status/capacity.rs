@@ -128,4 +128,13 @@ mod tests {
         let text = |name: &str| total.capacity[name].as_str();
         assert_eq!((text("cpu"), text("memory"), text("pods")), ("4500m", "9437184Ki", "220"));
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn no_quantity_breaks_anything(text in "[0-9.eEkKmMiGTP-]{0,40}|\\PC{0,20}") {
+            let _ = milli(&text);
+        }
+    }
 }

@@ -41,7 +41,7 @@ impl Host {
         let root = tempfile::tempdir().unwrap();
         let bin = root.path().join("bin");
         fs::create_dir(&bin).unwrap();
-        let tools = "sh id uname tr cut grep sed head tail mkdir chmod mktemp mv rm cp cat sleep sha256sum openssl nohup env";
+        let tools = "sh id uname tr cut grep sed head tail mkdir chmod mktemp mv rm cp cat sleep sha256sum openssl nohup setsid env wc";
         for name in tools.split(' ').chain([tool]) {
             let found =
                 ["/usr/bin", "/bin"].iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists());
@@ -96,6 +96,24 @@ impl Host {
         let output = command.output().await.unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl Host {
+    /// Runs the script that removes the agent.
+    async fn uninstall(&self, env: &[(&str, &str)]) -> (bool, String) {
+        let mut command = Command::new("/bin/sh");
+        command
+            .arg(self.at("/usr/local/bin/rancher-system-agent-uninstall.sh"))
+            .env_clear()
+            .env("PATH", &self.path);
+        command.env("AGENT_LOG", self.root.path().join("log"));
+        command.env("REMUDA_INSTALL_ROOT", self.root.path().join("root")).envs(env.iter().copied());
+        let output = command.output().await.unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
     }
 }
 
@@ -227,17 +245,8 @@ async fn a_machine_is_installed_with(tool: &str) {
     let (success, text) = host.run(&arguments, &[]).await;
     assert!(success, "{text}");
     assert_eq!(host.world.machines().await, 1);
-    let uninstall = host.at("/usr/local/bin/rancher-system-agent-uninstall.sh");
-    let output = Command::new("/bin/sh")
-        .arg(&uninstall)
-        .env_clear()
-        .env("PATH", &host.path)
-        .env("AGENT_LOG", host.root.path().join("log"))
-        .env("REMUDA_INSTALL_ROOT", host.root.path().join("root"))
-        .output()
-        .await
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (success, text) = host.uninstall(&[]).await;
+    assert!(success, "{text}");
     for path in [
         "/usr/local/bin/rancher-system-agent",
         "/usr/local/bin/rancher-system-agent-uninstall.sh",
@@ -262,7 +271,7 @@ async fn a_machine_is_installed_and_removed_with_wget() {
 }
 
 #[tokio::test]
-async fn without_systemd_the_agents_supervisor_is_started() {
+async fn without_systemd_the_agent_is_kept_running_too() {
     let Some(host) = Host::start("curl").await else { return };
     host.world.make_machines();
     let local = host.root.path().join("agent").display().to_string();
@@ -278,11 +287,28 @@ async fn without_systemd_the_agents_supervisor_is_started() {
     ];
     let (success, text) = host.run(&[], &env).await;
     assert!(success, "{text}");
-    assert!(text.contains("supervisor is started"), "{text}");
-    assert!(host.log().lines().any(|line| line == "agent supervise"), "{}", host.log());
+    assert!(text.contains("kept running by /srv/agent/var/supervise.sh"), "{text}");
+    let started = || host.log().lines().filter(|line| *line == "agent sentinel").count();
+    until("the agent runs", async || started() == 1).await;
     assert!(host.at("/srv/agent/var/rancher2_connection_info.json").exists());
     assert_eq!(fs::read_to_string(host.at("/srv/agent/etc/cattle-id")).unwrap(), "chosen-id\n");
     assert!(!host.at("/etc").exists());
+    let note = fs::read_to_string(host.at("/srv/agent/var/supervisor.pid")).unwrap();
+    let first: i32 = note.split(' ').next().unwrap().parse().unwrap();
+    // Again: another supervisor takes its place.
+    let (success, text) = host.run(&[], &env).await;
+    assert!(success, "{text}");
+    until("the agent runs again", async || started() == 2).await;
+    assert!(fs::read(format!("/proc/{first}/cmdline")).unwrap_or_default().is_empty(), "the first is over");
+    let (success, text) = host.uninstall(&env).await;
+    assert!(success, "{text}");
+    let note = host.at("/srv/agent/var/supervisor.pid");
+    assert!(!note.exists() && !host.at("/srv/agent/var").exists());
+    let running = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read(entry.unwrap().path().join("cmdline")).ok());
+    let ours = host.at("/srv/agent/var/supervise.sh").display().to_string();
+    assert!(!running.into_iter().any(|line| String::from_utf8_lossy(&line).contains(&ours)));
 }
 
 #[tokio::test]
@@ -315,7 +341,7 @@ async fn mistakes_are_told_before_anything_is_changed() {
     bad[3] = "wrong-token";
     let (success, text) = host.run(&bad, &[]).await;
     assert!(!success && text.contains("HTTP 401: the registration token is not known"), "{text}");
-    assert!(!host.log().contains("supervise"));
+    assert!(!host.log().contains("sentinel"));
     assert!(!host.at("/var/lib/rancher/agent/rancher2_connection_info.json").exists());
     let (success, text) = host.run(&good, &[("CATTLE_AGENT_BINARY_CHECKSUM", wrong.as_str())]).await;
     assert!(!success && text.contains("the checksum of the agent is"), "{text}");

@@ -630,17 +630,47 @@ start_systemd() {
     info "$NAME.service is started"
 }
 
+# Keeps the agent running where there is no service manager. Notes itself the way the agent's own supervisor
+# does, so that either is found and ended by whatever installs or removes the agent next.
+supervisor_script() {
+    cat <<TEXT
+#!/bin/sh
+agent=
+trap 'kill "\$agent" 2>/dev/null; wait "\$agent" 2>/dev/null; rm -f "$ROOT$VAR_DIR/supervisor.pid"; exit 0' HUP INT TERM
+cat "/proc/\$\$/stat" >"$ROOT$VAR_DIR/supervisor.pid"
+while :; do
+    size=\$(wc -c <"$ROOT$VAR_DIR/agent.log" 2>/dev/null || echo 0)
+    if [ "\$size" -gt 16777216 ]; then mv -f "$ROOT$VAR_DIR/agent.log" "$ROOT$VAR_DIR/agent.log.1"; fi
+    "$ROOT$BIN" sentinel >>"$ROOT$VAR_DIR/agent.log" 2>&1 &
+    agent=\$!
+    wait "\$agent"
+    sleep 5 &
+    agent=\$!
+    wait "\$agent"
+done
+TEXT
+}
+
 start_supervisor() {
+    supervisor_script >"$WORK/supervise.sh"
+    mv -f "$WORK/supervise.sh" "$ROOT$VAR_DIR/supervise.sh" || die "cannot write $VAR_DIR/supervise.sh"
     is_true "${CATTLE_AGENT_SKIP_START:-}" && return 0
     export CATTLE_LOGLEVEL="$LOG_LEVEL" CATTLE_AGENT_CONFIG="$ROOT$CONFIG_DIR/config.yaml"
-    export CATTLE_AGENT_STRICT_VERIFY="$STRICT" CATTLE_AGENT_VAR_DIR="$ROOT$VAR_DIR"
+    export CATTLE_AGENT_STRICT_VERIFY="$STRICT"
     # The agent has no business with what registered it.
     unset CATTLE_TOKEN TOKEN
-    (cd / && exec nohup "$ROOT$BIN" supervise) </dev/null >>"$ROOT$VAR_DIR/agent.log" 2>&1 &
-    started=$!
-    sleep 1
-    kill -0 "$started" 2>/dev/null || die "the agent ended at once; see $VAR_DIR/agent.log"
-    info "there is no systemd; the agent's own supervisor is started (log: $VAR_DIR/agent.log)"
+    rm -f "$ROOT$VAR_DIR/supervisor.pid"
+    detach=nohup
+    if has setsid; then detach=setsid; fi
+    (cd / && exec "$detach" sh "$ROOT$VAR_DIR/supervise.sh") </dev/null >/dev/null 2>&1 &
+    waited=0
+    until supervisor; do
+        [ "$waited" -lt 50 ] || die "the agent could not be started; see $VAR_DIR/agent.log"
+        waited=$((waited + 1))
+        sleep 0.1
+    done
+    info "there is no systemd: the agent is kept running by $VAR_DIR/supervise.sh (log: $VAR_DIR/agent.log)"
+    warn "nothing starts it again after the machine was restarted; run $VAR_DIR/supervise.sh at boot"
 }
 
 main() {
