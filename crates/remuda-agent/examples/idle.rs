@@ -1,5 +1,5 @@
-//! What an idle agent costs: `idle COMMAND...`, where COMMAND is one that [`remuda_agent::command`] reads,
-//! such as `remuda agent` or the example `agent`.
+//! What an idle agent costs: `idle COMMAND...`, where COMMAND and the path of a configuration file run an agent,
+//! such as `idle target/release/remuda agent run --allow-non-root --config`.
 //!
 //! Gives the agent a server over TLS, a plan with files, an instruction and probes, waits until all of it is
 //! settled, and prints the memory and the processor time of the following seconds.

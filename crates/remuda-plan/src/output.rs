@@ -6,13 +6,16 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use flate2::{Compression, GzBuilder, read::GzDecoder};
+use flate2::{Compression, Crc, GzBuilder, read::GzDecoder};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{json, lenient::lenient};
 
 /// Bytes of packed output in one key of the Secret. A Secret holds 1 MiB in all, most of it the plan.
 pub const PACKED_LIMIT: usize = 320 << 10;
+
+/// Bytes that are packed without being compressed.
+const STORED_LIMIT: usize = 16 << 10;
 
 /// Bytes that packed output may unpack to.
 const UNPACKED_LIMIT: u64 = 32 << 20;
@@ -137,10 +140,33 @@ impl Shrink for PeriodicResult {
     }
 }
 
-/// Gzip without a time or a name, so that equal input gives equal bytes.
+/// Gzip without a time or a name, so that equal input gives equal bytes. What is short is stored as it is: the
+/// tables of the compressor would be the largest thing an idle agent has in memory.
 pub fn gzip(raw: &[u8]) -> Vec<u8> {
-    let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
-    encoder.write_all(raw).and_then(|()| encoder.finish()).expect("writing to memory does not fail")
+    match u16::try_from(raw.len()) {
+        Ok(length) if raw.len() <= STORED_LIMIT => stored(raw, length),
+        _ => {
+            let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
+            encoder.write_all(raw).and_then(|()| encoder.finish()).expect("writing to memory does not fail")
+        }
+    }
+}
+
+/// Gzip of one block that is not compressed.
+fn stored(raw: &[u8], length: u16) -> Vec<u8> {
+    const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+    let mut crc = Crc::new();
+    crc.update(raw);
+    let mut packed = Vec::with_capacity(raw.len() + 23);
+    packed.extend_from_slice(&HEADER);
+    // The last block, of the kind that is stored.
+    packed.push(1);
+    packed.extend_from_slice(&length.to_le_bytes());
+    packed.extend_from_slice(&(!length).to_le_bytes());
+    packed.extend_from_slice(raw);
+    packed.extend_from_slice(&crc.sum().to_le_bytes());
+    packed.extend_from_slice(&crc.amount().to_le_bytes());
+    packed
 }
 
 fn gunzip(packed: &[u8], limit: u64) -> io::Result<Vec<u8>> {
@@ -213,6 +239,17 @@ mod tests {
         let outputs: Outputs = unpack(&packed).unwrap();
         assert_eq!(outputs["small"].0, b"kept");
         assert!(outputs["big"].0.ends_with(b"[output cut]\n"));
+    }
+
+    #[test]
+    fn short_output_is_stored_and_long_output_compressed() {
+        assert_eq!(gzip(b"{}"), hex("1f8b08000000000000ff010200fdff7b7d43bfa6a302000000"));
+        for length in [0, 1, STORED_LIMIT, STORED_LIMIT + 1, 70_000] {
+            let raw = vec![b'x'; length];
+            let packed = gzip(&raw);
+            assert_eq!(gunzip(&packed, 100_000).unwrap(), raw);
+            assert_eq!(packed.len() > length, length <= STORED_LIMIT);
+        }
     }
 
     #[test]
