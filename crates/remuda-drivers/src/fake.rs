@@ -5,6 +5,7 @@
 
 pub mod amazonec2;
 pub mod digitalocean;
+pub mod ssh;
 
 use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 

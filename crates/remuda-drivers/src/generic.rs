@@ -192,7 +192,7 @@ impl Driver for Generic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{log::Log, ssh::server::SshServer};
+    use crate::{fake::ssh::SshServer, log::Log};
 
     #[tokio::test]
     async fn an_existing_host_is_adopted_pinned_and_left_alone() {

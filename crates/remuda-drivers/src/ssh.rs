@@ -7,9 +7,6 @@
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub(crate) mod server;
-
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;

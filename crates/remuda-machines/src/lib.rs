@@ -14,6 +14,7 @@ pub mod job;
 mod kinds;
 mod machine;
 pub mod naming;
+pub mod orphans;
 mod runner;
 mod seal;
 pub mod state;

@@ -14,7 +14,7 @@ mod process;
 mod status;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -91,7 +91,11 @@ pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, seal: Seal, stop: 
         seal,
         jobs,
     });
-    let sweep = runner.clone();
+    let own = runner.clone();
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = own.jobs.wait_synced() => own.sweep(),
+    }
     drive_keys(
         controller,
         |key, runner: Arc<Runner>| async move { runner.reconcile(key).await },
@@ -100,8 +104,8 @@ pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, seal: Seal, stop: 
     )
     .await;
     // Processes go on; whoever starts next finds them.
-    sweep.tasks.close();
-    for (_, run) in sweep.state.lock().runs.drain() {
+    own.tasks.close();
+    for (_, run) in own.state.lock().runs.drain() {
         if let Step::Running(running) = run.step {
             running.leave();
         }
@@ -111,6 +115,20 @@ pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, seal: Seal, stop: 
 impl Runner {
     fn directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)
+    }
+
+    /// Ends what is left of Jobs that went while no server ran.
+    fn sweep(&self) {
+        let known: BTreeSet<String> = self.jobs.list().iter().filter_map(|job| job.uid()).collect();
+        for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let uid = entry.file_name().to_string_lossy().into_owned();
+            if !known.contains(&uid) {
+                if let Some(process) = Process::find(&entry.path()) {
+                    process.kill();
+                }
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     async fn reconcile(self: &Arc<Self>, key: ObjectKey) -> Result<Next, Error> {
@@ -242,7 +260,11 @@ impl Runner {
         let key = ObjectKey::of(&job.metadata);
         {
             let mut table = self.state.lock();
-            let busy = table.runs.values().filter(|run| !matches!(run.step, Step::Resting(_))).count();
+            let busy = table
+                .runs
+                .values()
+                .filter(|run| matches!(run.step, Step::Starting | Step::Running(_)))
+                .count();
             if busy >= self.options.processes {
                 if !table.waiting.contains(&key) {
                     table.waiting.push_back(key);

@@ -12,7 +12,11 @@ use std::{
 };
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use remuda_drivers::driver::{Addresses, Config, Ssh};
+use remuda_drivers::{
+    driver::{Addresses, Config, Ssh},
+    secret::Secret,
+    ssh::Target,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -339,10 +343,26 @@ pub struct Facts {
     pub addresses: Addresses,
     pub ssh: Ssh,
     /// The login key itself.
-    pub key: Option<remuda_drivers::secret::Secret>,
+    pub key: Option<Secret>,
     pub host_key: String,
     /// The identity that everything of the machine carries at its provider.
     pub identity: String,
+}
+
+impl Facts {
+    /// How to log in to the server; `None` if there is no key, or no address yet.
+    pub fn target(&self) -> Option<Target> {
+        let key = self.key.clone()?;
+        let Ssh { host, port, user, .. } = self.ssh.clone();
+        (!host.is_empty()).then(|| Target {
+            host,
+            port,
+            user,
+            key,
+            host_key: self.host_key.clone(),
+            patience: std::time::Duration::from_secs(30),
+        })
+    }
 }
 
 /// Reads the archive of a state Secret. `None` if there is no machine in it.
@@ -366,7 +386,7 @@ pub fn facts(archive: &[u8]) -> Result<Option<Facts>, Error> {
     Ok(Some(Facts {
         addresses: machine.driver.addresses(),
         identity: machine.driver.str("RemudaID").to_owned(),
-        key: key.map(remuda_drivers::secret::Secret::new),
+        key: key.map(Secret::new),
         phase: Some(machine.phase),
         driver: machine.driver_name,
         host_key,
@@ -376,6 +396,8 @@ pub fn facts(archive: &[u8]) -> Result<Option<Facts>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn machine(store: &Store) -> Machine {
@@ -407,6 +429,7 @@ mod tests {
 
         let facts = facts(&packed).unwrap().unwrap();
         assert_eq!((facts.driver.as_str(), facts.addresses.ip.as_str()), ("demo", "192.0.2.7"));
+        assert_eq!(facts.target().unwrap().host, "192.0.2.7");
         assert_eq!(facts.key.unwrap().expose(), "KEY");
         assert!(facts.ssh.key_path.starts_with(USUAL_STORE));
         other.forget("m1").unwrap();
@@ -423,6 +446,35 @@ mod tests {
             ("/x/machines/m1", None),
         ] {
             assert_eq!(below_machines(Path::new(path)), inner.map(PathBuf::from), "{path}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn a_broken_archive_is_refused_without_panic(at in 0usize..2000, byte in any::<u8>(), plain in any::<bool>()) {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::empty(&dir.path().join("a")).unwrap();
+            store.save("m1", &machine(&store)).unwrap();
+            let mut archive = store.pack().unwrap();
+            if plain {
+                // Behind the compression, where damage is not noticed by a checksum.
+                let mut tar = Vec::new();
+                GzDecoder::new(archive.as_slice()).read_to_end(&mut tar).unwrap();
+                let place = at % tar.len();
+                tar[place] = byte;
+                let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+                packed.write_all(&tar).unwrap();
+                archive = packed.finish().unwrap();
+            } else {
+                let place = at % archive.len();
+                archive[place] = byte;
+            }
+            let _ = facts(&archive);
+            if let Ok(store) = Store::unpack(&dir.path().join("b"), &archive) {
+                prop_assert!(store.path().starts_with(dir.path()));
+            }
         }
     }
 

@@ -1,5 +1,6 @@
-use super::{server::SshServer, *};
+use super::*;
 use crate::{
+    fake::ssh::SshServer,
     keys,
     log::{Log, MemoryLog},
 };

@@ -1,14 +1,22 @@
 //! From a machine to a server and back.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod, events::v1::Event};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use remuda_drivers::fake::Fault;
-use remuda_machines::state;
+use remuda_drivers::{
+    builtin::{Context, Registry},
+    digitalocean::DigitalOcean,
+    fake::{Fault, ssh::SshServer},
+    log::Log,
+};
+use remuda_machines::{orphans, state};
 use serde_json::json;
 
 use crate::world::{NAMESPACE, TOKEN, World, data, until};
@@ -206,12 +214,12 @@ async fn many_machines_are_made_at_once() {
     world.cluster().await;
     world.cloud.latency(Duration::from_millis(100));
     let begun = Instant::now();
-    let names: Vec<String> = (0..60).map(|number| format!("m{number:03}")).collect();
+    let names: Vec<String> = (0..40).map(|number| format!("m{number:03}")).collect();
     futures::future::join_all(names.iter().map(|name| world.machine(name))).await;
     for name in &names {
         world.until_ready(name).await;
     }
-    assert_eq!(world.cloud.api.droplets().len(), 60);
+    assert_eq!(world.cloud.api.droplets().len(), 40);
     let elapsed = begun.elapsed();
     assert!(elapsed < Duration::from_secs(120), "{elapsed:?}");
 
@@ -308,5 +316,98 @@ async fn settings_cannot_read_the_files_of_the_host() {
     until("it has failed", async || world.condition("m1", "CreateJob").await.0 == "False").await;
     let (_, message) = world.condition("m1", "CreateJob").await;
     assert!(message.contains("--digitalocean-region names a file of the server's host"), "{message}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_provider_has_and_nobody_knows_is_listed() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.api.occupy(2);
+    for name in ["m1", "m2"] {
+        world.machine(name).await;
+        world.until_ready(name).await;
+    }
+    running.stop().await;
+    let url = world.cloud.url();
+    let drivers = Registry::standard().with("digitalocean", true, move |context| {
+        Arc::new(DigitalOcean::new(Context { digitalocean: url.clone(), ..context }))
+    });
+    let query = orphans::Query { driver: "digitalocean".into(), ..Default::default() };
+    let list = async || {
+        let reports = orphans::orphans(world.api.client(), &drivers, &query, Log::tracing()).await.unwrap();
+        assert_eq!(reports[0].credential, "cc-do");
+        reports
+            .into_iter()
+            .flat_map(|report| report.found.unwrap())
+            .map(|owned| owned.name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(list().await, Vec::<String>::new());
+    world.secrets().delete("m2-machine-state", &DeleteParams::default()).await.unwrap();
+    assert_eq!(list().await, ["m2"]);
+}
+
+#[tokio::test]
+async fn a_full_lane_is_waited_for() {
+    let world = World::start().await;
+    let mut options = world.options();
+    options.concurrency = 1;
+    let running = world.run_with(options);
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.latency(Duration::from_millis(100));
+    for name in ["m1", "m2", "m3"] {
+        world.machine(name).await;
+    }
+    let mut most = 0;
+    until("all are ready", async || {
+        let jobs = processes(&world).len();
+        most = most.max(jobs);
+        let mut ready = true;
+        for name in ["m1", "m2", "m3"] {
+            ready &= world.condition(name, "Ready").await.0 == "True";
+        }
+        ready
+    })
+    .await;
+    assert_eq!(most, 1);
+    running.stop().await;
+}
+
+/// An existing server, reached over SSH: the script is put there and run.
+#[tokio::test]
+async fn an_existing_server_runs_its_script_over_ssh() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("generic").await;
+    world.cluster().await;
+    let keys = tempfile::tempdir().unwrap();
+    let path = keys.path().join("key");
+    let public = remuda_drivers::keys::ensure(path.to_str().unwrap(), "me").await.unwrap();
+    let server = SshServer::start(&public).await;
+    let spec = json!({
+        "ipAddress": "127.0.0.1", "sshPort": server.port.to_string(), "sshUser": "me",
+        "sshKey": std::fs::read_to_string(&path).unwrap(),
+    });
+    world.machine_of("m1", "GenericMachine", spec).await;
+    until("it is ready", async || world.condition_of("GenericMachine", "m1", "Ready").await.0 == "True")
+        .await;
+    let secret = world.secrets().get("m1-machine-state").await.unwrap();
+    let facts = state::facts(&data(&secret)["extractedConfig"]).unwrap().unwrap();
+    assert!(facts.host_key.starts_with("ssh-ed25519 ") && facts.key.is_some());
+    until("its log is kept", async || {
+        let log = world
+            .logs()
+            .get_opt("m1-machine-log")
+            .await
+            .unwrap()
+            .and_then(|log| log.data)
+            .unwrap_or_default();
+        log.get("create").is_some_and(|log| log.contains("Running the machine's first script"))
+    })
+    .await;
     running.stop().await;
 }

@@ -1,4 +1,6 @@
-//! A small SSH server for tests: one user key, and commands are really run by `sh`.
+//! A small SSH server: one user key, and commands are really run by `sh`, except for what would change the host
+//! the tests run on.
+#![allow(clippy::unwrap_used, reason = "a fake that cannot start fails the test")]
 
 use std::{collections::HashMap, process::Stdio, sync::Arc};
 
@@ -9,19 +11,19 @@ use russh::{
 };
 use tokio::{io::AsyncWriteExt, net::TcpListener, task::JoinSet};
 
-pub(crate) struct SshServer {
+pub struct SshServer {
     pub port: u16,
     _tasks: JoinSet<()>,
 }
 
 impl SshServer {
     /// Serves with a host key of its own and lets in whoever has `authorized`.
-    pub(crate) async fn start(authorized: &str) -> Self {
+    pub async fn start(authorized: &str) -> Self {
         let (host, _) = crate::keys::generate("host").unwrap();
         Self::start_with(authorized, &host).await
     }
 
-    pub(crate) async fn start_with(authorized: &str, host_key: &str) -> Self {
+    pub async fn start_with(authorized: &str, host_key: &str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let config = Arc::new(server::Config {
@@ -50,6 +52,9 @@ impl SshServer {
         Self { port, _tasks: tasks }
     }
 }
+
+/// Stands for commands of an administrator.
+const HARMLESS: &str = "hostname() { :; }; tee() { cat >/dev/null; }; sudo() { \"$@\"; }\n";
 
 struct Handler {
     authorized: PublicKey,
@@ -93,7 +98,7 @@ impl server::Handler for Handler {
 async fn execute(mut channel: Channel<Msg>, command: String) {
     let mut child = tokio::process::Command::new("sh")
         .arg("-c")
-        .arg(command)
+        .arg(format!("{HARMLESS}{command}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
