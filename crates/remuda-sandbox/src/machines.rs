@@ -13,28 +13,20 @@
 //! Everything here blocks; [`crate::driver`] calls it from threads that may.
 
 use std::{
-    fmt,
-    fs::{self, OpenOptions},
-    io::{self, Read},
+    fmt, fs,
     net::Ipv4Addr,
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use nix::{
-    libc,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::unistd::Pid;
 
 use crate::{
     cgroup,
     cloud::UserData,
-    error::{Doing, Error, Result},
+    error::{Error, Result},
     init::bootstrap,
     lock::{Life, Work},
     place::{
@@ -43,8 +35,12 @@ use crate::{
     },
     seed,
     server::{ServerAddress, url_in_script},
-    stage::{COMMAND, HUB, verdict},
+    stage::{COMMAND, HUB},
 };
+
+mod process;
+
+use process::{end_life, last_words, read_own, word};
 
 pub use crate::init::bootstrap::Bootstrap;
 
@@ -54,9 +50,6 @@ const START: Duration = Duration::from_secs(30);
 const TURN: Duration = Duration::from_secs(60);
 /// A machine that is asked to stop has this long before it is killed.
 const STOP: Duration = Duration::from_secs(30);
-/// The kernel's own work after a kill.
-const GONE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(5);
 
 /// Where local machines live and what they are made with.
 #[derive(Debug, Clone)]
@@ -184,11 +177,9 @@ impl Sandbox {
     pub fn create(&self, new: &NewMachine) -> Result<Machine> {
         check_id(&new.id)?;
         let data = UserData::parse(&new.user_data).map_err(|problem| Error::Stage(problem.to_string()))?;
-        make_dir(&self.place.machines(), 0o700)?;
-        make_dir(self.place.dir(), 0o700)?;
         let home = self.place.machine(&new.id);
         {
-            let _lock = self.lock()?;
+            let _lock = self.settle()?;
             make_dir(home.dir(), 0o700)?;
             match home.record()? {
                 Some(record) if record.removing => return Err(Error::Removing(record.name)),
@@ -285,7 +276,7 @@ impl Sandbox {
             remove_tree(home.dir())?;
             drop(work);
         }
-        let _lock = self.lock()?;
+        let Some(_lock) = Work::wait(&self.place.lock(), TURN)? else { return Ok(()) };
         if self.place.ids()?.is_empty() {
             return self.end_hub();
         }
@@ -301,8 +292,9 @@ impl Sandbox {
         for id in self.place.ids()? {
             outcome = outcome.and(self.remove(&id));
         }
-        if self.place.ids()?.is_empty() && self.place.dir().exists() {
-            let _lock = self.lock()?;
+        if let Some(_lock) = Work::wait(&self.place.lock(), TURN)?
+            && self.place.ids()?.is_empty()
+        {
             outcome = outcome.and(self.end_hub());
         }
         outcome
@@ -409,6 +401,16 @@ impl Sandbox {
     fn home(&self, id: &str) -> Result<Home> {
         check_id(id)?;
         Ok(self.place.machine(id))
+    }
+
+    /// The lock, in a place that may have to be made first, or again: removing the last machine takes it away.
+    fn settle(&self) -> Result<Work> {
+        loop {
+            make_dir(self.place.dir(), 0o700)?;
+            if let Some(lock) = Work::wait(&self.place.lock(), TURN)? {
+                return Ok(lock);
+            }
+        }
     }
 
     fn lock(&self) -> Result<Work> {
@@ -541,7 +543,9 @@ impl Sandbox {
         }
         rest.retain(|path| *path != self.place.lock());
         if rest.is_empty() {
-            remove_tree(self.place.dir())?;
+            // Not as a tree: the server may write its address at this very moment.
+            remove_tree(&self.place.lock())?;
+            let _ = fs::remove_dir(self.place.dir());
         }
         Ok(())
     }
@@ -589,103 +593,4 @@ fn check_id(id: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::NotFound(format!("{id:?}")))
-}
-
-/// Reads a file that a machine may have replaced by anything: no links, no devices, nothing large.
-fn read_own(path: &Path) -> Option<String> {
-    const MOST: u64 = 1 << 20;
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    file.take(MOST).read_to_string(&mut text).ok()?;
-    Some(text)
-}
-
-/// Ends the process that holds a life lock, gently first if there is patience, and waits until it is gone
-/// with everything that ran below it.
-fn end_life(path: &Path, patience: Option<Duration>) -> Result<()> {
-    let Some(pid) = Life::holder(path)? else { return Ok(()) };
-    if let Some(patience) = patience {
-        let _ = kill(pid, Signal::SIGTERM);
-        if wait_gone(pid, path, patience)? {
-            return Ok(());
-        }
-    }
-    // The holder may have changed while we waited; only the lock knows.
-    if Life::holder(path)? == Some(pid) {
-        let _ = kill(pid, Signal::SIGKILL);
-    }
-    if wait_gone(pid, path, GONE)? {
-        return Ok(());
-    }
-    Err(Error::Stage(format!("process {pid} cannot be ended")))
-}
-
-/// The lock is free before the kernel has ended the processes below: the process must be gone as well.
-fn wait_gone(pid: Pid, path: &Path, patience: Duration) -> Result<bool> {
-    let start = Instant::now();
-    loop {
-        if Life::holder(path)? != Some(pid) && is_over(pid) {
-            return Ok(true);
-        }
-        if start.elapsed() >= patience {
-            return Ok(false);
-        }
-        std::thread::sleep(POLL);
-    }
-}
-
-/// Gone, or only waiting to be counted by its parent.
-fn is_over(pid: Pid) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    matches!(state, Some('Z' | 'X'))
-}
-
-/// Starts a stage and waits for its word.
-fn word(command: &mut Command, patience: Duration) -> Result<()> {
-    let mut child = command.stdout(Stdio::piped()).spawn().doing(|| "start a process of the machine")?;
-    let text = child.stdout.take().map(|mut out| read_word(&mut out, patience)).transpose();
-    if !matches!(&text, Ok(Some(text)) if text.ends_with('\n')) {
-        let _ = child.kill();
-    }
-    let _ = child.wait();
-    let text = text.doing(|| "listen to a process of the machine")?.unwrap_or_default();
-    verdict(&text)
-}
-
-/// Adds the last line of a log to the error of a process that ended without saying why.
-fn last_words(error: Error, log: &Path) -> Error {
-    let text = read_own(log).unwrap_or_default();
-    match (error, text.lines().rev().find(|line| !line.trim().is_empty())) {
-        (Error::Silent(_), Some(line)) => {
-            Error::Silent(format!("; the last line of {}: {line}", log.display()))
-        }
-        (error, _) => error,
-    }
-}
-
-fn read_word(out: &mut (impl Read + AsFd), patience: Duration) -> io::Result<String> {
-    let start = Instant::now();
-    let mut text = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        let left = patience.saturating_sub(start.elapsed());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let ready = poll(&mut [PollFd::new(out.as_fd(), PollFlags::POLLIN)], timeout);
-        match ready {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => {}
-            Err(nix::errno::Errno::EINTR) => continue,
-            Err(error) => return Err(error.into()),
-        }
-        let count = out.read(&mut buffer)?;
-        text.extend_from_slice(buffer.get(..count).unwrap_or_default());
-        if count == 0 || text.ends_with(b"\n") {
-            return Ok(String::from_utf8_lossy(&text).into_owned());
-        }
-    }
 }

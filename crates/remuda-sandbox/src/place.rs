@@ -134,7 +134,7 @@ impl Home {
         self.file("console.log")
     }
 
-    /// A private directory of the machine, by its path there: `etc`, `usr/local`.
+    /// A file or directory of the machine, by its path there: `etc`, `usr/local`.
     pub(crate) fn private(&self, path: &str) -> PathBuf {
         self.0.join("root").join(path)
     }

@@ -15,9 +15,6 @@ use crate::{
     place::{Home, Record, list, make_dir, replace},
 };
 
-/// Private and kept over restarts, by their path in the machine. Mounted in this order.
-pub(crate) const PRIVATE: &[&str] = &["etc", "home", "mnt", "opt", "root", "srv", "usr/local", "var"];
-
 /// Files of the host's `/etc` that say nothing about the host, but which its programs need.
 const COPIED: &[&str] = &[
     "ca-certificates.conf",

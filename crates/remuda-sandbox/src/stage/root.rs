@@ -1,8 +1,8 @@
 //! The root of a machine, put together from single directories.
 //!
 //! An overlay over the whole of `/` does not work for unprivileged users: the host's mounts below it are
-//! locked together. So the root is an empty file system of its own; the host's programs appear in it
-//! read-only, directory by directory, and everything else is the machine's.
+//! locked together. So the root is a directory of the machine's own, kept over restarts; the host's programs
+//! appear in it read-only, directory by directory.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use crate::{
     cgroup,
     error::{Doing, Result},
     place::{Home, Place, list, make_dir},
-    seed::{OVERLAID, PRIVATE, PROGRAM, TOOLS},
+    seed::{OVERLAID, PROGRAM, TOOLS},
 };
 
 /// The host's programs and libraries, where they exist. Links stay links.
@@ -33,12 +33,8 @@ pub(crate) fn enter(place: &Place, home: &Home, program: &Path) -> Result<()> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(NONE, "/", NONE, private, NONE).doing(|| "keep mounts to ourselves")?;
     let root = home.file("mnt");
-    make_dir(&root, 0o755)?;
-    tmpfs(&root, "mode=755,size=16m")?;
+    bind(&home.private(""), &root)?;
     programs(&root)?;
-    for path in PRIVATE {
-        bind(&home.private(path), &root.join(path))?;
-    }
     for path in OVERLAID {
         overlay(path, home, &root)?;
     }
@@ -107,6 +103,10 @@ fn host(from: &Path, to: &Path) -> Result<()> {
     let Ok(meta) = fs::symlink_metadata(from) else { return Ok(()) };
     if meta.is_symlink() {
         let target = fs::read_link(from).doing(|| format!("read link {}", from.display()))?;
+        if fs::read_link(to).is_ok_and(|current| current == target) {
+            return Ok(());
+        }
+        let _ = fs::remove_file(to);
         return symlink(target, to).doing(|| format!("link {}", to.display()));
     }
     if meta.is_dir() { bind(from, to) } else { Ok(()) }

@@ -17,7 +17,7 @@ use remuda_sandbox::machines::{Images, NewMachine, Options, Sandbox};
 use crate::bench::{Bench, program};
 
 /// Of each storm: there are two, and both run as root and as somebody else.
-const ROUNDS: u32 = 30;
+const ROUNDS: u32 = 20;
 const WORK: &str = "REMUDA_SANDBOX_TEST_WORK";
 const DATA: &str = "REMUDA_SANDBOX_TEST_DATA";
 
@@ -98,4 +98,22 @@ fn a_kill_while_a_machine_is_made_leaves_nothing_after_its_removal() {
 #[test]
 fn a_kill_while_a_machine_is_removed_leaves_nothing_after_the_next_removal() {
     storm("remove", |bench| drop(bench.create("one", "#!/bin/sh\nsleep 1000\n")));
+}
+
+#[test]
+fn machines_come_and_go_side_by_side() {
+    let Some(bench) = Bench::new() else { return };
+    std::thread::scope(|scope| {
+        for name in ["a", "b", "c"] {
+            let bench = &bench;
+            scope.spawn(move || {
+                for _ in 0..6 {
+                    bench.create(name, "");
+                    assert_eq!(bench.text(name, "hostname"), name);
+                    bench.sandbox.remove(&format!("{name}-id")).unwrap();
+                }
+            });
+        }
+    });
+    bench.assert_clean();
 }

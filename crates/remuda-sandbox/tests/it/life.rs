@@ -75,14 +75,17 @@ fn machines_reach_each_other_by_address_and_by_name() {
 fn a_stopped_machine_keeps_its_files_and_starts_again() {
     let Some(bench) = Bench::new() else { return };
     let before = bench.create("one", "");
-    bench.text("one", "echo kept > /etc/kept; echo gone > /run/gone");
+    bench.text("one", "echo kept > /etc/kept; mkdir /data; echo data > /data/kept; echo gone > /run/gone");
     bench.sandbox.stop("one-id").unwrap();
     assert_eq!(bench.sandbox.get("one-id").unwrap().state, MachineState::Stopped);
     assert!(matches!(bench.sandbox.enter("one", &[]), Err(Error::NotRunning(_))));
     bench.sandbox.resume().unwrap();
     assert_eq!(bench.sandbox.get("one-id").unwrap().state, MachineState::Stopped, "stopped on purpose");
     bench.sandbox.start("one-id").unwrap();
-    assert_eq!(bench.text("one", "cat /etc/kept; test -e /run/gone || echo fresh"), "kept\nfresh");
+    assert_eq!(
+        bench.text("one", "cat /etc/kept /data/kept; test -e /run/gone || echo fresh"),
+        "kept\ndata\nfresh"
+    );
     assert_eq!(bench.sandbox.get("one-id").unwrap().address, before.address);
     bench.sandbox.kill("one-id").unwrap();
     bench.sandbox.restart("one-id").unwrap();
