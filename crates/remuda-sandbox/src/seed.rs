@@ -71,7 +71,7 @@ const RESOLV: &str = "# This machine's network has no name server: names are in 
 /// The tools that the program also is, by its name.
 pub(crate) const TOOLS: &[&str] = &["systemctl", "journalctl"];
 /// Where the program is in each machine.
-pub(crate) const PROGRAM: &str = "/opt/remuda/remuda";
+pub const PROGRAM: &str = "/opt/remuda/remuda";
 
 pub(crate) fn seed(home: &Home, record: &Record, user_data: &str) -> Result<()> {
     for (path, mode) in DIRECTORIES {

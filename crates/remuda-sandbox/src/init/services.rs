@@ -274,6 +274,8 @@ impl Services {
         }
         let generation = service.raise();
         service.state.borrow_mut().restarts = 0;
+        // Somebody asked for it, however often; the limit is for services that keep failing by themselves.
+        service.starts.borrow_mut().clear();
         self.launch(&service, &unit, generation).await
     }
 

@@ -32,6 +32,10 @@ pub(super) async fn serve(services: &Rc<Services>, request: &Request) -> Reply {
         "poweroff" | "halt" | "shutdown" => {
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
         }
+        "reboot" | "kexec" | "soft-reboot" => {
+            reply.code = FAILED;
+            reply.err.push_str("This machine can only be restarted from its host.\n");
+        }
         "reset-failed" if units.is_empty() => {
             services.known().iter().for_each(|service| services.reset_failed(&service.name));
         }

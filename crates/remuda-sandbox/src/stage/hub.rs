@@ -5,10 +5,12 @@
 //! server that moved is found.
 
 use std::{
+    cell::Cell,
     fs::{self, File},
     os::unix::{fs::PermissionsExt, net::UnixListener as StdListener},
     process::Stdio,
-    time::Duration,
+    rc::Rc,
+    time::{Duration, Instant},
 };
 
 use nix::unistd::setsid;
@@ -33,6 +35,8 @@ use crate::{
 pub(crate) const HUB: &str = "hub";
 /// A server that does not answer for so long is down.
 const CONNECT: Duration = Duration::from_secs(10);
+/// A server that is away for long is not worth a line for every attempt to reach it.
+const COMPLAIN: Duration = Duration::from_secs(30);
 /// A hub that nobody needs any more, because a removal was interrupted, notices after this.
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -87,13 +91,19 @@ async fn serve(place: &Place, listener: StdListener, log: &File) -> Result<()> {
     look.tick().await;
     settle(log)?;
     let tasks = TaskTracker::new();
+    let complaints = Rc::new(Complaints::default());
     let local = tokio::task::LocalSet::new();
     let accept = async {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let place = place.clone();
-                    drop(tasks.spawn_local(async move { pass(&place, stream).await }));
+                    let (place, complaints) = (place.clone(), complaints.clone());
+                    let pass = async move {
+                        if let Err(problem) = pass(&place, stream).await {
+                            complaints.note(&problem);
+                        }
+                    };
+                    drop(tasks.spawn_local(pass));
                 }
                 // Out of descriptors, most likely: connections under way will free some.
                 Err(error) => {
@@ -126,11 +136,8 @@ fn is_needed(place: &Place) -> bool {
 }
 
 /// A machine says in one line which server it means, in case nobody here has said where the server is.
-async fn pass(place: &Place, mut machine: UnixStream) {
-    let wanted = match timeout(CONNECT, read_line(&mut machine)).await {
-        Ok(Some(line)) => line,
-        _ => return,
-    };
+async fn pass(place: &Place, mut machine: UnixStream) -> Result<(), String> {
+    let Ok(Some(wanted)) = timeout(CONNECT, read_line(&mut machine)).await else { return Ok(()) };
     let known: Option<ServerAddress> = read_json(&place.server()).unwrap_or_default();
     // Machines may call nothing but the server: what they say is believed only if it is on record.
     let on_record = || {
@@ -138,17 +145,26 @@ async fn pass(place: &Place, mut machine: UnixStream) {
         records.into_iter().flat_map(|record| record.servers).find(|server| server.url == wanted)
     };
     let Some(target) = known.or_else(on_record).and_then(|server| server.target()) else {
-        note("a machine asked for a server that is not known");
-        return;
+        return Err("a machine asked for a server that is not known".into());
     };
+    let failed = |why: &str| format!("connect to {}:{}: {why}", target.host, target.port);
     let connected = timeout(CONNECT, TcpStream::connect((target.host.as_str(), target.port))).await;
-    match connected {
-        Ok(Ok(mut server)) => {
-            let _ = server.set_nodelay(true);
-            let _ = copy_bidirectional(&mut machine, &mut server).await;
+    let mut server = connected.map_err(|_| failed("timed out"))?.map_err(|error| failed(&chain(&error)))?;
+    let _ = server.set_nodelay(true);
+    let _ = copy_bidirectional(&mut machine, &mut server).await;
+    Ok(())
+}
+
+/// Problems with the server, as often as anybody wants to read about them.
+#[derive(Default)]
+struct Complaints(Cell<Option<Instant>>);
+
+impl Complaints {
+    fn note(&self, problem: &str) {
+        if self.0.get().is_none_or(|last| last.elapsed() >= COMPLAIN) {
+            self.0.set(Some(Instant::now()));
+            note(problem);
         }
-        Ok(Err(error)) => note(&format!("connect to {}:{}: {}", target.host, target.port, chain(&error))),
-        Err(_) => note(&format!("connect to {}:{}: timed out", target.host, target.port)),
     }
 }
 
