@@ -53,6 +53,8 @@ const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// How often a driver that is not in use is looked at, while objects keep its kinds.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
+const KEPT: &str = "its kinds stay while objects of them exist";
+
 pub(crate) struct Drivers {
     ctx: Arc<Ctx>,
     registry: Registry,
@@ -143,14 +145,11 @@ impl Drivers {
             Asked::Told { driver, flags, digest } => (driver, flags, digest),
             Asked::Failed { downloaded, error } => {
                 let text = error.to_string();
-                set(
-                    kind::DOWNLOADED,
-                    downloaded.into(),
-                    if downloaded { "" } else { "Error" },
-                    if downloaded { "" } else { &text },
-                );
-                set(kind::INSTALLED, Is::False, "Error", &text);
-                set(kind::ACTIVE, Is::False, "Error", &text);
+                let failed: &[&str] = match downloaded {
+                    true => &[kind::INSTALLED, kind::ACTIVE],
+                    false => &[kind::DOWNLOADED, kind::INSTALLED, kind::ACTIVE],
+                };
+                failed.iter().for_each(|kind| set(kind, Is::False, "Error", &text));
                 return Ok(Next::After(TRY_AGAIN));
             }
         };
@@ -178,18 +177,19 @@ impl Drivers {
             }
             self.apply_schema(driver, &schema::config_name(&name), &name, fields).await?;
         }
+        let kept = !driver.spec.active && self.drop_kinds(&name).await?;
         set(kind::ACTIVE, driver.spec.active.into(), "", "");
-        set(kind::INACTIVE, (!driver.spec.active).into(), "", "");
+        set(kind::INACTIVE, (!driver.spec.active).into(), "", if kept { KEPT } else { "" });
         status.applied_url.clone_from(&driver.spec.url);
         status.applied_checksum.clone_from(&driver.spec.checksum);
-        Ok(Next::Done)
+        Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
     }
 
     /// The driver is not in use: what says that it can be is taken away, and its kinds unless they are used.
     async fn withdraw(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Next, Error> {
         let now = self.ctx.clock.now();
         let kept = self.retire(&name_of(driver)).await?;
-        let message = if kept { "its kinds stay while objects of them exist" } else { "" };
+        let message = if kept { KEPT } else { "" };
         condition::set(&mut status.conditions, kind::ACTIVE, Is::False, "", "", now);
         condition::set(&mut status.conditions, kind::INACTIVE, Is::True, "", message, now);
         Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
@@ -198,15 +198,26 @@ impl Drivers {
     /// Tells whether the kinds are still there, because of their objects.
     async fn retire(&self, driver: &str) -> Result<bool, Error> {
         self.list(driver, false, false).await?;
+        let kept = self.drop_kinds(driver).await?;
+        if !kept {
+            let schemas: Api<DynamicSchema> = Api::all(self.ctx.client.clone());
+            delete(&schemas, &schema::credential_name(driver)).await?;
+        }
+        Ok(kept)
+    }
+
+    /// Takes the kinds of a driver away, unless objects of any exist, and tells whether they are still there.
+    async fn drop_kinds(&self, driver: &str) -> Result<bool, Error> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
         let mut ours = Vec::new();
         for role in ROLES {
             let name = role.crd_name(driver);
             let found = crds.get_opt(&name).await.map_err(Error::api("read CRD", &name))?;
-            let labelled = |crd: &CustomResourceDefinition| {
-                crd.labels().get(names::label::DRIVER).is_some_and(|of| of == driver)
+            let is_ours = |crd: CustomResourceDefinition| {
+                let labelled = crd.labels().get(names::label::DRIVER).is_some_and(|of| of == driver);
+                labelled && crd.metadata.deletion_timestamp.is_none()
             };
-            if found.is_some_and(|crd| labelled(&crd) && crd.metadata.deletion_timestamp.is_none()) {
+            if found.is_some_and(is_ours) {
                 if self.is_used(role, driver).await? {
                     return Ok(true);
                 }
@@ -217,9 +228,7 @@ impl Drivers {
             delete(&crds, &name).await?;
         }
         let schemas: Api<DynamicSchema> = Api::all(self.ctx.client.clone());
-        for name in [schema::config_name(driver), schema::credential_name(driver)] {
-            delete(&schemas, &name).await?;
-        }
+        delete(&schemas, &schema::config_name(driver)).await?;
         Ok(false)
     }
 

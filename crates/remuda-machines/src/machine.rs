@@ -8,6 +8,7 @@ mod act;
 mod decide;
 mod lanes;
 mod objects;
+mod pods;
 mod view;
 
 use std::{sync::Arc, time::Duration};
@@ -29,7 +30,7 @@ use remuda_control::{
 use remuda_drivers::install::BUILT_IN;
 use remuda_names::{
     capi,
-    rancher::{annotation, finalizer, label},
+    rancher::{annotation, condition as kind, finalizer, label},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +41,7 @@ use self::{
     view::{Capi, JobView, Observed, Outcome, Owner, State, Status},
 };
 use crate::{
-    Options,
+    Options, condition,
     driver::{self, kinds::driver_of},
     error::Error,
     naming,
@@ -209,7 +210,7 @@ impl Machines {
             .get(capi::label::CLUSTER_NAME)
             .and_then(|name| self.clusters.get(&key.sibling(name)));
         let deleting = object.metadata.deletion_timestamp.is_some();
-        let job = self.jobs.get(&key.sibling(naming::job(&key.name))).map(|job| JobView::of(&job));
+        let job = self.job(&key, &status).await?;
         let complete = job.as_ref().is_some_and(|job| job.outcome == Outcome::Complete);
         let wants_state = deleting || (complete && status.addresses.is_empty());
         let state = if wants_state { self.state(&namespace, &key.name).await? } else { State::Unread };
@@ -249,6 +250,24 @@ impl Machines {
             namespace_terminating,
             namespace,
         })
+    }
+
+    async fn job(&self, key: &ObjectKey, status: &Status) -> Result<Option<JobView>, Error> {
+        let Some(job) = self.jobs.get(&key.sibling(naming::job(&key.name))) else { return Ok(None) };
+        let mut view = JobView::of(&job);
+        if !self.options.runner && view.outcome != Outcome::Running {
+            // Asked once: what was told is in the status from then on.
+            let told = if view.removes { kind::DELETE_JOB } else { kind::CREATE_JOB };
+            let known = condition::get(&status.conditions, told).filter(|known| known.status != "Unknown");
+            let word = match known {
+                Some(known) => Some(decide::said(&known.message).to_owned()),
+                None => self.ask_pods(&job).await?,
+            };
+            if let (Outcome::Failed { message, .. }, Some(word)) = (&mut view.outcome, word) {
+                *message = word;
+            }
+        }
+        Ok(Some(view))
     }
 
     fn capi(&self, object: &DynamicObject, owner: &Owner, namespace: &str) -> Option<Capi> {

@@ -9,7 +9,7 @@
 //! which the state Secret makes safe.
 
 mod files;
-mod log;
+pub(crate) mod log;
 mod process;
 mod status;
 

@@ -450,7 +450,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+        #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
         fn a_broken_archive_is_refused_without_panic(at in 0usize..2000, byte in any::<u8>(), plain in any::<bool>()) {

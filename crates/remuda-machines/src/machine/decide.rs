@@ -126,11 +126,7 @@ fn create(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
     status.driver_url.clone_from(&driver.url);
     status.driver_hash.clone_from(&driver.checksum);
     status.job_name = naming::job(&observed.name);
-    let message = "creating machine provision job";
-    if condition::get(&status.conditions, kind::CREATE_JOB).is_none() {
-        condition::set(&mut status.conditions, kind::CREATE_JOB, Is::Unknown, "", message, now);
-    }
-    creating(observed, &mut status, capi, now);
+    creating(observed, &mut status, now);
     Decision::new(status, Act::Create { bootstrap: bootstrap.to_owned(), machine: capi.name.clone() })
 }
 
@@ -159,7 +155,11 @@ fn server(observed: &Observed) -> String {
     format!("server [{namespace}/{name}] of kind ({kind}) for machine {machine} in infrastructure provider")
 }
 
-fn creating(observed: &Observed, status: &mut Status, _: &Capi, now: Timestamp) {
+fn creating(observed: &Observed, status: &mut Status, now: Timestamp) {
+    if condition::get(&status.conditions, kind::CREATE_JOB).is_none() {
+        let message = "creating machine provision job";
+        condition::set(&mut status.conditions, kind::CREATE_JOB, Is::Unknown, "", message, now);
+    }
     let message = format!("creating {}", server(observed));
     condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
 }
@@ -173,12 +173,7 @@ fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp
     status.job_name = naming::job(&observed.name);
     match &job.outcome {
         Outcome::Running => {
-            let message = format!("creating {}", server(observed));
-            if condition::get(&status.conditions, kind::CREATE_JOB).is_none() {
-                let unknown = "creating machine provision job";
-                condition::set(&mut status.conditions, kind::CREATE_JOB, Is::Unknown, "", unknown, now);
-            }
-            condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
+            creating(observed, &mut status, now);
             Decision::new(status, Act::Nothing)
         }
         Outcome::Complete => {
@@ -210,14 +205,18 @@ fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp
     }
 }
 
+/// What a job said, in the message of a condition that tells of its failure.
+pub(crate) fn said(message: &str) -> &str {
+    message.split_once("in infrastructure provider: ").map_or(message, |(_, said)| said)
+}
+
 /// A server that could not be made is replaced, in time.
 fn retire(observed: &Observed, status: Status, now: Timestamp) -> Decision {
     let failed = condition::get(&status.conditions, kind::CREATE_JOB);
     let since =
         failed.and_then(|failed| failed.last_transition_time.parse::<Timestamp>().ok()).unwrap_or(now);
     let text = failed.map(|failed| failed.message.as_str()).unwrap_or_default();
-    let said = text.split_once("in infrastructure provider: ").map_or(text, |(_, said)| said);
-    let (class, _): (Class, _) = class_of(said);
+    let (class, _): (Class, _) = class_of(said(text));
     let patience = observed.retire_after.max(if class.is_transient() { PASSING } else { LASTING });
     let passed = Duration::try_from(now.duration_since(since).max(SignedDuration::ZERO)).unwrap_or_default();
     if passed < patience {
@@ -255,9 +254,6 @@ fn delete(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
             Decision::new(status, Act::Release)
         }
         None if created.is_none() && nothing_made => Decision::new(status, Act::Release),
-        None if observed.force && created == Some(Is::False) && nothing_made => {
-            Decision::new(status, Act::Release)
-        }
         None if observed.state == State::Missing && created == Some(Is::True) => {
             // What would be needed to remove the server is gone; somebody has to look.
             if observed.force {

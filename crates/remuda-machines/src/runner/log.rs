@@ -17,6 +17,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
+use remuda_control::Ctx;
 use remuda_drivers::secret::{Redactor, names_a_secret};
 use remuda_names::{machines, rancher::label};
 use serde_json::json;
@@ -77,7 +78,7 @@ async fn keep(runner: &Runner, job: &Job, directory: &Path, redactor: &Redactor,
     if length == *written {
         return;
     }
-    if let Err(error) = write(runner, job, &redactor.scrub(&text)).await {
+    if let Err(error) = write(&runner.ctx, job, &redactor.scrub(&text)).await {
         tracing::warn!(job = job.name_any(), error = %remuda_control::Chain(&error), "log cannot be kept");
         return;
     }
@@ -98,7 +99,7 @@ fn tail(path: &Path) -> Option<(u64, String)> {
     Some((length, text))
 }
 
-async fn write(runner: &Runner, job: &Job, text: &str) -> Result<(), Error> {
+pub(crate) async fn write(ctx: &Ctx, job: &Job, text: &str) -> Result<(), Error> {
     let labels = job.labels();
     let Some(machine) = labels.get(label::INFRA_MACHINE_NAME) else { return Ok(()) };
     let removes = labels.get(label::INFRA_REMOVE).is_some_and(|removes| removes == "true");
@@ -114,10 +115,9 @@ async fn write(runner: &Runner, job: &Job, text: &str) -> Result<(), Error> {
         "metadata": {"name": name, "labels": marks},
         "data": {(key): text},
     });
-    let api: Api<ConfigMap> =
-        Api::namespaced(runner.ctx.client.clone(), &job.namespace().unwrap_or_default());
+    let api: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &job.namespace().unwrap_or_default());
     // Each key has an owner of its own, or applying one would take the other away.
-    let params = PatchParams::apply(&format!("{}-{key}", runner.ctx.field_manager)).force();
+    let params = PatchParams::apply(&format!("{}-{key}", ctx.field_manager)).force();
     api.patch(&name, &params, &Patch::Apply(map)).await.map(drop).map_err(Error::api("write log", &name))
 }
 
