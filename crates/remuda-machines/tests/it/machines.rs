@@ -411,3 +411,55 @@ async fn an_existing_server_runs_its_script_over_ssh() {
     .await;
     running.stop().await;
 }
+
+#[tokio::test]
+async fn servers_and_jobs_killed_at_random_lose_and_leave_nothing() {
+    let world = World::start().await;
+    let mut running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.latency(Duration::from_millis(30));
+    let names: Vec<String> = (0..5).map(|number| format!("m{number}")).collect();
+    // Any seed will do; this one makes failures repeat.
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for name in &names {
+        world.machine(name).await;
+    }
+    for round in 0..16 {
+        if round == 8 {
+            for name in &names {
+                world.machines().delete(name, &DeleteParams::default()).await.unwrap();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(next(250))).await;
+        if next(2) == 0 {
+            running.crash().await;
+            tokio::time::sleep(Duration::from_millis(next(100))).await;
+            running = world.run();
+        } else if let Some(pid) = processes(&world).first() {
+            kill(*pid);
+        }
+    }
+    for name in &names {
+        world.until_gone(name).await;
+    }
+    assert_eq!(world.cloud.api.resources(), Vec::<String>::new());
+    let left = world
+        .secrets()
+        .list(&ListParams::default().labels("rke.cattle.io/infra-machine-kind"))
+        .await
+        .unwrap();
+    assert!(
+        left.items.is_empty(),
+        "{:?}",
+        left.items.iter().map(|secret| &secret.metadata.name).collect::<Vec<_>>()
+    );
+    until("no process is left", async || processes(&world).is_empty()).await;
+    running.stop().await;
+}
