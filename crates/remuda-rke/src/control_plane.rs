@@ -37,6 +37,7 @@ use remuda_names::{
     rancher::{annotation, condition, finalizer, label},
 };
 use remuda_planner::output::{Outcome, Output};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -50,11 +51,16 @@ use crate::{
 
 /// How soon a pass is repeated whose writes change what it saw; their events mostly come first.
 const SOON: Duration = Duration::from_secs(5);
+/// How long a cluster is left alone after a pass, for each of its machines. A pass looks at all of them, and each of
+/// them causes several when it comes up; so large clusters are looked at no more often than small ones, all in all.
+const PACE: Duration = Duration::from_millis(1);
 
 /// What a reconcile of a control plane needs.
 struct ControlPlanes {
     rke: Arc<Rke>,
     wanted: Arc<Wanted>,
+    /// When clusters may be looked at again.
+    rested: Mutex<HashMap<ObjectKey, Instant>>,
 }
 
 /// Which control planes look at which objects.
@@ -90,7 +96,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    drive_keys(controller, reconcile, Arc::new(ControlPlanes { rke, wanted }), stop).await;
+    let control_planes = ControlPlanes { rke, wanted, rested: Mutex::default() };
+    drive_keys(controller, reconcile, Arc::new(control_planes), stop).await;
     drop(subscriptions);
 }
 
@@ -192,6 +199,7 @@ async fn reconcile(key: ObjectKey, ctx: Arc<ControlPlanes>) -> Result<Next, Erro
     let Some(object) = ctx.rke.control_planes.get(&key) else {
         ctx.wanted.note(&key, &BTreeSet::new(), &BTreeSet::new());
         ctx.rke.locks.forget(&key);
+        ctx.rested.lock().remove(&key);
         return Ok(Next::Done);
     };
     let api: Api<RkeControlPlane> = ctx.rke.api(key.namespace.as_deref().unwrap_or_default());
@@ -209,6 +217,10 @@ impl ControlPlanes {
         api: &Api<RkeControlPlane>,
         object: &RkeControlPlane,
     ) -> Result<Next, Error> {
+        let rested = self.rested.lock().get(key).copied();
+        if let Some(rested) = rested.filter(|rested| *rested > Instant::now()) {
+            return Ok(Next::After(rested.duration_since(Instant::now())));
+        }
         let observed = match self.observe(key, object).await {
             Ok(observed) => observed,
             Err(error @ Error::Decode { .. }) => {
@@ -219,6 +231,8 @@ impl ControlPlanes {
         };
         let mut input = observed.input;
         input.machines = self.rke.see_machines(&observed.cluster, Reading::Cached).await?.machines;
+        let machines = u32::try_from(input.machines.len()).unwrap_or(u32::MAX);
+        self.rested.lock().insert(key.clone(), Instant::now() + PACE.saturating_mul(machines));
         let mut output = remuda_planner::plan(&input);
         if !output.writes.is_empty() {
             let _alone = self.rke.locks.of(&observed.cluster).await;

@@ -80,6 +80,15 @@ impl From<Down> for Trouble {
     }
 }
 
+/// How far a step came.
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    /// Done, or waiting for somebody who wakes us.
+    Step,
+    /// Pods are going.
+    Going,
+}
+
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("machine-drain", &rke.ctx, rke.plans.clone()).workers(rke.options.workers);
@@ -134,9 +143,11 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Next, Error>
         Ok(options) => ctx.step(&key, &machine, &task, &options, &mut after).await,
     };
     let next = match outcome {
-        Ok(next) => {
+        // What went wrong last time stays said until it is known to go better.
+        Ok(Progress::Going) => Next::After(AGAIN),
+        Ok(Progress::Step) => {
             after.annotations.remove(annotation::DRAIN_ERROR);
-            next
+            Next::Done
         }
         Err(Trouble::Failed(why)) => {
             after.annotations.insert(annotation::DRAIN_ERROR.to_owned(), why);
@@ -191,14 +202,14 @@ impl Drains {
         task: &Task<'_>,
         options: &DrainOptions,
         secret: &mut PlanSecret,
-    ) -> Result<Next, Trouble> {
+    ) -> Result<Progress, Trouble> {
         let name = machine.status.as_ref().map(|status| status.node_ref.name.as_str()).unwrap_or_default();
         let cluster = key.sibling(&machine.spec.cluster_name);
         if task.uncordon {
             if name.is_empty()
                 || !answered(secret, annotation::POST_DRAIN, &options.post_drain_hooks, task.text)
             {
-                return Ok(Next::Done);
+                return Ok(Progress::Step);
             }
             let lease = self.lease(&cluster, key)?;
             self.schedule(&cluster, &lease, name, true).await?;
@@ -208,26 +219,26 @@ impl Drains {
                 secret.annotations.remove(key);
             }
             self.started.lock().remove(key);
-            return Ok(Next::Done);
+            return Ok(Progress::Step);
         }
         let lease = if name.is_empty() { None } else { Some(self.lease(&cluster, key)?) };
         if let Some(lease) = &lease {
             self.schedule(&cluster, lease, name, false).await?;
         }
         if !answered(secret, annotation::PRE_DRAIN, &options.pre_drain_hooks, task.text) {
-            return Ok(Next::Done);
+            return Ok(Progress::Step);
         }
         if let Some(lease) = lease.filter(|_| options.enabled) {
             let now = self.rke.ctx.clock.now();
             let left = pods::drain(&lease, name, options, now).await?;
             if !left.is_empty() {
                 self.in_time(key, task.text, options, now, &left)?;
-                return Ok(Next::After(AGAIN));
+                return Ok(Progress::Going);
             }
         }
         self.started.lock().remove(key);
         secret.annotations.insert(annotation::DRAIN_DONE.to_owned(), task.text.to_owned());
-        Ok(Next::Done)
+        Ok(Progress::Step)
     }
 
     fn lease(&self, cluster: &ObjectKey, key: &ObjectKey) -> Result<Lease, Trouble> {

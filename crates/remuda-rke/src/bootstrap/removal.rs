@@ -3,7 +3,7 @@
 //! A hook annotation on the Machine makes Cluster API wait. What is decided about it is the planner's
 //! business ([`remuda_planner::removal`]); here is what it looks at and what it asks for.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::Patch};
@@ -118,8 +118,9 @@ impl Bootstraps {
         if bootstrap.spec.cluster_name.is_empty() {
             return Ok(None);
         }
-        let cached = self.rke.cluster_of(machine).zip_with_control_plane(&self.rke);
-        if let Some((cluster, control_plane)) = cached {
+        let cluster = self.rke.cluster_of(machine);
+        let control_plane = cluster.as_ref().and_then(|cluster| self.rke.control_plane_of(cluster));
+        if let (Some(cluster), Some(control_plane)) = (cluster, control_plane) {
             return Ok(living(&cluster, &control_plane));
         }
         let going = objects::is_deleting(&machine.metadata) || objects::is_deleting(&bootstrap.metadata);
@@ -317,19 +318,6 @@ fn living(cluster: &Cluster, control_plane: &RkeControlPlane) -> Option<(ObjectK
     let going = objects::is_deleting(&cluster.metadata) || objects::is_deleting(&control_plane.metadata);
     let distro = Distro::of(&control_plane.spec.kubernetes_version);
     (!going).then(|| (ObjectKey::of(&cluster.metadata), distro))
-}
-
-/// A Cluster with its control plane, both or none.
-trait WithControlPlane {
-    fn zip_with_control_plane(self, rke: &Rke) -> Option<(Arc<Cluster>, Arc<RkeControlPlane>)>;
-}
-
-impl WithControlPlane for Option<Arc<Cluster>> {
-    fn zip_with_control_plane(self, rke: &Rke) -> Option<(Arc<Cluster>, Arc<RkeControlPlane>)> {
-        let cluster = self?;
-        let control_plane = rke.control_plane_of(&cluster)?;
-        Some((cluster, control_plane))
-    }
 }
 
 /// What is asked about one Machine.
