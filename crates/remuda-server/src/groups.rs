@@ -7,6 +7,7 @@ use http::{Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Full};
 use remuda_apiserver::{ApiServer, Peer};
 use remuda_control::Ctx;
+use remuda_drivers::builtin::Registry;
 use remuda_gateway::{Authenticate, Caller, Gateway, GatewayOptions, TunnelConnect};
 use remuda_workload::{KubeconfigSecret, Workloads};
 use serde::Deserialize;
@@ -30,8 +31,13 @@ pub struct Site {
     pub data_dir: PathBuf,
 }
 
-/// All of them.
+/// All of them, with the drivers that come with us.
 pub fn all(site: &Site) -> Vec<Run> {
+    with_drivers(site, Registry::standard())
+}
+
+/// All of them, with these drivers.
+pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
     let other = Arc::new(KubeconfigSecret::new(&site.ctx));
     let connect = Arc::new(TunnelConnect::new(&site.gateway, Some(other)));
     let workloads = Workloads::new(site.ctx.clone(), remuda_workload::Options::default(), connect);
@@ -42,6 +48,10 @@ pub fn all(site: &Site) -> Vec<Run> {
         server_version: format!("v{}", env!("CARGO_PKG_VERSION")),
         ..remuda_provisioning::Options::default()
     };
+    let machines = remuda_machines::Options {
+        server_ca: Some(site.ca_pem.clone()).filter(|pem| !pem.is_empty()),
+        ..remuda_machines::Options::new(drivers, site.local_url.clone(), site.data_dir.clone())
+    };
     let (connections, cluster_api, rke) = (workloads.clone(), workloads.clone(), workloads);
     let gateway = site.gateway.clone();
     vec![
@@ -51,6 +61,7 @@ pub fn all(site: &Site) -> Vec<Run> {
         }),
         group(move |ctx, stop| remuda_provisioning::run(ctx, settings.clone(), stop)),
         group(move |ctx, stop| remuda_rke::run(ctx, remuda_rke::Options::default(), rke.clone(), stop)),
+        group(move |ctx, stop| remuda_machines::run(ctx, machines.clone(), stop)),
         group(move |_, stop| {
             let gateway = gateway.clone();
             async move { gateway.run(stop).await }

@@ -30,6 +30,23 @@ pub(crate) struct CommandLine {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Run the server with a cluster on machines of this host, to try it all
+    #[command(after_help = "Machines are made of namespaces: no Docker, no root, no internet.
+
+Examples:
+  remuda up                                one server and two workers
+  remuda up --servers 3 --workers 5        more of them
+  remuda up --distribution rke2
+  remuda up --data-dir /tmp/remuda --bind 127.0.0.1:9443
+  remuda down                              the end of it")]
+    Up(Box<crate::up::Up>),
+
+    /// Delete all clusters of the server on this host, then the server's data
+    #[command(after_help = "Examples:
+  remuda down
+  remuda down --data-dir /tmp/remuda --yes")]
+    Down(crate::up::Down),
+
     /// Run the server: a Kubernetes API on one HTTPS port, with everything it needs inside
     #[command(after_help = "Examples:
   remuda server                                       all defaults: port 8443, embedded store
@@ -39,6 +56,22 @@ pub(crate) enum Command {
 
 Stop it with SIGTERM or Ctrl-C. SIGHUP reads --tls-cert and --tls-key again.")]
     Server(Box<Options>),
+
+    #[command(flatten)]
+    People(remuda_cli::Command),
+
+    /// Run, install or remove the agent of a node
+    #[command(after_help = "Nodes are normally given the agent by the registration command of their cluster:
+  remuda cluster registration-command NAME
+
+Examples:
+  remuda agent run                     as the service does, with /etc/rancher/agent/config.yaml
+  remuda agent install --server https://remuda.example:8443 --token TOKEN --ca-checksum SUM --worker
+  remuda agent uninstall")]
+    Agent(crate::agent::Agent),
+
+    /// Run the agent of a cluster, as its Deployment does
+    ClusterAgent,
 
     /// Write everything the server knows to one file, while it runs or not
     #[command(

@@ -20,6 +20,13 @@ pub(crate) fn init(logging: &Logging) -> Result<(), Failure> {
     Ok(())
 }
 
+/// As services do that log for whoever started them.
+pub(crate) fn plain(level: tracing::Level) {
+    let filter = EnvFilter::new(format!("{QUIET},{level}"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    builder.with_ansi(false).with_target(false).init();
+}
+
 fn filter(level: &str) -> Result<EnvFilter, Failure> {
     let invalid = |reason: String| Failure {
         message: format!("invalid --log-level: {reason}"),

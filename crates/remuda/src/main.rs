@@ -1,12 +1,17 @@
 //! The `remuda` program: reads the command line and hands over.
 
+mod agent;
+mod applet;
 mod command;
 mod failure;
+mod local;
 mod log;
 mod maintain;
 mod output;
+mod people;
 mod serve;
 mod sim;
+mod up;
 mod version;
 
 use std::process::ExitCode;
@@ -23,10 +28,23 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = applet::run() {
+        return code;
+    }
     let result = match command::parse() {
+        Ok(Command::People(command)) => return people::run(command),
+        Ok(Command::Up(arguments)) => return ended(up::up(*arguments)),
+        Ok(Command::Down(arguments)) => return ended(up::down(&arguments)),
         Ok(command) => run(command),
         Err(early) => return early,
     };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn ended(result: Result<(), remuda_cli::Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -39,6 +57,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Backup(arguments) => maintain::backup(&arguments),
         Command::Restore(arguments) => maintain::restore(&arguments),
         Command::RotateKeys(arguments) => maintain::rotate_keys(&arguments),
+        Command::Agent(arguments) => agent::run(arguments),
+        Command::ClusterAgent => applet::cluster_agent().map_err(|error| Failure::new(&error, None)),
+        Command::People(_) | Command::Up(_) | Command::Down(_) => unreachable!("dealt with before"),
         Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
         Command::Completion { shell } => {

@@ -9,7 +9,7 @@ use remuda_server::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-use crate::{failure::Failure, log, output};
+use crate::{failure::Failure, local, log, output};
 
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
     let options = options.with_file().map_err(|error| Failure::new(&error, error.hint()))?;
@@ -19,7 +19,7 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let mut signals = Signals::new()?;
         let running = tokio::select! {
-            started = Server::start(config) => started.map_err(|error| Failure::new(&error, error.hint()))?,
+            started = Server::start_with(config, local::groups) => started.map_err(|error| Failure::new(&error, error.hint()))?,
             () = signals.stop() => return Ok(()),
         };
         if logging.format == LogFormat::Text {
@@ -46,7 +46,7 @@ fn greet(running: &Running) {
     output::line("  kubectl get namespaces");
 }
 
-async fn stay(mut running: Running, signals: &mut Signals) -> Result<(), Failure> {
+pub(crate) async fn stay(mut running: Running, signals: &mut Signals) -> Result<(), Failure> {
     loop {
         tokio::select! {
             failed = running.failed() => {
@@ -77,14 +77,14 @@ async fn or_second_signal(shutdown: impl Future<Output = ()>, signals: &mut Sign
     }
 }
 
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failure> {
+    pub(crate) fn new() -> Result<Signals, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new(&error, None));
         Ok(Signals {
             terminate: listen(SignalKind::terminate())?,
@@ -101,7 +101,7 @@ impl Signals {
         }
     }
 
-    async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         while self.next().await != Told::Stop {}
     }
 }

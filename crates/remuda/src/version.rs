@@ -8,11 +8,13 @@ use crate::{
     output,
 };
 
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Set by whoever builds a release.
 const COMMIT: Option<&str> = option_env!("REMUDA_COMMIT");
 
 pub(crate) fn print(arguments: &Version) -> Result<(), Failure> {
-    let version = env!("CARGO_PKG_VERSION");
+    let version = VERSION;
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
     match arguments.output {
         Format::Text => {

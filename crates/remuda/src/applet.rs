@@ -1,0 +1,132 @@
+//! What this program is besides a command line: the agents, the node, the processes of machines.
+//!
+//! They are told from the name the program is called by or from its first argument, before anything else
+//! happens: some of them must have no second thread, and none of them may fail over a flag of another.
+
+use std::{
+    error::Error,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use remuda_agent::{environment::Environment, run as agent};
+use remuda_names::env;
+use remuda_node::Invocation;
+
+use crate::{failure::Failure, local, log};
+
+/// Names of the program.
+const AGENT: &str = "rancher-system-agent";
+const DISTRIBUTIONS: [&str; 2] = ["k3s", "rke2"];
+
+/// Runs the applet that is asked for; `None` if it is the command line.
+pub(crate) fn run() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let rest: Vec<OsString> = arguments.collect();
+    if let Some(code) = remuda_sandbox::run_tool(&name, &rest) {
+        return Some(code);
+    }
+    if name.starts_with(AGENT) {
+        return Some(run_agent(&rest));
+    }
+    if DISTRIBUTIONS.contains(&name.as_str()) {
+        return Some(node(&name, rest));
+    }
+    let (first, rest) = rest.split_first()?;
+    match first.to_str()? {
+        remuda_sandbox::stage::COMMAND => Some(ended(remuda_sandbox::run_stage(rest))),
+        "node" => Some(node(&name, rest.to_vec())),
+        "machine" if is_job(rest) => Some(job(rest)),
+        _ => None,
+    }
+}
+
+/// Jobs are called with flags first, people with what they want.
+fn is_job(arguments: &[OsString]) -> bool {
+    arguments.first().is_some_and(|first| first.to_string_lossy().starts_with("--driver-"))
+}
+
+/// As the agent is called that this one takes the place of: everything it knows is in the environment.
+fn run_agent(arguments: &[OsString]) -> ExitCode {
+    match arguments.first().and_then(|first| first.to_str()) {
+        None | Some("sentinel" | "run") => ended(daemon(None)),
+        Some("-v" | "--version" | "version") => {
+            crate::output::line(&format!("{AGENT} version {}", crate::version::VERSION));
+            ExitCode::SUCCESS
+        }
+        Some(other) => {
+            let message = format!("{AGENT} knows no {other:?}");
+            let hint = Some("remuda agent --help shows what there is".to_owned());
+            Failure { message, hint }.report()
+        }
+    }
+}
+
+/// Runs the node agent until it is told to stop.
+pub(crate) fn daemon(config: Option<PathBuf>) -> Result<(), agent::RunError> {
+    let environment = Environment::of_process();
+    log::plain(agent::log_level(&environment)?);
+    agent::run_blocking(agent::RunOptions { config, strict: None, allow_non_root: false, environment })
+}
+
+/// Runs the agent of a cluster until it is told to stop.
+pub(crate) fn cluster_agent() -> Result<(), remuda_cluster_agent::Error> {
+    log::plain(tracing::Level::INFO);
+    let config = remuda_cluster_agent::Config::from_env(Environment::of_process())?;
+    remuda_cluster_agent::run(config)
+}
+
+fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
+    let invocation = Invocation::new(name, arguments);
+    log::plain(tracing::Level::INFO);
+    match remuda_node::run(invocation) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Failure::new(&error, error.hint()).report(),
+    }
+}
+
+fn job(arguments: &[OsString]) -> ExitCode {
+    let data_dir = std::env::var_os(env::DATA_DIR).map(PathBuf::from).unwrap_or_default();
+    let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
+    remuda_machines::job::main(arguments, &local::drivers(&data_dir))
+}
+
+trait Ending {
+    fn code(self) -> ExitCode;
+}
+
+impl Ending for () {
+    fn code(self) -> ExitCode {
+        ExitCode::SUCCESS
+    }
+}
+
+impl Ending for ExitCode {
+    fn code(self) -> ExitCode {
+        self
+    }
+}
+
+fn ended<T: Ending, E: Error>(result: Result<T, E>) -> ExitCode {
+    match result {
+        Ok(done) => done.code(),
+        Err(error) => Failure::new(&error, None).report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_and_people_both_say_machine() {
+        let job = |text: &str| is_job(&text.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(job("--driver-download-url= --driver-hash= --secret-name=x create"));
+        assert!(!job("list"));
+        assert!(!job("--help"));
+        assert!(!job("--namespace x list"));
+    }
+}
