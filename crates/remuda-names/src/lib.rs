@@ -144,3 +144,4 @@ pub mod machines;
 pub mod node;
 pub mod provisioning;
 pub mod rancher;
+pub mod sandbox;

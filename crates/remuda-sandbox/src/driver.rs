@@ -13,6 +13,7 @@ use remuda_drivers::{
     flags::{Flag, Flags},
     log::Log,
 };
+use remuda_names::sandbox as names;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -21,8 +22,8 @@ use crate::{
     machines::{MachineState, NewMachine, Options, Sandbox},
 };
 
-pub const NAME: &str = "local";
-const USER_DATA: &str = "local-user-data";
+pub const NAME: &str = names::DRIVER;
+const USER_DATA: &str = names::USER_DATA_FLAG;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -51,7 +52,7 @@ pub fn driver(options: Options, log: Log) -> Arc<dyn Driver> {
 pub fn flags() -> Vec<Flag> {
     vec![Flag::string(
         USER_DATA,
-        "LOCAL_USER_DATA",
+        names::USER_DATA_VARIABLE,
         "",
         "File with a script or cloud-config that the machine runs at its first start",
     )]

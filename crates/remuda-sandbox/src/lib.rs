@@ -16,6 +16,11 @@
 //! network, and a network namespace with a bridge (inside a user namespace, if we are not root), in which
 //! nothing but the bridge and one end of each machine's cable lives. The host's network is not touched.
 //!
+//! Installer images come from `<data-dir>/sandbox/images`, which every machine sees at once, running or not:
+//! a tarball put there, as `docker save` writes it, is found by the agents of all machines by the tag it
+//! carries, before the images that come with the program. That is how a real distribution takes the place of
+//! the sandbox one. It needs root, and a host with unified control groups.
+//!
 //! What a machine lacks: a way to other networks than its own and the server, and a name server; if we are
 //! not root, also users other than root and control groups of its own. Its service manager has no timers,
 //! sockets, resource limits or sandboxing of services.

@@ -43,8 +43,6 @@ mod process;
 use process::{end_life, last_words, read_own, word};
 
 pub use crate::init::bootstrap::Bootstrap;
-/// Where the program is in each machine.
-pub use crate::seed::PROGRAM;
 
 /// A machine's start takes a fraction of a second; more than this and something hangs.
 const START: Duration = Duration::from_secs(30);

@@ -19,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remuda_names::sandbox::DIRECTORY;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -37,7 +38,7 @@ pub(crate) struct Place(PathBuf);
 
 impl Place {
     pub(crate) fn of(data_dir: &Path) -> Self {
-        Self(data_dir.join("sandbox"))
+        Self(data_dir.join(DIRECTORY))
     }
 
     /// By the path a stage was given.

@@ -10,6 +10,8 @@ use std::{
     path::Path,
 };
 
+use remuda_names::sandbox as names;
+
 use crate::{
     error::{Doing, Result},
     place::{Home, Record, list, make_dir, replace},
@@ -70,8 +72,6 @@ const RESOLV: &str = "# This machine's network has no name server: names are in 
 
 /// The tools that the program also is, by its name.
 pub(crate) const TOOLS: &[&str] = &["systemctl", "journalctl"];
-/// Where the program is in each machine.
-pub const PROGRAM: &str = "/opt/remuda/remuda";
 
 pub(crate) fn seed(home: &Home, record: &Record, user_data: &str) -> Result<()> {
     for (path, mode) in DIRECTORIES {
@@ -99,12 +99,12 @@ pub(crate) fn seed(home: &Home, record: &Record, user_data: &str) -> Result<()> 
         replace(&home.private(path), text.as_bytes(), mode)?;
     }
     for tool in TOOLS {
-        link(PROGRAM, &home.private("usr/local/bin").join(tool))?;
+        link(names::PROGRAM, &home.private("usr/local/bin").join(tool))?;
     }
     link("/run", &home.private("var/run"))?;
     link("/run/lock", &home.private("var/lock"))?;
     // Seen by all machines at once, and not removed with the agent's own files.
-    link("/run/remuda/images", &home.private("var/lib/rancher/agent/images"))?;
+    link(names::IMAGES, &home.private("var/lib/rancher/agent/images"))?;
     link("/proc/self/mounts", &home.private("etc/mtab"))
 }
 

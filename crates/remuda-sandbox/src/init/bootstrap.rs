@@ -9,6 +9,7 @@ use std::{
     rc::Rc,
 };
 
+use remuda_names::sandbox as names;
 use serde::{Deserialize, Serialize};
 
 use super::{PATH, children::Children};
@@ -16,7 +17,6 @@ use crate::{
     cloud::{UserData, WriteFile},
     error::{Doing, Result, chain},
     place::write_json,
-    seed::PROGRAM,
     stage::note,
     unit::Exit,
 };
@@ -64,8 +64,8 @@ async fn apply(children: &Children, data: &UserData) -> Vec<String> {
         command.args(args).current_dir("/").env_clear().env("PATH", PATH).env("HOME", "/root");
         command.env("USER", "root").env("LANG", "C.UTF-8");
         // The program is here already; nothing need be fetched for the agent.
-        command.env("CATTLE_AGENT_BINARY_LOCAL", "true");
-        command.env("CATTLE_AGENT_BINARY_LOCAL_LOCATION", PROGRAM);
+        command.env(names::env::AGENT_IS_LOCAL, "true");
+        command.env(names::env::AGENT_LOCATION, names::PROGRAM);
         let output = output().and_then(|file| Ok((file.try_clone()?, file)));
         let Ok((out, err)) = output else {
             errors.push(format!("open /{LOG}"));

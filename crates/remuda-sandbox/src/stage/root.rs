@@ -15,12 +15,14 @@ use nix::{
     unistd::{chdir, geteuid, pivot_root},
 };
 
+use remuda_names::sandbox::PROGRAM;
+
 use super::hold::forbidden;
 use crate::{
     cgroup,
     error::{Doing, Result},
     place::{Home, Place, list, make_dir},
-    seed::{OVERLAID, PROGRAM, TOOLS},
+    seed::{OVERLAID, TOOLS},
 };
 
 /// The host's programs and libraries, where they exist. Links stay links.
