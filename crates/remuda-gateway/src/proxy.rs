@@ -28,7 +28,7 @@ use self::{
 use crate::{
     access::{Caller, Decision},
     gateway::Shared,
-    respond::{Body, BoxError, full, status},
+    respond::{Body, BoxError, full, in_a_moment, status},
     route::RouteError,
 };
 
@@ -134,7 +134,7 @@ async fn forward(
     let Way { cluster, target, who } = way;
     if !shared.clusters.is_synced() {
         let message = "this server has just started and is not ready yet";
-        return Err(status(StatusCode::SERVICE_UNAVAILABLE, message));
+        return Err(in_a_moment(status(StatusCode::SERVICE_UNAVAILABLE, message)));
     }
     let Some(object) = shared.cluster(cluster) else {
         let message = format!("clusters.management.cattle.io {cluster:?} not found");
@@ -166,9 +166,8 @@ async fn forward(
         Judged::Theirs(response) => Ok(response),
         Judged::Ours => {
             shared.impersonators.forget_user(cluster, &who.user);
-            Err(unable(Unable::Refused(
-                "the account to act through was changed; it is made again".to_owned(),
-            )))
+            let why = "the account to act through was changed; it is made again".to_owned();
+            Err(in_a_moment(unable(Unable::Refused(why))))
         }
     }
 }

@@ -53,10 +53,13 @@ pub(crate) fn status(code: StatusCode, message: &str) -> Response<Body> {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
     });
-    let mut response = answer(code, JSON, body.to_string());
-    if code == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    }
+    answer(code, JSON, body.to_string())
+}
+
+/// For refusals that pass by themselves in a moment. Clients try such requests again for minutes without
+/// showing why, so this is for nothing else.
+pub(crate) fn in_a_moment(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
