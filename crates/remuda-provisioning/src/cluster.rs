@@ -42,7 +42,7 @@ use remuda_control::{
 };
 use remuda_names::{
     capi,
-    rancher::{annotation, finalizer, label, name, setting},
+    rancher::{annotation, finalizer, label, setting},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -62,6 +62,8 @@ use crate::{
 pub(crate) const BY_MANAGEMENT: &str = "provisioning/management";
 /// Clusters by the configurations of their pools, as `kind/namespace/name`.
 const BY_CONFIG: &str = "provisioning/config";
+/// Clusters by the credentials of theirs, as `namespace/name`.
+const BY_CREDENTIAL: &str = "provisioning/credential";
 /// Clusters by the kinds of the configurations of their pools, in small letters.
 const BY_CONFIG_KIND: &str = "provisioning/config-kind";
 
@@ -85,8 +87,8 @@ pub(crate) struct Clusters {
     machines: Informer<Machine>,
     schemas: Informer<DynamicSchema>,
     definitions: Definitions,
-    /// Credentials that all clusters may use.
-    credentials: Informer<PartialObjectMeta<Secret>>,
+    /// All of them, by name only.
+    secrets: Informer<PartialObjectMeta<Secret>>,
     tokens: Informer<Secret>,
     kubeconfigs: Informer<Secret>,
 }
@@ -122,6 +124,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
             configs(cluster).iter().map(|(kind, _)| template::schema_name(kind)).collect();
         kinds.into_iter().collect()
     });
+    clusters.add_index(BY_CREDENTIAL, credentials);
     let controller = Controller::<Cluster>::new("provisioning-cluster", &ctx).workers(workers);
     let this = Arc::new(Clusters {
         settings: Settings::new(&ctx),
@@ -136,7 +139,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
         machines: informers.of(Scope::all()),
         schemas: informers.of(Scope::all()),
         definitions: informers.metadata(Scope::all()),
-        credentials: informers.metadata(Scope::namespace(name::GLOBAL_DATA)),
+        secrets: informers.metadata(Scope::all()),
         tokens: informers.of(Scope::labels(label::SERVICE_ACCOUNT_NAME)),
         kubeconfigs: informers.of(Scope::labels(capi::label::CLUSTER_NAME)),
         clusters,
@@ -149,6 +152,20 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
     object_set::index(&this.health_checks);
     let controller = this.woken(controller);
     drive(controller, reconcile, this, stop).await;
+}
+
+/// Credentials of a cluster and its pools.
+fn credentials(cluster: &Cluster) -> Vec<String> {
+    let here = cluster.namespace().unwrap_or_default();
+    let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
+    let references = pools.map(|pool| &pool.cloud_credential_secret_name);
+    let references = references.chain([&cluster.spec.cloud_credential_secret_name]);
+    let references: BTreeSet<&String> = references.filter(|reference| !reference.is_empty()).collect();
+    let key = |reference: &&String| {
+        let (namespace, name) = naming::credential(&here, reference);
+        format!("{namespace}/{name}")
+    };
+    references.iter().map(key).collect()
 }
 
 /// Kinds and names of the configurations of a cluster's pools.

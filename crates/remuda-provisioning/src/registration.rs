@@ -13,6 +13,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
+    core::PartialObjectMeta,
 };
 use rand::Rng;
 use remuda_api::management::{Cluster, ClusterRegistrationToken, ClusterRegistrationTokenStatus, Setting};
@@ -20,7 +21,10 @@ use remuda_control::{
     Controller, Ctx, Informer, Next, ObjectKey, Scope, drive,
     write::{difference, get_or_create, owner_reference},
 };
-use remuda_names::rancher::{secret_key, setting};
+use remuda_names::{
+    gateway::secret::TOKEN_PREFIX as SECRET_PREFIX,
+    rancher::{secret_key, setting},
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -31,20 +35,37 @@ struct Registrations {
     ctx: Arc<Ctx>,
     settings: Settings,
     managements: Informer<Cluster>,
+    /// All of them, by name only.
+    secrets: Informer<PartialObjectMeta<Secret>>,
 }
 
 pub(crate) async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     let this = Arc::new(Registrations {
         settings: Settings::new(&ctx),
         managements: ctx.informers.of(Scope::all()),
+        secrets: ctx.informers.metadata(Scope::all()),
         ctx: ctx.clone(),
     });
     let controller = Controller::<ClusterRegistrationToken>::new("registration-token", &ctx);
     let (tokens, all) = (controller.root().clone(), controller.root().clone());
+    let waker = controller.waker();
+    // Management Clusters change all the time; commands follow their environment only.
+    let watch = this.managements.subscribe(move |change| {
+        let environment =
+            |state: &Option<Arc<Cluster>>| state.as_ref().map(|state| state.spec.agent_env_vars.clone());
+        if let Some(cluster) =
+            change.object().filter(|_| environment(&change.old) != environment(&change.new))
+        {
+            for token in tokens.in_namespace(&cluster.name_any()) {
+                waker.wake(ObjectKey::of(&token.metadata));
+            }
+        }
+    });
     let controller = controller
-        .wakes(&this.managements, move |cluster: &Cluster| {
-            let tokens = tokens.in_namespace(&cluster.name_any());
-            tokens.iter().map(|token| ObjectKey::of(&token.metadata)).collect()
+        .wakes(&this.managements, |_| Vec::new())
+        .wakes(&this.secrets, |secret| {
+            let token = secret.metadata.name.as_deref().and_then(|name| name.strip_prefix(SECRET_PREFIX));
+            token.map(|token| ObjectKey::of(&secret.metadata).sibling(token)).into_iter().collect()
         })
         .wakes(this.settings.informer(), move |changed: &Setting| {
             let name = changed.name_any();
@@ -52,6 +73,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
             if ours.contains(&name.as_str()) { all.keys() } else { Vec::new() }
         });
     drive(controller, reconcile, this, stop).await;
+    drop(watch);
 }
 
 async fn reconcile(token: Arc<ClusterRegistrationToken>, this: Arc<Registrations>) -> Result<Next, Error> {
@@ -59,8 +81,11 @@ async fn reconcile(token: Arc<ClusterRegistrationToken>, this: Arc<Registrations
         return Ok(Next::Done);
     }
     let namespace = token.namespace().unwrap_or_default();
-    let (name, tokens) = this.secret(&token, &namespace).await?;
     let mut status = token.status.clone().unwrap_or_default();
+    let (name, tokens) = match this.settled(&token, &namespace) {
+        Some(name) => (name, Tokens::default()),
+        None => this.secret(&token, &namespace).await?,
+    };
     status.token_secret_name = name;
     // A token of former versions; it is in the Secret now.
     status.token.clear();
@@ -78,6 +103,26 @@ async fn reconcile(token: Arc<ClusterRegistrationToken>, this: Arc<Registrations
 }
 
 impl Registrations {
+    fn lifetime(&self, token: &ClusterRegistrationToken) -> Lifetime {
+        Lifetime {
+            ttl: token.spec.ttl.or_else(|| self.settings.get(setting::TOKEN_TTL).parse().ok()),
+            grace: token.spec.grace_period.or_else(|| self.settings.get(setting::TOKEN_GRACE).parse().ok()),
+        }
+    }
+
+    /// The Secret of a token that is good for ever, if it is known to be there: then it need not be read.
+    fn settled(&self, token: &ClusterRegistrationToken, namespace: &str) -> Option<String> {
+        let name = naming::of::registration_secret(&token.name_any());
+        let status = token.status.as_ref()?;
+        let settled = self.lifetime(token).is_forever()
+            && status.token_secret_name == name
+            && status.token.is_empty()
+            && status.expires_at.is_empty()
+            && status.grace_period_expires_at.is_empty()
+            && self.secrets.get(&ObjectKey::namespaced(namespace, &name)).is_some();
+        settled.then_some(name)
+    }
+
     /// The Secret with the token: made, or with a new token when its time has come.
     async fn secret(
         &self,
@@ -87,10 +132,7 @@ impl Registrations {
         let name = naming::of::registration_secret(&token.name_any());
         let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), namespace);
         let now = self.ctx.clock.now();
-        let lifetime = Lifetime {
-            ttl: token.spec.ttl.or_else(|| self.settings.get(setting::TOKEN_TTL).parse().ok()),
-            grace: token.spec.grace_period.or_else(|| self.settings.get(setting::TOKEN_GRACE).parse().ok()),
-        };
+        let lifetime = self.lifetime(token);
         let legacy =
             token.status.as_ref().map(|status| status.token.clone()).filter(|token| !token.is_empty());
         let first = Tokens { token: legacy.unwrap_or_else(fresh), ..Tokens::default() };

@@ -10,7 +10,7 @@ use kube::{
 };
 use remuda_api::provisioning::{Cluster, MachinePool, RkeConfig};
 use remuda_control::{Informer, Kind, ObjectKey, Scope, informer::Cached};
-use remuda_names::rancher::{group, label, name};
+use remuda_names::rancher::{group, label};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -99,6 +99,8 @@ impl Clusters {
     async fn driver_kind(&self, resource: &ApiResource) -> Result<Option<Informer<DynamicObject>>, Error> {
         let definition = format!("{}.{}", resource.plural, resource.group);
         if self.definitions.get(&ObjectKey::cluster_wide(definition)).is_none() {
+            // Whoever knew that the kind is gone may have stopped its cache.
+            self.waker.unfollow(&Kind::of::<DynamicObject>(resource));
             return Ok(None);
         }
         let cache = self.ctx.informers.dynamic(resource, Scope::all());
@@ -172,10 +174,10 @@ impl Clusters {
         }
         let here = cluster.namespace().unwrap_or_default();
         let (namespace, secret) = naming::credential(&here, reference);
-        let cached = namespace == name::GLOBAL_DATA;
-        if cached && self.credentials.get(&ObjectKey::namespaced(namespace, secret)).is_some() {
+        if self.secrets.get(&ObjectKey::namespaced(namespace, secret)).is_some() {
             return Ok(None);
         }
+        // A cache may lag; nobody is told of a credential that is there.
         let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), namespace);
         let found = secrets.get_metadata_opt(secret).await;
         let found = found.map_err(Error::api("read", format!("secrets {namespace}/{secret}")))?;

@@ -1,16 +1,14 @@
 //! What wakes clusters.
 
-use std::sync::Arc;
-
 use kube::{Resource, ResourceExt};
 use remuda_api::provisioning::Cluster;
 use remuda_control::{Controller, ObjectKey};
 use remuda_names::{
     capi,
-    rancher::{group, name, setting},
+    rancher::{group, setting},
 };
 
-use super::{BY_CONFIG_KIND, BY_MANAGEMENT, Clusters};
+use super::{BY_CONFIG_KIND, BY_CREDENTIAL, BY_MANAGEMENT, Clusters};
 use crate::naming;
 
 impl Clusters {
@@ -24,7 +22,8 @@ impl Clusters {
         let by_token = managed(BY_MANAGEMENT);
         let by_schema = managed(BY_CONFIG_KIND);
         let by_definition = managed(BY_CONFIG_KIND);
-        let (all, all_credentials) = (self.clusters.clone(), self.clusters.clone());
+        let by_credential = managed(BY_CREDENTIAL);
+        let all = self.clusters.clone();
         let dying = self.clusters.clone();
         controller
             .wakes(&self.managements, move |management| by_management(&management.name_any()))
@@ -54,16 +53,7 @@ impl Clusters {
                 };
                 kind.map(|kind| by_definition(&kind)).unwrap_or_default()
             })
-            .wakes(&self.credentials, move |secret| {
-                let reference = format!("{}:{}", name::GLOBAL_DATA, secret.name_any());
-                let uses = |cluster: &Arc<Cluster>| uses_credential(cluster, &reference);
-                let clusters = all_credentials.list();
-                clusters
-                    .iter()
-                    .filter(|cluster| uses(cluster))
-                    .map(|cluster| ObjectKey::of(cluster.meta()))
-                    .collect()
-            })
+            .wakes(&self.secrets, move |secret| by_credential(&ObjectKey::of(secret.meta()).to_string()))
             .wakes(self.settings.informer(), move |setting| {
                 let name = setting.name_any();
                 if WATCHED_SETTINGS.contains(&name.as_str()) { all.keys() } else { Vec::new() }
@@ -88,12 +78,6 @@ const WATCHED_SETTINGS: [&str; 6] = [
     setting::SYSTEM_DEFAULT_REGISTRY,
     setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS,
 ];
-
-fn uses_credential(cluster: &Cluster, reference: &str) -> bool {
-    let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
-    cluster.spec.cloud_credential_secret_name == reference
-        || pools.into_iter().any(|pool| pool.cloud_credential_secret_name == reference)
-}
 
 pub(super) fn sibling<K: Resource>(object: &K, cluster: &str) -> Vec<ObjectKey> {
     if cluster.is_empty() { Vec::new() } else { vec![ObjectKey::of(object.meta()).sibling(cluster)] }

@@ -92,7 +92,11 @@ fn conditions(view: &View<'_>, status: &mut ClusterStatus, now: Timestamp) {
     let says = |kind: &str| told.and_then(|told| get(&told.conditions, kind)).map(Says::as_in);
     let conditions = &mut status.conditions;
     if made {
-        let waiting = || Says::waiting("waiting for control plane to report");
+        // Before there is a control plane, why there is none.
+        let made = view.provisioned.and_then(|cluster| cluster.status.as_ref());
+        let made = made.and_then(|status| get(&status.conditions, condition::RKE_CLUSTER)).map(Says::as_in);
+        let made = made.filter(|made| told.is_none() && !made.is_true());
+        let waiting = || made.clone().unwrap_or_else(|| Says::waiting("waiting for control plane to report"));
         let stable = says(condition::STABLE).is_some_and(|stable| stable.is_true());
         status.ready_reconciling = told.is_some() && !stable;
         let updated = says(condition::READY).unwrap_or_else(waiting);

@@ -22,6 +22,10 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
+    pub(super) fn is_forever(self) -> bool {
+        self.minutes().is_none()
+    }
+
     fn minutes(self) -> Option<(i64, i64)> {
         let ttl = self.ttl.filter(|ttl| *ttl > 0 && *ttl <= LONGEST)?.max(SHORTEST);
         let grace = self.grace.unwrap_or_default().max(SHORTEST_GRACE);

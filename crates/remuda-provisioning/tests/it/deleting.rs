@@ -166,14 +166,14 @@ async fn whenever_a_deletion_begins_nothing_stays() {
     let (world, running) = World::running().await;
     world.credential("cc-do1").await;
     running.stop().await;
-    for moment in 0..25 {
+    for moment in 0..18 {
         for name in ["nc-demo-pool1", "nc-demo-workers"] {
             world.config(name, json!({"region": "nyc3"})).await;
         }
         let running = world.run();
         let before = world.writes().len();
         world.create("demo", crate::world::demo()).await;
-        for _ in 0..5_000 {
+        for _ in 0..300 {
             if world.writes().len() > before + moment {
                 break;
             }

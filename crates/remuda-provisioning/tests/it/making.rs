@@ -103,6 +103,11 @@ async fn every_management_cluster_has_what_belongs_to_it() {
     let data = secret.data.unwrap();
     assert_eq!(data["token"].0.len(), 54);
     assert!(data["expiresAt"].0.is_empty());
+    // Whoever deletes the Secret gets another token.
+    let before = data["token"].clone();
+    secrets.delete("crt-token-default-token", &Default::default()).await.unwrap();
+    let another = |secret: &Secret| secret.data.as_ref().is_some_and(|data| data["token"] != before);
+    world.eventually(&secrets, "crt-token-default-token", "is another", another).await;
     assert_eq!(secret.metadata.owner_references.unwrap()[0].name, "default-token");
 
     let logs: Api<ConfigMap> = Api::namespaced(world.client(), &id);
@@ -257,7 +262,12 @@ async fn what_is_missing_is_said_and_waited_for() {
     let (world, running) = World::running().await;
     world.create("demo", crate::world::demo()).await;
     world.told("demo", "RKECluster", "False", "DigitaloceanConfig fleet-default/nc-demo-pool1").await;
-    world.told("demo", "Stalled", "True", "nc-demo-pool1").await;
+    let cluster = world.told("demo", "Stalled", "True", "nc-demo-pool1").await;
+    let logs: Api<ConfigMap> = Api::namespaced(world.client(), &cluster.status.unwrap().cluster_name);
+    let told = |log: &ConfigMap| {
+        log.data.as_ref().is_some_and(|data| data["log"].contains("[ERROR] DigitaloceanConfig"))
+    };
+    world.eventually(&logs, "provisioning-log", "tells why", told).await;
     let fields = json!({"region": "nyc3"});
     world.config("nc-demo-pool1", fields.clone()).await;
     world

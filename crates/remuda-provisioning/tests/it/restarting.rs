@@ -60,10 +60,10 @@ async fn a_crash_at_any_moment_leaves_one_of_everything() {
     running.crash();
     world.create("edge", edge()).await;
     // Each life lasts for one more write than the one before.
-    for life in 0..30 {
+    for life in 0..12 {
         let before = world.writes().len();
         let running = world.run();
-        for _ in 0..2_000 {
+        for _ in 0..300 {
             if world.writes().len() > before + life % 4 {
                 break;
             }
