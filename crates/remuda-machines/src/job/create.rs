@@ -177,7 +177,7 @@ impl Work<'_> {
             Ok(real) => !std::fs::canonicalize(allowed).is_ok_and(|allowed| real.starts_with(allowed)),
             Err(_) => false,
         };
-        if path.is_absolute() && outside && path.is_file() {
+        if outside && path.is_file() {
             let message = format!("--{flag} names a file of the server's host; give its content instead");
             return Err(Failure::new(Class::Other, message).before_creation());
         }

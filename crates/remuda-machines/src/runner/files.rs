@@ -42,6 +42,8 @@ pub(super) struct Plan {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub variables: BTreeMap<String, String>,
+    /// Where it starts: a place without files.
+    pub directory: PathBuf,
 }
 
 /// A process that ended is forgotten before another takes its place.
@@ -131,7 +133,7 @@ pub(super) async fn prepare(
     variables.insert(machines::env::SERVER.to_owned(), options.server_url.clone());
     variables.insert(machines::env::TOKEN_FILE.to_owned(), text(directory.join(TOKEN)));
     variables.insert(machines::env::RESULT_FILE.to_owned(), text(directory.join(RESULT)));
-    variables.insert(machines::env::FILES.to_owned(), text(directory.to_owned()));
+    variables.insert(machines::env::FILES.to_owned(), text(directory.join(VOLUMES)));
     variables.insert(machines::env::SCRATCH.to_owned(), text(directory.join(SCRATCH)));
     variables.insert(env::DATA_DIR.to_owned(), text(options.data_dir.clone()));
     variables.extend(options.job_environment.iter().cloned());
@@ -139,7 +141,7 @@ pub(super) async fn prepare(
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(failed())?,
     };
-    Ok(Plan { program, arguments, variables })
+    Ok(Plan { program, arguments, variables, directory: directory.join(SCRATCH) })
 }
 
 /// Whether a variable may come from a Secret. Others could make the process do something else.

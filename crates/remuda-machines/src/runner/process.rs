@@ -97,7 +97,7 @@ impl Process {
             .args(&plan.arguments)
             .env_clear()
             .envs(plan.variables)
-            .current_dir(directory)
+            .current_dir(plan.directory)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
@@ -168,11 +168,12 @@ mod tests {
 
     use super::*;
 
-    fn plan(script: &str) -> Plan {
+    fn plan(script: &str, directory: &Path) -> Plan {
         Plan {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             variables: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+            directory: directory.to_owned(),
         }
     }
 
@@ -180,7 +181,7 @@ mod tests {
     async fn a_process_is_found_again_and_its_last_word_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let script = "while [ ! -e go ]; do sleep 0.01; done; printf '3\\nother: no' > result";
-        let process = Process::spawn(plan(script), dir.path()).await.unwrap();
+        let process = Process::spawn(plan(script, dir.path()), dir.path()).await.unwrap();
         let again = Process::find(dir.path()).unwrap();
         assert_eq!(again.pid(), process.pid());
         fs::write(dir.path().join("go"), "").unwrap();
@@ -195,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn a_process_can_be_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let process = Process::spawn(plan("sleep 60"), dir.path()).await.unwrap();
+        let process = Process::spawn(plan("sleep 60", dir.path()), dir.path()).await.unwrap();
         let (running, mut ending) = process.run();
         running.kill();
         assert_eq!(ending.wait().await.unwrap().code, 137);
@@ -204,7 +205,7 @@ mod tests {
     #[tokio::test]
     async fn an_exit_without_a_word_is_a_crash() {
         let dir = tempfile::tempdir().unwrap();
-        let process = Process::spawn(plan("echo hello; kill -9 $$"), dir.path()).await.unwrap();
+        let process = Process::spawn(plan("echo hello; kill -9 $$", dir.path()), dir.path()).await.unwrap();
         let (_, mut ending) = process.run();
         let result = ending.wait().await.unwrap();
         assert_eq!((result.code, result.message.starts_with("driver-crash: ")), (137, true));

@@ -13,7 +13,7 @@ use kube::{
 use remuda_drivers::{
     builtin::{Context, Registry},
     digitalocean::DigitalOcean,
-    fake::{Fault, ssh::SshServer},
+    fake::{Fake, Fault, amazonec2::AmazonEc2, ssh::SshServer},
     log::Log,
 };
 use remuda_machines::{orphans, state};
@@ -41,6 +41,19 @@ async fn a_machine_gets_a_server_and_takes_it_along() {
     let facts = state::facts(&data(&secret)["extractedConfig"]).unwrap().unwrap();
     assert_eq!((facts.driver.as_str(), facts.phase), ("digitalocean", Some(state::Phase::Delivered)));
     assert!(facts.key.is_some());
+    // The job's account can do what the job needs, and no more.
+    let may = async |verb: &str, secret: &str| {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": "system:serviceaccount:fleet-default:m1-machine-provision",
+                "resourceAttributes": {"namespace": NAMESPACE, "verb": verb, "resource": "secrets", "name": secret},
+            },
+        });
+        world.create(review).await.data["status"]["allowed"] == true
+    };
+    assert!(may("get", "m1-machine-state").await && may("update", "m1-machine-state").await);
+    assert!(!may("get", "m1-machine-driver-secret").await && !may("delete", "m1-machine-state").await);
 
     // Its node has joined: nothing but the state is needed any more.
     let joined = Patch::Merge(json!({"spec": {"providerID": "digitalocean://1"}}));
@@ -461,5 +474,45 @@ async fn servers_and_jobs_killed_at_random_lose_and_leave_nothing() {
         left.items.iter().map(|secret| &secret.metadata.name).collect::<Vec<_>>()
     );
     until("no process is left", async || processes(&world).is_empty()).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_at_amazon_is_made_and_removed() {
+    let world = World::start().await;
+    let amazon = Fake::start(AmazonEc2::new("AKIDCANARY", "canary-secret", "us-east-1")).await.unwrap();
+    let running = world.run();
+    world.activate("amazonec2").await;
+    world.cluster().await;
+    world
+        .create(json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "cc-aws", "namespace": "cattle-global-data"},
+            "stringData": {
+                "amazonec2credentialConfig-accessKey": "AKIDCANARY",
+                "amazonec2credentialConfig-secretKey": "canary-secret",
+            },
+        }))
+        .await;
+    let before = amazon.api.resources();
+    let spec = json!({
+        "region": "us-east-1", "endpoint": amazon.authority(), "insecureTransport": true,
+        "securityGroup": ["rancher-nodes"],
+        "common": {"cloudCredentialSecretName": "cattle-global-data:cc-aws"},
+    });
+    world.machine_of("m1", "Amazonec2Machine", spec).await;
+    until("it is ready", async || {
+        let (status, message) = world.condition_of("Amazonec2Machine", "m1", "Ready").await;
+        assert!(!message.contains("failed"), "{message}");
+        status == "True"
+    })
+    .await;
+    assert!(amazon.api.resources().iter().any(|resource| resource.contains("instance")));
+    let machines = world.objects("rke-machine.cattle.io", "v1", "Amazonec2Machine");
+    machines.delete("m1", &DeleteParams::default()).await.unwrap();
+    until("it is gone", async || machines.get_opt("m1").await.unwrap().is_none()).await;
+    let mut left = amazon.api.resources();
+    left.retain(|resource| !before.contains(resource) && !resource.contains("group"));
+    assert_eq!(left, Vec::<String>::new());
     running.stop().await;
 }
