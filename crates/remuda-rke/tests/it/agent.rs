@@ -174,7 +174,7 @@ impl Agents {
     async fn register(&self, secret: &Secret, id: &str) {
         let nodes: Api<Node> = Api::all(self.workload.client());
         let Ok(plan) = NodePlan::decode(value(secret, key::PLAN)) else { return };
-        if self.wishes.lock().serving && nodes.get_opt(id).await.unwrap().is_none() {
+        if self.wishes.lock().serving && nodes.get_opt(id).await.is_ok_and(|node| node.is_none()) {
             let gone = secret.metadata.deletion_timestamp.is_some() || self.forgotten.lock().contains(id);
             if !gone {
                 self.join(id, &plan).await;
@@ -260,7 +260,9 @@ impl Agents {
             return;
         }
         let nodes: Api<Node> = Api::all(self.workload.client());
-        for node in nodes.list(&ListParams::default()).await.unwrap().items {
+        // It may be switched off.
+        let Ok(listed) = nodes.list(&ListParams::default()).await else { return };
+        for node in listed.items {
             let annotations = node.annotations();
             let distro = if version_of(&node).contains("k3s") { "k3s" } else { "rke2" };
             let is = |value: &String| value == "true";

@@ -1,14 +1,19 @@
-//! Plans that fail, and what is said about it.
+//! Plans that fail, clusters that are paused or wrong, and what is said about it.
 
 use std::time::Duration;
 
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use remuda_api::core::Cluster;
 use serde_json::json;
 
-use crate::world::{World, machine_name, until};
+use crate::world::{CLUSTER, World, machine_name, until};
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_fails_stops_its_tier_and_says_why() {
+async fn trouble_stops_what_it_must_and_is_told() {
     let world = World::start(json!({})).await;
     world.agents.run();
     let running = world.run();
@@ -48,6 +53,24 @@ async fn a_plan_that_fails_stops_its_tier_and_says_why() {
     assert_eq!(world.machine_condition(first, "PlanApplied").await, "True PlanApplied ");
     assert_ne!(world.plan_secret(second).await.resource_version(), kept);
 
+    // A cluster that is paused changes nothing, and says so.
+    let pause = async |paused: bool| {
+        let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
+        world.api::<Cluster>().patch(CLUSTER, &PatchParams::default(), &patch).await.unwrap();
+    };
+    pause(true).await;
+    world.agents.told();
+    world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=210"]}})).await;
+    until("it is told", async || {
+        world.condition("Ready").await == "Unknown Waiting CAPI cluster or RKEControlPlane is paused"
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.agents.told(), [] as [String; 0]);
+    pause(false).await;
+    world.settle().await;
+    assert_eq!(world.agents.told().len(), 3);
+
     // A version nobody can read is told, and changes nothing.
     world.edit(json!({"kubernetesVersion": "latest"})).await;
     until("it is told", async || {
@@ -56,5 +79,11 @@ async fn a_plan_that_fails_stops_its_tier_and_says_why() {
         )
     })
     .await;
+
+    // Such a cluster can be deleted, even if nobody can reach it any more.
+    world.workload.down().await;
+    world.api::<Cluster>().delete(CLUSTER, &DeleteParams::default()).await.unwrap();
+    until("the cluster is gone", async || world.names::<Cluster>().await.is_empty()).await;
+    until("its Secrets are gone", async || world.names::<Secret>().await.is_empty()).await;
     running.stop().await;
 }
