@@ -269,7 +269,8 @@ impl Runner {
                 if !table.waiting.contains(&key) {
                     table.waiting.push_back(key);
                 }
-                return Ok(Next::Done);
+                // It is woken when its turn comes, unless that went to a Job that was gone by then.
+                return Ok(Next::After(Duration::from_secs(5)));
             }
             table.runs.insert(uid.to_owned(), Run { key: key.clone(), step: Step::Starting });
         }

@@ -15,8 +15,6 @@ pub mod label {
 pub mod annotation {
     /// On machine-state Secrets: the run of a job that may write them. A run that finds another one there ends.
     pub const RUN: &str = "remuda.io/run";
-    /// On ConfigMaps with logs: when the machine was gone, RFC 3339.
-    pub const GONE: &str = "remuda.io/gone-at";
     /// On Jobs: proves to the runner that the machine provider made them, with exactly these arguments.
     pub const SEAL: &str = "remuda.io/seal";
     /// On NodeDrivers: sha256 of the program that is used.

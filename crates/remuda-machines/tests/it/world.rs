@@ -96,6 +96,8 @@ impl World {
         options.program = Some(program());
         options.job_environment = vec![("REMUDA_DIGITALOCEAN_URL".to_owned(), self.cloud.url())];
         options.retry = Duration::from_millis(50);
+        // Without one, each process would read all authorities of the system.
+        options.server_ca = Some(remuda_testkit::config().root_ca_pem);
         options
     }
 
