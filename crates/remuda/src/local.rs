@@ -4,7 +4,6 @@ use std::{path::Path, sync::Arc};
 
 use remuda_drivers::builtin::Registry;
 use remuda_node::{Distribution, installer};
-use remuda_planner::{distro::Distro, release::Metadata};
 use remuda_sandbox::{
     driver::NAME,
     machines::{Image, Images, Options, Sandbox},
@@ -35,20 +34,17 @@ pub(crate) fn options(data_dir: &Path) -> Options {
     }
 }
 
-/// The sandbox distribution, as an installer of every version there is.
+/// Versions as which the sandbox distribution can be installed. Any other needs a real installer.
+const RELEASES: [&str; 6] = ["v1.33.5", "v1.33.6", "v1.34.1", "v1.34.2", "v1.35.0", "v1.35.1"];
+
 fn images() -> Vec<Image> {
-    let releases = Metadata::bundled();
-    let of = |distro: Distro, distribution: Distribution| {
-        let versions = releases.versions(distro, None).into_iter();
-        let image = move |version: &str| Image {
-            file: format!("{}-{}.tar", distribution.name(), version.replace('+', "-")),
-            bytes: installer::image(distribution, version, PROGRAM),
-        };
-        versions.map(image).collect::<Vec<_>>()
+    let of = |distribution: Distribution, build: &'static str| {
+        RELEASES.iter().map(move |release| Image {
+            file: format!("{}-{release}-{build}.tar", distribution.name()),
+            bytes: installer::image(distribution, &format!("{release}+{build}"), PROGRAM),
+        })
     };
-    let mut images = of(Distro::K3s, Distribution::K3s);
-    images.extend(of(Distro::Rke2, Distribution::Rke2));
-    images
+    of(Distribution::K3s, "k3s1").chain(of(Distribution::Rke2, "rke2r1")).collect()
 }
 
 /// What runs in a server of this program. Machines on this host learn where it is.
