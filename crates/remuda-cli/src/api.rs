@@ -222,12 +222,19 @@ pub(crate) async fn change(
     unreachable!("the last try returns")
 }
 
+/// Longest value of a label.
+const MAX_LABEL: usize = 63;
+
 /// What the runner of Jobs keeps of them, also when the machine is gone.
 pub(crate) async fn kept_logs(
     client: &Client,
     namespace: &str,
     machine: &str,
 ) -> Result<Option<JobLog>, Failure> {
+    // What does not fit into a label was never one.
+    if machine.len() > MAX_LABEL {
+        return Ok(None);
+    }
     let maps = core("ConfigMap", "configmaps");
     let labels = format!("{}=true,{}={machine}", machines::label::LOG, label::INFRA_MACHINE_NAME);
     let found = match list(client, &maps, Some(namespace), Which::Labels(&labels)).await {
@@ -246,6 +253,9 @@ pub(crate) async fn pod_logs(
     namespace: &str,
     machine: &str,
 ) -> Result<Option<JobLog>, Failure> {
+    if machine.len() > MAX_LABEL {
+        return Ok(None);
+    }
     let pods = core("Pod", "pods");
     let labels = format!("{}={machine}", label::CAPI_MACHINE_NAME);
     let mut found = match list(client, &pods, Some(namespace), Which::Labels(&labels)).await {

@@ -36,27 +36,44 @@ pub trait Shell: Send + Sync {
     fn run(&self, target: MachineTarget) -> BoxFuture<'_, Result<u8, Failure>>;
 }
 
-/// A server a provider has.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Present {
+/// Which servers are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OrphanQuery {
     pub driver: String,
-    /// Name of the machine it was made for.
-    pub name: String,
-    /// What the provider calls it.
-    pub id: String,
-    pub created: Option<jiff::Timestamp>,
+    /// Name of a Secret in `cattle-global-data`; without one, all that have credentials for the driver.
+    pub credential: Option<String>,
+    /// Flags of the driver that say where, such as a region.
+    pub flags: Vec<(String, String)>,
+    /// The server's data directory, if this is its host.
+    pub data_dir: Option<PathBuf>,
 }
 
-/// Asks providers which servers they have that were made by Remuda.
+/// Something a provider has that was made here and that no machine knows of.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Orphan {
+    pub driver: String,
+    /// The credential it was found with; empty if the driver needs none.
+    pub credential: String,
+    /// What it is at the provider, such as a droplet.
+    pub kind: String,
+    /// What the provider calls it.
+    pub id: String,
+    /// Name of the machine it was made for.
+    pub name: String,
+}
+
+/// What one provider said, by credential.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OrphanReport {
+    pub found: Vec<Orphan>,
+    /// Why somebody could not be asked.
+    pub problems: Vec<String>,
+}
+
+/// Asks providers for servers that nobody knows any more.
 pub trait Orphans: Send + Sync {
-    /// Of one driver, or of all; `data_dir` is the server's, if this is its host.
-    fn present<'a>(
-        &'a self,
-        client: &'a Client,
-        driver: Option<&'a str>,
-        data_dir: Option<PathBuf>,
-    ) -> BoxFuture<'a, Result<Vec<Present>, Failure>>;
+    fn find(&self, client: Client, query: OrphanQuery) -> BoxFuture<'_, Result<OrphanReport, Failure>>;
 }
 
 /// What the Jobs of a machine wrote.

@@ -34,7 +34,9 @@ use clap::{Args, Subcommand};
 pub use self::{
     evidence::{Evidence, Subject},
     failure::{Code, Failure},
-    hooks::{Hooks, JobLog, JobLogs, MachineTarget, Orphans, Present, ServedLogs, Shell},
+    hooks::{
+        Hooks, JobLog, JobLogs, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, ServedLogs, Shell,
+    },
     object::{Condition, Object},
     output::{Format, Out},
     session::{Global, Session},

@@ -25,6 +25,8 @@ use crate::{
     why,
 };
 
+pub use self::orphans::FindOrphans;
+
 #[derive(Args, Debug)]
 pub struct Machine {
     #[command(flatten)]
@@ -85,15 +87,9 @@ Examples:
     /// List servers that providers have and that belong to no machine
     #[command(after_help = "Examples:
   remuda machine orphans
-  remuda machine orphans --driver digitalocean -o json")]
-    Orphans {
-        /// Of this driver only
-        #[arg(long)]
-        driver: Option<String>,
-        /// How to print them
-        #[arg(long, short, value_enum, default_value_t = Format::Table)]
-        output: Format,
-    },
+  remuda machine orphans --driver digitalocean --credential do -o json
+  remuda machine orphans --driver amazonec2 --flag amazonec2-region=eu-central-1")]
+    Orphans(FindOrphans),
 }
 
 #[derive(Args, Debug)]
@@ -128,7 +124,7 @@ pub(crate) async fn run(session: &Session, command: MachineCommand) -> Result<()
         MachineCommand::Logs { name, follow, tail } => logs::run(session, &name, follow, tail).await,
         MachineCommand::Shell(arguments) => enter::shell(session, arguments).await,
         MachineCommand::Ssh(arguments) => enter::ssh(session, arguments).await,
-        MachineCommand::Orphans { driver, output } => orphans::run(session, driver.as_deref(), output).await,
+        MachineCommand::Orphans(arguments) => orphans::run(session, arguments).await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use remuda_names::rancher::{group, secret_key, secret_type};
+use remuda_plan::naming::safe_concat_name;
 use serde_json::Value;
 
 use super::{Enter, addresses, ssh};
@@ -66,7 +67,7 @@ async fn target(session: &Session, arguments: Enter) -> Result<MachineTarget, Fa
 /// What the driver keeps of a machine. Not everybody may read it.
 async fn state(session: &Session, server: &Object) -> Result<Vec<u8>, Failure> {
     let secrets = api::core("Secret", "secrets");
-    let name = format!("{}-machine-state", server.name());
+    let name = safe_concat_name(&[server.name(), "machine", "state"]);
     let found = match api::get(&session.client, &secrets, Some(server.namespace()), &name).await {
         Ok(found) => found,
         Err(failure) if failure.code == Code::Forbidden => None,

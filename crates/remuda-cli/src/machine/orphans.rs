@@ -1,114 +1,93 @@
 //! `remuda machine orphans`: servers nobody knows any more.
 
-use std::collections::BTreeSet;
-
-use jiff::Timestamp;
-use remuda_names::rancher::group;
+use clap::Args;
 
 use crate::{
-    age, api,
+    api::{self, Which},
     failure::{Code, Failure},
-    hooks::Present,
+    hooks::{Orphan, OrphanQuery},
     object::Object,
     output::Format,
     session::Session,
     table::Table,
 };
 
-pub(super) async fn run(session: &Session, driver: Option<&str>, format: Format) -> Result<(), Failure> {
+#[derive(Args, Debug)]
+pub struct FindOrphans {
+    /// Of this driver; can be repeated [default: all active ones]
+    #[arg(long = "driver", value_name = "DRIVER")]
+    pub drivers: Vec<String>,
+
+    /// With this credential, the name of a Secret in cattle-global-data [default: all there are]
+    #[arg(long, value_name = "SECRET")]
+    pub credential: Option<String>,
+
+    /// A flag of the driver that says where to look, such as digitalocean-region=nyc3; can be repeated
+    #[arg(long = "flag", value_name = "NAME=VALUE")]
+    pub flags: Vec<String>,
+
+    /// How to print them
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+pub(super) async fn run(session: &Session, arguments: FindOrphans) -> Result<(), Failure> {
     let Some(hook) = &session.hooks.orphans else {
         return Err(Failure::new(Code::Other, "this program cannot ask providers for their servers"));
     };
-    // Asked before what is known: a server that is made in between is known when its provider has it.
-    let present = hook.present(&session.client, driver, session.data_dir.clone()).await?;
-    let drivers: BTreeSet<&str> = present.iter().map(|server| server.driver.as_str()).collect();
-    let mut known = Vec::new();
-    for driver in drivers {
-        known.extend(
-            api::list(&session.client, &api::driver(group::MACHINE, &kind(driver)), None, api::Which::All)
-                .await?,
-        );
-    }
-    let orphans = orphans(present, &known);
-    match format {
-        Format::Json | Format::Yaml => session.out.document(&orphans, format),
-        Format::Name => {
-            orphans.iter().for_each(|server| session.out.line(&format!("{}/{}", server.driver, server.id)));
-            Ok(())
-        }
-        Format::Table | Format::Wide if orphans.is_empty() => {
-            session.out.note("there are none");
-            Ok(())
-        }
-        Format::Table | Format::Wide => {
-            let now = Timestamp::now();
-            let mut table = Table::new(["DRIVER", "NAME", "AGE", "ID"]);
-            for server in &orphans {
-                let cells = [&server.driver, &server.name, &age::ago(server.created, now), &server.id];
-                table.row(cells.map(|text| text.as_str().into()).to_vec());
-            }
-            session.out.text(&table.render(""));
-            Ok(())
-        }
-    }
-}
-
-fn kind(driver: &str) -> String {
-    let mut letters = driver.chars();
-    match letters.next() {
-        Some(first) => format!("{}{}Machine", first.to_ascii_uppercase(), letters.as_str()),
-        None => "Machine".to_owned(),
-    }
-}
-
-/// What is present and belongs to no machine.
-fn orphans(present: Vec<Present>, known: &[Object]) -> Vec<Present> {
-    let names: BTreeSet<(String, &str)> =
-        known.iter().map(|server| (server.kind().to_lowercase(), server.name())).collect();
-    let mut orphans = present;
-    // Providers know machines by names without dots.
-    let known = |server: &Present| {
-        let kind = kind(&server.driver).to_lowercase();
-        names.iter().any(|(known, name)| {
-            *known == kind && (*name == server.name || name.replace('.', "-") == server.name)
-        })
+    let flag = |text: &String| match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(Failure::invalid(format!("flag {text:?} is not NAME=VALUE"))),
     };
-    orphans.retain(|server| !known(server));
+    let flags = arguments.flags.iter().map(flag).collect::<Result<Vec<_>, Failure>>()?;
+    let named = !arguments.drivers.is_empty();
+    let drivers = if named { arguments.drivers } else { active(session).await? };
+    let (mut orphans, mut problems) = (Vec::new(), Vec::new());
+    for driver in drivers {
+        let query = OrphanQuery {
+            driver,
+            credential: arguments.credential.clone(),
+            flags: flags.clone(),
+            data_dir: session.data_dir.clone(),
+        };
+        let report = hook.find(session.client.clone(), query).await?;
+        orphans.extend(report.found);
+        problems.extend(report.problems);
+    }
     orphans.sort_by(|one, other| {
         (&one.driver, &one.name, &one.id).cmp(&(&other.driver, &other.name, &other.id))
     });
-    orphans
+    print(session, &orphans, arguments.output)?;
+    for problem in &problems {
+        session.out.note(&format!("could not be asked: {problem}"));
+    }
+    // Whoever names a driver wants to know about it.
+    match named && !problems.is_empty() {
+        true => Err(Failure::silent(Code::Other)),
+        false => Ok(()),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
+async fn active(session: &Session) -> Result<Vec<String>, Failure> {
+    let drivers = api::list(&session.client, &api::management("NodeDriver"), None, Which::All).await?;
+    let active = drivers.iter().filter(|driver| driver.flag("/spec/active"));
+    Ok(active.map(Object::name).map(str::to_owned).collect())
+}
 
-    use super::*;
-
-    #[test]
-    fn servers_of_known_machines_are_no_orphans() {
-        let present = |driver: &str, name: &str| Present {
-            driver: driver.into(),
-            name: name.into(),
-            id: format!("id-{name}"),
-            created: None,
-        };
-        let known = [
-            Object(json!({"kind": "LocalMachine", "metadata": {"name": "a.b"}})),
-            Object(json!({"kind": "DigitaloceanMachine", "metadata": {"name": "c"}})),
-        ];
-        let found = orphans(
-            vec![
-                present("local", "z"),
-                present("local", "a-b"),
-                present("local", "c"),
-                present("digitalocean", "c"),
-            ],
-            &known,
-        );
-        let found: Vec<_> =
-            found.iter().map(|server| (server.driver.as_str(), server.name.as_str())).collect();
-        assert_eq!(found, [("local", "c"), ("local", "z")]);
+fn print(session: &Session, orphans: &[Orphan], format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json | Format::Yaml => return session.out.document(&orphans, format),
+        Format::Name => {
+            orphans.iter().for_each(|orphan| session.out.line(&format!("{}/{}", orphan.driver, orphan.id)));
+        }
+        Format::Table | Format::Wide if orphans.is_empty() => session.out.note("there are none"),
+        Format::Table | Format::Wide => {
+            let mut table = Table::new(["DRIVER", "NAME", "KIND", "CREDENTIAL", "ID"]);
+            for Orphan { driver, name, kind, credential, id } in orphans {
+                table.row([driver, name, kind, credential, id].map(|text| text.as_str().into()).to_vec());
+            }
+            session.out.text(&table.render(""));
+        }
     }
+    Ok(())
 }

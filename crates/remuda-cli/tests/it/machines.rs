@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use remuda_cli::{Code, Failure, MachineTarget, Orphans, Present, Shell};
+use remuda_cli::{Code, Failure, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, Shell};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -132,20 +132,19 @@ impl Shell for Fake {
 }
 
 impl Orphans for Fake {
-    fn present<'a>(
-        &'a self,
-        _: &'a kube::Client,
-        driver: Option<&'a str>,
-        _: Option<std::path::PathBuf>,
-    ) -> BoxFuture<'a, Result<Vec<Present>, Failure>> {
-        let present = |name: &str| Present {
-            driver: driver.unwrap_or("local").to_owned(),
-            name: name.to_owned(),
-            id: format!("id-{name}"),
-            created: None,
-        };
-        let all = vec![present("demo-servers-a"), present("lost")];
-        Box::pin(async move { Ok(all) })
+    fn find(&self, _: kube::Client, query: OrphanQuery) -> BoxFuture<'_, Result<OrphanReport, Failure>> {
+        let mut report = OrphanReport::default();
+        match query.driver.as_str() {
+            "local" => report.found.push(Orphan {
+                driver: query.driver,
+                credential: query.credential.unwrap_or_default(),
+                kind: "machine".to_owned(),
+                id: "id-lost".to_owned(),
+                name: "lost".to_owned(),
+            }),
+            other => report.problems.push(format!("driver {other} cannot list its machines")),
+        }
+        Box::pin(async move { Ok(report) })
     }
 }
 
@@ -168,5 +167,14 @@ async fn shells_and_orphans_are_the_programs_business() {
     assert_eq!(entered[0].command, ["uptime", "-p"]);
     assert_eq!((entered[0].driver.as_str(), entered[0].server.name()), ("local", "demo-servers-a"));
     assert_eq!(world.run("machine orphans -o name").await, "local/id-lost\n");
-    assert!(world.run("machine orphans").await.contains("local    lost   -     id-lost"));
+    let said = world.run("machine orphans").await;
+    assert!(said.contains("local    lost   machine   -            id-lost"), "{said}");
+    let (said, result) = world.try_run("machine orphans --driver generic").await;
+    assert_eq!(
+        said,
+        "there are none
+could not be asked: driver generic cannot list its machines
+"
+    );
+    assert_eq!(result.unwrap_err().code, Code::Other);
 }
