@@ -10,7 +10,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use remuda_names::{PROGRAM, env as variable, file, rancher};
+use remuda_names::{PROGRAM, env as variable, file, gateway, rancher};
 
 use crate::{
     failure::{Code, Failure, chain},
@@ -105,8 +105,15 @@ impl Global {
                 Failure::new(Code::Unreachable, format!("$KUBECONFIG: {}", chain(error)))
                     .hint("name another kubeconfig with --kubeconfig")
             };
-            if let Some(kubeconfig) = found.map_err(|error| failed(&error))? {
-                return Ok((kubeconfig, "$KUBECONFIG".to_owned()));
+            // People export the kubeconfig of a cluster to work in it, and go on managing clusters beside that.
+            let elsewhere =
+                |kubeconfig: &Kubeconfig| self.context.is_none() && leads_into_a_cluster(kubeconfig);
+            let ours =
+                self.data_dir().map(|dir| dir.join(file::ADMIN_KUBECONFIG)).filter(|path| path.exists());
+            match (found.map_err(|error| failed(&error))?, ours) {
+                (Some(kubeconfig), Some(path)) if elsewhere(&kubeconfig) => return read(&path),
+                (Some(kubeconfig), _) => return Ok((kubeconfig, "$KUBECONFIG".to_owned())),
+                (None, _) => {}
             }
         }
         let ours = self.data_dir().map(|dir| dir.join(file::ADMIN_KUBECONFIG));
@@ -123,6 +130,16 @@ impl Global {
             }
         }
     }
+}
+
+/// Whether the current context is one of a cluster behind a server, rather than of a server.
+fn leads_into_a_cluster(kubeconfig: &Kubeconfig) -> bool {
+    let current = kubeconfig.current_context.as_deref().unwrap_or_default();
+    let context = kubeconfig.contexts.iter().find(|context| context.name == current);
+    let Some(context) = context.and_then(|named| named.context.as_ref()) else { return false };
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster);
+    let server = cluster.and_then(|named| named.cluster.as_ref()?.server.as_deref());
+    server.is_some_and(|server| server.contains(gateway::path::CLUSTERS))
 }
 
 fn read(path: &Path) -> Result<(Kubeconfig, String), Failure> {
@@ -157,6 +174,20 @@ fn is_root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kubeconfig_of_a_cluster_is_not_one_of_a_server() {
+        let check = |server: &str| {
+            let text = format!(
+                "clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
+                 contexts: [{{name: d, context: {{cluster: c, user: u}}}}]\ncurrent-context: d\n"
+            );
+            leads_into_a_cluster(&Kubeconfig::from_yaml(&text).unwrap())
+        };
+        assert!(check("https://127.0.0.1:8443/k8s/clusters/c-m-1"));
+        assert!(!check("https://127.0.0.1:8443"));
+        assert!(!leads_into_a_cluster(&Kubeconfig::default()));
+    }
 
     #[test]
     fn the_data_directory_is_where_the_server_has_it() {
