@@ -53,7 +53,14 @@ pub(crate) fn status(code: StatusCode, message: &str) -> Response<Body> {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
     });
-    answer(code, JSON, body.to_string())
+    unstored(answer(code, JSON, body.to_string()))
+}
+
+/// Discovery of clients goes through a cache on disk that keeps whatever it is not told to forget, refusals
+/// and all.
+fn unstored(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// For refusals that pass by themselves in a moment. Clients try such requests again for minutes without
@@ -96,7 +103,7 @@ impl Refusal {
     }
 
     pub(crate) fn response(self) -> Response<Body> {
-        let mut response = text(self.code, self.message);
+        let mut response = unstored(text(self.code, self.message));
         if self.code == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }

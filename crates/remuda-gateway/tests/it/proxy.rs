@@ -128,6 +128,7 @@ async fn a_cluster_that_is_not_connected_says_since_when_and_why() {
     let (status, headers, text) = world.get_all("/k8s/clusters/c-m-1/api", &[ADMIN]).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(!headers.contains_key("retry-after"), "kubectl would try for minutes without showing why");
+    assert_eq!(headers["cache-control"], "no-store", "kubectl keeps what it is not told to forget");
     assert!(
         message(&text).starts_with("cluster demo is not connected: its agent has not connected"),
         "{text}"
