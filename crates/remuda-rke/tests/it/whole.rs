@@ -6,9 +6,13 @@ use k8s_openapi::api::{
     core::v1::{Secret, ServiceAccount},
     rbac::v1::{Role, RoleBinding},
 };
-use kube::{ResourceExt, api::DeleteParams};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use remuda_api::{
     core::{Cluster, Machine},
+    management::Setting,
     rke::{CustomMachine, RkeBootstrap, RkeCluster, RkeControlPlane},
 };
 use serde_json::json;
@@ -84,6 +88,22 @@ async fn a_cluster_comes_up_changes_rests_and_goes() {
     assert_eq!(told.len(), 3, "{told:?}");
     assert_eq!(told[0], "server applied");
     assert_eq!(uids().await, before);
+
+    // Another address of this server reaches what machines boot with, and the agent in the cluster: no worker is
+    // bothered.
+    let url = json!({"value": "https://remuda.example.com"});
+    let settings: Api<Setting> = Api::all(world.client());
+    settings.patch("server-url", &PatchParams::default(), &Patch::Merge(url)).await.unwrap();
+    until("scripts have it", async || {
+        let name = format!("{}-machine-bootstrap", machine_name("worker-a"));
+        let secret = world.api::<Secret>().get(&name).await.unwrap();
+        String::from_utf8_lossy(&secret.data.unwrap()["value"].0).contains("https://remuda.example.com")
+    })
+    .await;
+    until("the server has applied it", async || !world.agents.busy().await).await;
+    world.settle().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.agents.told(), ["server applied"]);
 
     // And it goes, with everything that was made.
     world.api::<Cluster>().delete(CLUSTER, &DeleteParams::default()).await.unwrap();
