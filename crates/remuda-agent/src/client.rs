@@ -272,7 +272,7 @@ impl Client {
         let request = encode(request, &to, absolute, proxy.as_ref());
         let exchange = |source| HttpError::Exchange { host: host.clone(), source };
         let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(64 << 10)
+            .max_buf_size(16 << 10)
             .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
             .await
             .map_err(exchange)?;

@@ -182,7 +182,8 @@ impl<'a> NodeState<'a> {
     /// The stored plan has instructions, and no error. Quotes inside of JSON strings are escaped, so a key
     /// that is not found as it stands is not there.
     pub(crate) fn is_plain(&self) -> bool {
-        if self.contains("\"instructions\":[{") && !self.contains("\"error\":") {
+        let seems = |plan: &str| plan.contains("\"instructions\":[{") && !plan.contains("\"error\":");
+        if std::str::from_utf8(self.plan_bytes).is_ok_and(seems) {
             return true;
         }
         self.plan().is_some_and(|plan| !plan.instructions.is_empty() && plan.error.is_empty())

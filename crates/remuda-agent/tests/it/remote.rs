@@ -1,4 +1,10 @@
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    ops::Deref,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use remuda_agent::{
     decide::{Data, text},
@@ -20,11 +26,25 @@ use crate::{
     server::{Answer, Running, serve},
 };
 
-struct World {
+/// A server with one Secret, and room for an agent.
+struct Place {
     dir: tempfile::TempDir,
     api: Arc<Api>,
     server: Running,
+}
+
+/// A place with an agent in it.
+struct World {
+    place: Place,
     agent: Agent,
+}
+
+impl Deref for World {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
 }
 
 struct Agent {
@@ -54,12 +74,28 @@ impl Agent {
 
 impl World {
     async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let place = Place::new(None).await;
+        let agent = Agent::start(&place.configure("http", ""), false);
+        Self { place, agent }
+    }
+
+    async fn restart(self) -> Self {
+        self.agent.stop().await;
+        let agent = Agent::start(&self.place.dir.path().join("var/config.yaml"), false);
+        Self { agent, ..self }
+    }
+}
+
+impl Place {
+    async fn new(tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         let api = Api::new();
-        let server = api.serve(None).await;
-        let config = configure(dir.path(), &format!("http://{}", server.address), "");
-        let agent = Agent::start(&config, false);
-        Self { dir, api, server, agent }
+        let server = api.serve(tls).await;
+        Self { dir: tempfile::tempdir().unwrap(), api, server }
+    }
+
+    /// The configuration of an agent that knows the server as `cluster` says.
+    fn configure(&self, scheme: &str, cluster: &str) -> PathBuf {
+        configure(self.dir.path(), &format!("{scheme}://{}", self.server.address), cluster)
     }
 
     fn path(&self, name: &str) -> String {
@@ -68,12 +104,6 @@ impl World {
 
     fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-
-    async fn restart(self) -> Self {
-        self.agent.stop().await;
-        let agent = Agent::start(&self.dir.path().join("var/config.yaml"), false);
-        Self { agent, ..self }
     }
 
     async fn deliver(&self, plan: &str) {
@@ -88,6 +118,18 @@ impl World {
 
     async fn deliver_legacy(&self, plan: &str) {
         self.api.change("uid-1", |data| drop(data.insert(key::PLAN.into(), plan.into()))).await;
+    }
+
+    /// Delivers a plan that asks for nothing, and waits until it is applied.
+    async fn apply_nothing(&self) {
+        self.deliver("{}").await;
+        self.api.wait("success", state_is("succeeded")).await;
+    }
+
+    /// Gives the agent time, which it must not use to read the Secret.
+    async fn stays_unread(&self) {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert_eq!(self.api.state.lock().await.lists, 0);
     }
 
     fn appending(&self, line: &str) -> String {
@@ -239,20 +281,16 @@ async fn bad_plans_change_nothing_and_the_next_good_one_runs() {
 
 #[tokio::test]
 async fn the_agent_comes_back_when_the_server_does() {
-    let World { dir, api, server, agent } = World::new().await;
-    api.change("uid-1", |_| {}).await;
+    let World { place, agent } = World::new().await;
+    place.api.change("uid-1", |_| {}).await;
+    let Place { dir, api, server } = place;
     let address = server.address;
     drop(server);
     api.hang_up().await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let log = dir.path().join("log");
-    api.change("uid-1", |data| {
-        data.insert(key::PLAN.into(), plan(&format!("echo a >> {}", log.display())).into());
-        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
-    })
-    .await;
-    let _again = api.serve_at(address, None).await;
-    api.wait("success", state_is("succeeded")).await;
+    let place = Place { dir, server: api.serve_at(address, None).await, api };
+    place.deliver(&place.appending("a")).await;
+    place.api.wait("success", state_is("succeeded")).await;
     agent.stop().await;
 }
 
@@ -260,50 +298,36 @@ async fn the_agent_comes_back_when_the_server_does() {
 async fn the_systems_authorities_are_a_fallback_unless_verification_is_strict() {
     let (config, pem) = tls("127.0.0.1");
     let (_, other) = tls("127.0.0.1");
-    let dir = tempfile::tempdir().unwrap();
-    let api = Api::new();
-    let server = api.serve(Some(config)).await;
-    let bundle = dir.path().join("bundle.pem");
+    let place = Place::new(Some(config)).await;
+    let bundle = place.dir.path().join("bundle.pem");
     fs::write(&bundle, pem).unwrap();
     let environment: Environment =
         [("PATH", "/usr/bin:/bin".to_owned()), ("SSL_CERT_FILE", bundle.display().to_string())]
             .into_iter()
             .collect();
-    let path = configure(dir.path(), &format!("https://{}", server.address), &authority(&other));
+    let path = place.configure("https", &authority(&other));
     let strict = Agent::start_in(&path, true, environment.clone());
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    assert_eq!(api.state.lock().await.lists, 0);
+    place.stays_unread().await;
     strict.stop().await;
     let lenient = Agent::start_in(&path, false, environment);
-    api.change("uid-1", |data| {
-        data.insert(key::PLAN.into(), b"{}".to_vec());
-        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
-    })
-    .await;
-    api.wait("success", state_is("succeeded")).await;
+    place.apply_nothing().await;
     lenient.stop().await;
 }
 
 #[tokio::test]
 async fn a_pending_upgrade_holds_a_plan_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let api = Api::new();
-    let server = api.serve(None).await;
-    let config = configure(dir.path(), &format!("http://{}", server.address), "");
-    let pending = dir.path().join("var/interlock/restart-pending");
+    let place = Place::new(None).await;
+    let config = place.configure("http", "");
+    let pending = place.dir.path().join("var/interlock/restart-pending");
     fs::create_dir_all(pending.parent().unwrap()).unwrap();
     fs::write(&pending, "").unwrap();
     let agent = Agent::start(&config, false);
-    api.change("uid-1", |data| {
-        data.insert(key::PLAN.into(), b"{}".to_vec());
-        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
-    })
-    .await;
-    api.wait("the plan to be taken", state_is("in-progress")).await;
+    place.deliver("{}").await;
+    place.api.wait("the plan to be taken", state_is("in-progress")).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(state_is("in-progress")(&api.data().await));
+    assert!(state_is("in-progress")(&place.api.data().await));
     fs::remove_file(&pending).unwrap();
-    api.wait("success", state_is("succeeded")).await;
+    place.api.wait("success", state_is("succeeded")).await;
     agent.stop().await;
 }
 
@@ -363,23 +387,12 @@ fn authority(pem: &str) -> String {
 async fn the_pinned_certificate_is_accepted_and_another_is_not() {
     let (config, pem) = tls("127.0.0.1");
     let (_, other) = tls("127.0.0.1");
-    let dir = tempfile::tempdir().unwrap();
-    let api = Api::new();
-    let server = api.serve(Some(config)).await;
-    let address = format!("https://{}", server.address);
-    let wrong = configure(dir.path(), &address, &authority(&other));
-    let agent = Agent::start(&wrong, true);
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    assert_eq!(api.state.lock().await.lists, 0);
+    let place = Place::new(Some(config)).await;
+    let agent = Agent::start(&place.configure("https", &authority(&other)), true);
+    place.stays_unread().await;
     agent.stop().await;
-    let right = configure(dir.path(), &address, &authority(&pem));
-    let agent = Agent::start(&right, true);
-    api.change("uid-1", |data| {
-        data.insert(key::PLAN.into(), b"{}".to_vec());
-        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
-    })
-    .await;
-    api.wait("success", state_is("succeeded")).await;
+    let agent = Agent::start(&place.configure("https", &authority(&pem)), true);
+    place.apply_nothing().await;
     agent.stop().await;
 }
 
@@ -425,23 +438,16 @@ async fn proxy(to: std::net::SocketAddr) -> (std::net::SocketAddr, JoinSet<()>) 
 #[tokio::test]
 async fn the_api_is_reached_through_a_proxy() {
     let (config, pem) = tls("somebody.else");
-    let dir = tempfile::tempdir().unwrap();
-    let api = Api::new();
-    let server = api.serve(Some(config)).await;
-    let (proxy, _tasks) = proxy(server.address).await;
+    let place = Place::new(Some(config)).await;
+    let (proxy, _tasks) = proxy(place.server.address).await;
     let cluster = format!("{}, tls-server-name: somebody.else", authority(&pem));
-    let path = configure(dir.path(), "https://plans.example.com", &cluster);
+    let path = configure(place.dir.path(), "https://plans.example.com", &cluster);
     let environment: Environment =
         [("PATH", "/usr/bin:/bin".to_owned()), ("HTTPS_PROXY", format!("http://u:p%40ss@{proxy}"))]
             .into_iter()
             .collect();
     let agent = Agent::start_in(&path, true, environment);
-    api.change("uid-1", |data| {
-        data.insert(key::PLAN.into(), b"{}".to_vec());
-        data.insert(key::PLAN_STATE.into(), b"pending".to_vec());
-    })
-    .await;
-    api.wait("success", state_is("succeeded")).await;
+    place.apply_nothing().await;
     agent.stop().await;
 }
 
