@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use remuda_names::{
     capi,
-    rancher::{condition, group, label},
+    rancher::{condition, group, label, setting},
 };
 
 use super::{Cause, Finding, LOG_LINES, State, cluster, removal};
@@ -306,7 +306,7 @@ fn never_connected(evidence: &Evidence, machine: &Object, now: Timestamp) -> Fin
         .and_then(|condition| condition.since)
         .or_else(|| machine.created());
     let summary = format!("the agent of machine {name} has never connected");
-    let url = evidence.setting("server-url").unwrap_or_default();
+    let url = evidence.setting(setting::SERVER_URL).unwrap_or_default();
     let driver = server.map(driver_of).unwrap_or_default();
     let age = since.map_or(0, |since| now.as_second() - since.as_second());
     if is_loopback(url) && !matches!(driver.as_str(), "local" | "") {
