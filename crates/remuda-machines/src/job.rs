@@ -334,7 +334,7 @@ impl Work<'_> {
 
     async fn record(&self, name: &str, machine: &Machine) -> Result<(), Failure> {
         self.store.save(name, machine)?;
-        self.remote.save(self.store.pack()?).await
+        self.remote.save(Some(self.store.pack()?)).await
     }
 
     fn scratch(&self) -> &Path {

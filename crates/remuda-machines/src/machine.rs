@@ -124,7 +124,7 @@ pub(crate) async fn run(
             if ours { root.keys() } else { Vec::new() }
         }
     };
-    let controller = Controller::on("machine", &ctx, root)
+    let controller = Controller::on("driver-machine", &ctx, root)
         .workers(options.workers)
         .wakes(&jobs, of_job)
         .wakes(&machines, of_machine)

@@ -114,7 +114,7 @@ impl Work<'_> {
             _ => {}
         }
         self.store.forget(name)?;
-        self.remote.save(self.store.pack()?).await?;
+        self.remote.save(None).await?;
         drop(driver);
         self.open(&create.driver).await
     }

@@ -56,18 +56,21 @@ impl Remote {
         self.put(&secret).await
     }
 
-    /// Records an archive. What is recorded already is not written.
-    pub(super) async fn save(&self, archive: Vec<u8>) -> Result<(), Failure> {
+    /// Records an archive, or that there is nothing any more. What is recorded already is not written.
+    pub(super) async fn save(&self, archive: Option<Vec<u8>>) -> Result<(), Failure> {
         let mut held = self.held.lock().await;
         let Some(secret) = held.as_mut() else {
             return Err(Failure::new(Class::Other, "the state of the machine was not claimed"));
         };
         let data = secret.data.get_or_insert_with(BTreeMap::new);
-        let content = ByteString(archive);
-        if data.get(secret_key::EXTRACTED_CONFIG) == Some(&content) {
+        let content = archive.map(ByteString);
+        if data.get(secret_key::EXTRACTED_CONFIG) == content.as_ref() {
             return Ok(());
         }
-        data.insert(secret_key::EXTRACTED_CONFIG.to_owned(), content);
+        match content {
+            Some(content) => data.insert(secret_key::EXTRACTED_CONFIG.to_owned(), content),
+            None => data.remove(secret_key::EXTRACTED_CONFIG),
+        };
         let mut wanted = secret.clone();
         *secret = self
             .patiently(async || match self.put(&wanted).await {

@@ -39,7 +39,7 @@ impl Work<'_> {
             }
         }
         self.store.forget(name)?;
-        self.remote.save(self.store.pack()?).await?;
+        self.remote.save(None).await?;
         self.log.info(format!("Machine {name} is removed"));
         Ok(())
     }
