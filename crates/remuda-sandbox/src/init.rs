@@ -86,9 +86,11 @@ async fn live(record: &Record, socket: StdListener, log: &File) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).doing(|| "listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).doing(|| "listen for signals")?;
     let mut power = signal(SignalKind::from_raw(Signal::SIGPWR as i32)).doing(|| "listen for signals")?;
+    let relay = relay::Relay::new(tasks.clone());
     for (listen, url) in record.listens() {
-        relay::open(&listen, url, &tasks).await?;
+        relay.open(&listen, url).await?;
     }
+    drop(tasks.spawn_local(relay.follow()));
     settle(log)?;
     note("machine started");
     services.boot().await;

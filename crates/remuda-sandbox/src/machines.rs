@@ -14,7 +14,9 @@
 
 use std::{
     fmt, fs,
+    io::Write,
     net::Ipv4Addr,
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
@@ -26,15 +28,16 @@ use nix::unistd::Pid;
 use crate::{
     cgroup,
     cloud::UserData,
+    control::short,
     error::{Error, Result},
     init::bootstrap,
     lock::{Life, Work},
     place::{
-        Home, Hub, NETWORK, PREFIX, Place, Record, UNFINISHED, append_to, list, make_dir, read_json,
+        Home, Hub, NETWORK, PREFIX, Place, RELAY, Record, UNFINISHED, append_to, list, make_dir, read_json,
         remove_tree, replace, write_json,
     },
     seed,
-    server::{ServerAddress, url_in_script},
+    server::{PUBLISHED, ServerAddress, url_in_script},
     stage::{COMMAND, HUB},
 };
 
@@ -157,7 +160,14 @@ impl Sandbox {
             return Ok(());
         }
         make_dir(place.dir(), 0o700)?;
-        write_json(&place.server(), server)
+        write_json(&place.server(), server)?;
+        // Machines that run hear of it from the hub, if there is one.
+        if let Ok(dir) = fs::File::open(place.relay())
+            && let Ok(mut relay) = UnixStream::connect(short(&dir, RELAY.as_ref()))
+        {
+            let _ = relay.write_all(format!("{PUBLISHED}\n").as_bytes());
+        }
+        Ok(())
     }
 
     /// Finds out whether the host allows what machines need.

@@ -32,6 +32,9 @@ pub(crate) const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 0);
 pub(crate) const PREFIX: u8 = 16;
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 1);
 
+/// The relay's socket, in its directory.
+pub(crate) const RELAY: &str = "relay.sock";
+
 /// The local machines of one data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Place(PathBuf);

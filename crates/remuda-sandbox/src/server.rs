@@ -12,6 +12,11 @@ use serde::{Deserialize, Serialize};
 /// listens at.
 pub(crate) const ALIAS: Ipv4Addr = Ipv4Addr::new(127, 94, 0, 1);
 
+/// Said to the relay by a machine that wants to hear where the server is, now and later.
+pub(crate) const WATCH: &str = "watch";
+/// Said to the relay by a server that has published its address.
+pub(crate) const PUBLISHED: &str = "published";
+
 /// The server's address, as machines know it and as it is from here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerAddress {

@@ -27,7 +27,7 @@ use crate::{
 mod enter;
 mod hold;
 mod hub;
-pub(crate) use hub::{HUB, bind};
+pub(crate) use hub::{HUB, bind, read_line};
 mod machine;
 mod probe;
 pub(crate) mod root;

@@ -15,9 +15,10 @@ use std::{
 
 use nix::unistd::setsid;
 use tokio::{
-    io::copy_bidirectional,
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpStream, UnixListener, UnixStream},
     signal::unix::{SignalKind, signal},
+    sync::watch,
     time::{interval, timeout},
 };
 use tokio_util::task::TaskTracker;
@@ -27,8 +28,8 @@ use crate::{
     cgroup,
     error::{Doing, Result, chain},
     lock::{Life, Work},
-    place::{Hub, Place, append_to, make_dir, read_json, write_json},
-    server::ServerAddress,
+    place::{Hub, Place, RELAY, append_to, make_dir, read_json, write_json},
+    server::{PUBLISHED, ServerAddress, WATCH},
 };
 
 /// The hub's control group.
@@ -66,7 +67,7 @@ pub(crate) fn run(place: &Place) -> Result<()> {
 }
 
 fn listen(place: &Place) -> Result<StdListener> {
-    let listener = bind(&place.relay().join("relay.sock"))?;
+    let listener = bind(&place.relay().join(RELAY))?;
     listener.set_nonblocking(true).doing(|| "open the relay's socket")?;
     Ok(listener)
 }
@@ -92,14 +93,16 @@ async fn serve(place: &Place, listener: StdListener, log: &File) -> Result<()> {
     settle(log)?;
     let tasks = TaskTracker::new();
     let complaints = Rc::new(Complaints::default());
+    let published = Rc::new(watch::Sender::new(()));
     let local = tokio::task::LocalSet::new();
     let accept = async {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let (place, complaints) = (place.clone(), complaints.clone());
+                    let (place, complaints, published) =
+                        (place.clone(), complaints.clone(), published.clone());
                     let pass = async move {
-                        if let Err(problem) = pass(&place, stream).await {
+                        if let Err(problem) = answer(&place, stream, &published).await {
                             complaints.note(&problem);
                         }
                     };
@@ -136,8 +139,41 @@ fn is_needed(place: &Place) -> bool {
 }
 
 /// A machine says in one line which server it means, in case nobody here has said where the server is.
-async fn pass(place: &Place, mut machine: UnixStream) -> Result<(), String> {
+async fn answer(place: &Place, mut machine: UnixStream, published: &watch::Sender<()>) -> Result<(), String> {
     let Ok(Some(wanted)) = timeout(CONNECT, read_line(&mut machine)).await else { return Ok(()) };
+    match wanted.as_str() {
+        PUBLISHED => {
+            published.send_replace(());
+            Ok(())
+        }
+        WATCH => {
+            tell(place, machine, published.subscribe()).await;
+            Ok(())
+        }
+        _ => pass(place, machine, &wanted).await,
+    }
+}
+
+/// Tells a machine the server's URL, and again whenever it is published.
+async fn tell(place: &Place, mut machine: UnixStream, mut published: watch::Receiver<()>) {
+    let mut end = [0; 1];
+    loop {
+        published.mark_unchanged();
+        let known: Option<ServerAddress> = read_json(&place.server()).unwrap_or_default();
+        if let Some(server) = known
+            && machine.write_all(format!("{}\n", server.url).as_bytes()).await.is_err()
+        {
+            return;
+        }
+        tokio::select! {
+            changed = published.changed() => if changed.is_err() { return },
+            // It says nothing more: this is its end.
+            _ = machine.read(&mut end) => return,
+        }
+    }
+}
+
+async fn pass(place: &Place, mut machine: UnixStream, wanted: &str) -> Result<(), String> {
     let known: Option<ServerAddress> = read_json(&place.server()).unwrap_or_default();
     // Machines may call nothing but the server: what they say is believed only if it is on record.
     let on_record = || {
@@ -168,8 +204,7 @@ impl Complaints {
     }
 }
 
-async fn read_line(stream: &mut UnixStream) -> Option<String> {
-    use tokio::io::AsyncReadExt;
+pub(crate) async fn read_line(stream: &mut UnixStream) -> Option<String> {
     let mut line = Vec::new();
     loop {
         match stream.read_u8().await.ok()? {

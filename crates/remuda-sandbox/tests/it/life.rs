@@ -155,7 +155,14 @@ fn the_server_is_reached_at_its_own_url() {
         bench.create(name, "");
         assert_eq!(ask(name, host, port), "hello back", "{host}");
     }
-    // A machine that is started again also knows the server's newer address.
+    // A machine that runs already hears of the server's newer addresses, and knows them when started again.
+    let reaches = |name: &str, host: &str, port: u16| {
+        let script =
+            format!("bash -c 'exec 3<>/dev/tcp/{host}/{port}; printf hello >&3; cat <&3' 2>/dev/null");
+        bench.run(name, &script).stdout == b"hello back\n"
+    };
+    eventually("the news", || reaches("loop", "192.0.2.7", 8443));
+    eventually("the news", || reaches("loop", "remuda.example.com", 443));
     bench.sandbox.restart("loop-id").unwrap();
     assert_eq!(ask("loop", "127.0.0.1", 8443), "hello back");
     assert_eq!(ask("loop", "192.0.2.7", 8443), "hello back");
