@@ -42,7 +42,7 @@ use remuda_control::{
 };
 use remuda_names::{
     capi,
-    rancher::{annotation, finalizer, label, setting},
+    rancher::{annotation, condition::RKE_CLUSTER, finalizer, label, setting},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -51,7 +51,7 @@ use tokio_util::sync::CancellationToken;
 use self::identity::Images;
 pub use self::problem::Problem;
 use crate::{
-    condition::Says,
+    condition::{self, Says},
     error::Error,
     naming,
     object_set::{self, Child, Need, ObjectSet},
@@ -213,7 +213,7 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
             .map(|known| (*known).clone()),
         control_plane: this.control_planes.get(&key).map(|known| (*known).clone()),
         created: Says::yes(),
-        objects: cluster.spec.rke_config.as_ref().map(|_| Says::waiting("waiting for management cluster")),
+        objects: cluster.spec.rke_config.as_ref().map(|_| objects_so_far(&cluster)),
         kubeconfig: None,
     };
     let result = steps(this, api, &cluster, &mut progress).await;
@@ -245,6 +245,13 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
         }
         result => result,
     }
+}
+
+/// What was told of the objects of a cluster last: a pass that does not come to them has nothing new to say.
+fn objects_so_far(cluster: &Cluster) -> Says {
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let told = condition::get(conditions, RKE_CLUSTER).map(Says::as_in);
+    told.unwrap_or_else(|| Says::waiting("waiting for management cluster"))
 }
 
 /// The name under which people find a cluster elsewhere.

@@ -64,6 +64,7 @@ impl Clusters {
     ) -> Result<Option<String>, Error> {
         let pool_path = |index: usize, field: &str| format!("/spec/rkeConfig/machinePools/{index}/{field}");
         let mut edits = Vec::new();
+        let mut rolls_back = false;
         for (index, pool) in config.machine_pools.iter().enumerate() {
             let test = json!({"op": "test", "path": pool_path(index, "name"), "value": pool.name});
             if let Some(kind) = template::config_kind(pool).filter(|_| graph::schema(pool).is_none()) {
@@ -96,6 +97,7 @@ impl Clusters {
             if let Some(after) = rollback::roll_back(&cluster.spec, &former, &restore.restore_rke_config) {
                 let encode = |source| Error::Encode { what: "a spec", source };
                 let after = serde_json::to_value(after).map_err(encode)?;
+                rolls_back = true;
                 edits = vec![
                     json!({"op": "test", "path": "/metadata/generation", "value": cluster.metadata.generation}),
                     json!({"op": "replace", "path": "/spec", "value": after}),
@@ -105,7 +107,13 @@ impl Clusters {
         if edits.is_empty() {
             return Ok(None);
         }
-        self.write_edits(api, cluster, edits).await?;
+        match self.write_edits(api, cluster, edits).await {
+            // A test that fails means that our view is old. A former spec may be refused for what it is.
+            Err(source) if is_code(&source, 422) && !rolls_back => {
+                return Err(remuda_control::Error::Stale { what: cluster_text(cluster), source }.into());
+            }
+            written => written.map_err(Error::api("edit", cluster_text(cluster)))?,
+        }
         Ok(Some("waiting for spec to be completed".to_owned()))
     }
 
@@ -114,17 +122,10 @@ impl Clusters {
         api: &Api<Cluster>,
         cluster: &Cluster,
         edits: Vec<Value>,
-    ) -> Result<(), Error> {
-        let encode = |source| Error::Encode { what: "an edit", source };
-        let patch: Patch<()> = Patch::Json(serde_json::from_value(Value::Array(edits)).map_err(encode)?);
-        match api.patch(&cluster.name_any(), &self.params(), &patch).await {
-            Ok(_) => Ok(()),
-            // A test that fails means that our view is old.
-            Err(source) if is_code(&source, 422) => {
-                Err(remuda_control::Error::Stale { what: cluster_text(cluster), source }.into())
-            }
-            Err(source) => Err(Error::Api { verb: "edit", what: cluster_text(cluster), source }),
-        }
+    ) -> Result<(), kube::Error> {
+        let patch = serde_json::from_value(Value::Array(edits)).map_err(kube::Error::SerdeError)?;
+        let patch: Patch<()> = Patch::Json(patch);
+        api.patch(&cluster.name_any(), &self.params(), &patch).await.map(drop)
     }
 
     /// The spec a cluster had when a snapshot was taken.

@@ -1,4 +1,4 @@
-//! With the controllers of Cluster API at work.
+//! With the controllers of Cluster API, and those of our providers, at work.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,18 +17,25 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{World, until};
+use crate::world::{World, edge, until};
 
-/// Starts the controllers of Cluster API beside ours.
-fn cluster_api(world: &World) -> (Arc<Ctx>, CancellationToken, JoinHandle<()>) {
-    let ctx = Arc::new(Ctx::new(world.client(), "remuda-capi").with_clock(Arc::new(world.clock)));
+/// Starts the controllers of Cluster API beside ours, and those of our providers if asked to.
+fn others(world: &World, providers: bool) -> (Arc<Ctx>, CancellationToken, JoinHandle<()>) {
+    // Under the same name as ours, as in a server.
+    let ctx = Arc::new(Ctx::new(world.client(), "remuda-test").with_clock(Arc::new(world.clock)));
     let stop = CancellationToken::new();
     let connect = Arc::new(KubeconfigSecret::new(&ctx));
     let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), connect);
     let connections = remuda_workload::run(workloads.clone(), stop.clone());
-    let controllers = remuda_capi::run(ctx.clone(), Default::default(), workloads, stop.clone());
+    let cluster_api = remuda_capi::run(ctx.clone(), Default::default(), workloads.clone(), stop.clone());
+    let ours = remuda_rke::run(ctx.clone(), Default::default(), workloads, stop.clone());
     let task = tokio::spawn(async move {
-        tokio::join!(connections, controllers);
+        let ours = async {
+            if providers {
+                ours.await;
+            }
+        };
+        tokio::join!(connections, cluster_api, ours);
     });
     (ctx, stop, task)
 }
@@ -36,7 +43,7 @@ fn cluster_api(world: &World) -> (Arc<Ctx>, CancellationToken, JoinHandle<()>) {
 #[tokio::test(start_paused = true)]
 async fn nobody_fights_and_everything_goes() {
     let (world, running) = World::running().await;
-    let (ctx, stop, task) = cluster_api(&world);
+    let (ctx, stop, task) = others(&world, false);
     world.create_demo().await;
     let clusters = world.api::<core::Cluster>();
     let infrastructure = world.api::<RkeCluster>();
@@ -105,6 +112,39 @@ async fn nobody_fights_and_everything_goes() {
     assert!(world.api::<MachineDeployment>().list(&ListParams::default()).await.unwrap().items.is_empty());
     assert!(world.api::<RkeControlPlane>().get_opt("demo").await.unwrap().is_none());
     assert!(infrastructure.get_opt("demo").await.unwrap().is_none());
+    stop.cancel();
+    task.await.unwrap();
+    ctx.stop().await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_cluster_tells_what_it_waits_for_and_goes() {
+    let (world, running) = World::running().await;
+    let (ctx, stop, task) = others(&world, true);
+    world.create("edge", edge()).await;
+    let waiting = "waiting for at least one control plane, etcd, and worker node to be registered";
+    let cluster = world.told("edge", "Ready", "Unknown", waiting).await;
+    let infrastructure = world.api::<RkeCluster>().get("edge").await.unwrap();
+    assert_eq!(infrastructure.spec.control_plane_endpoint.host, "localhost");
+    world.settle().await;
+    let before = world.writes().len();
+    world.edit("edge", json!({"metadata": {"labels": {"a": "b"}}})).await;
+    world.settle().await;
+    // The label reaches the management Cluster, and that is all.
+    let writes = world.writes().split_off(before);
+    assert!(writes.len() <= 3, "{writes:?}");
+
+    let id = cluster.status.unwrap().cluster_name;
+    world.clusters().delete("edge", &DeleteParams::default()).await.unwrap();
+    until("all of it is gone", async || {
+        world.clusters().get_opt("edge").await.unwrap().is_none()
+            && world.managements().get_opt(&id).await.unwrap().is_none()
+            && world.api::<RkeControlPlane>().get_opt("edge").await.unwrap().is_none()
+            && world.api::<RkeCluster>().get_opt("edge").await.unwrap().is_none()
+            && world.api::<core::Cluster>().get_opt("edge").await.unwrap().is_none()
+    })
+    .await;
     stop.cancel();
     task.await.unwrap();
     ctx.stop().await;
