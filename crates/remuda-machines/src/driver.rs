@@ -155,7 +155,8 @@ impl Drivers {
         };
         set(kind::DOWNLOADED, Is::True, "", "");
         let hints = Hints::of(driver);
-        let fields = match schema::config_fields(&flags, &hints) {
+        let fields = schema::check_name(&name).and_then(|()| schema::config_fields(&flags, &hints));
+        let fields = match fields {
             Ok(fields) => fields,
             Err(unfit) => {
                 set(kind::INSTALLED, Is::False, "Error", &unfit.to_string());

@@ -54,6 +54,8 @@ impl Hints {
 /// Why a driver's flags make no fields.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unfit {
+    #[error("{0:?} is no name for a driver: lower-case letters and digits, a letter first, at most 40")]
+    Name(String),
     #[error("flag {0:?} does not begin with the name of a driver")]
     NoPrefix(String),
     #[error("the driver has {0} flags, more than {MOST}")]
@@ -64,6 +66,14 @@ pub(crate) enum Unfit {
 
 /// More flags than any driver has.
 const MOST: usize = 500;
+
+/// Names of kinds are made from it.
+pub(crate) fn check_name(driver: &str) -> Result<(), Unfit> {
+    let plain = driver.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let fits = plain && driver.starts_with(|first: char| first.is_ascii_lowercase()) && driver.len() <= 40;
+    // `CustomMachine` is somebody else's kind.
+    if fits && driver != "custom" { Ok(()) } else { Err(Unfit::Name(driver.to_owned())) }
+}
 
 /// The fields of a driver's configuration.
 pub(crate) fn config_fields(flags: &[Flag], hints: &Hints) -> Result<BTreeMap<String, SchemaField>, Unfit> {
@@ -245,6 +255,16 @@ mod tests {
         assert!(!credentials["tenant"].required);
         assert_eq!(credentials["tenant"].default.string_value, "t1");
         assert!(credential_fields("demo", &fields, &Hints::default()).is_empty());
+    }
+
+    #[test]
+    fn names_that_make_no_kinds_are_refused() {
+        for good in ["digitalocean", "amazonec2", "pod"] {
+            check_name(good).unwrap();
+        }
+        for bad in ["", "Demo", "de mo", "de-mo", "2do", "custom", "../x", &"x".repeat(41)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
