@@ -190,6 +190,11 @@ async fn asset(shared: &Shared, head: &Parts, name: &str) -> Result<Response<Bod
         return Err(Refusal::new(StatusCode::NOT_FOUND, "the install script is at /system-agent-install.sh"));
     }
     let missing = |message: String| Refusal::new(StatusCode::NOT_FOUND, message);
+    if name == "wins.exe" {
+        let message =
+            "this server has no agent for Windows; tell machines where one is with CATTLE_AGENT_BINARY_URL";
+        return Err(missing(message.to_owned()));
+    }
     let Some(wanted) = name.strip_prefix(AGENT) else {
         return Err(missing("this server has no such file".to_owned()));
     };

@@ -4,14 +4,14 @@
 //!
 //! | path | is |
 //! |---|---|
-//! | `/v3/connect/agent` and siblings | a machine registers and is told where its plan is ([`register`]) |
-//! | `/system-agent-install.sh`, `/assets/…`, `/cacerts`, `/ping` | what it needs for that ([`assets`]) |
-//! | `/v3/import/<token>_<cluster>.yaml` | the manifest of the agent in a cluster ([`import`]) |
-//! | `/v3/connect`, `/v3/connect/register` | the WebSocket of that agent ([`tunnel`]) |
-//! | `/k8s/clusters/<id>/…` | the API of a cluster, for people ([`proxy`]) |
+//! | `/v3/connect/agent` and siblings | a machine registers and is told where its plan is (`register`) |
+//! | `/system-agent-install.sh`, `/assets/…`, `/cacerts`, `/ping` | what it needs for that (`assets`) |
+//! | `/v3/import/<token>_<cluster>.yaml` | the manifest of the agent in a cluster (`import`) |
+//! | `/v3/connect`, `/v3/connect/register` | the WebSocket of that agent (`tunnel`) |
+//! | `/k8s/clusters/<id>/…` | the API of a cluster, for people (`proxy`) |
 //!
 //! [`TunnelConnect`] is the same way into clusters for controllers. What is connected is known from the live
-//! sessions only ([`sessions`]); [`Gateway::run`] writes it to the management Clusters ([`status`]).
+//! sessions only (`sessions`); [`Gateway::run`] writes it to the management Clusters (`status`).
 
 mod access;
 mod assets;
