@@ -1,9 +1,12 @@
 //! What an agent lives through.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use remuda_cluster_agent::Config;
+use remuda_cluster_agent::{Config, Hop, account::Account};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -100,6 +103,21 @@ async fn without_a_lasting_token_the_server_is_told_of_every_new_one() {
     eventually("another registration", || server.admitted().len() > 1).await;
     assert_eq!(server.admitted()[1].1["cluster"]["token"], "rotated");
     agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_fills_in_no_tokens_is_waited_for_only_once() {
+    let (tls, cluster) = (Tls::new(), Cluster::start().await);
+    cluster.state.lock().idle = true;
+    let server = Management::start(&tls).await;
+    let mut config = cluster.config(&format!("https://{}", server.address), &tls);
+    let account = soon(Account::read(&config)).await.unwrap();
+    assert_eq!(account.token, "mounted");
+    let start = Instant::now();
+    assert_eq!(soon(Account::read(&config)).await.unwrap(), account);
+    assert!(start.elapsed() < Duration::from_secs(3));
+    config.api = "127.0.0.1:1".into();
+    assert_eq!(Account::read(&config).await.unwrap_err().hop, Hop::Cluster);
 }
 
 #[tokio::test]
