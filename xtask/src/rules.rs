@@ -98,7 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("remuda-machines", &["remuda-names", "remuda-api", "remuda-control", "remuda-drivers"]),
     ("remuda-agent", &["remuda-names", "remuda-plan"]),
-    ("remuda-cluster-agent", &["remuda-names", "remuda-tunnel"]),
+    ("remuda-cluster-agent", &["remuda-names", "remuda-tunnel", "remuda-agent", "remuda-plan"]),
     (
         "remuda-gateway",
         &[

@@ -3,6 +3,7 @@
 mod children;
 pub mod conditions;
 mod create;
+mod evict;
 mod finalize;
 mod owners;
 mod status;
@@ -15,6 +16,7 @@ pub(crate) use self::children::Memory;
 pub use self::{
     children::{Applied, ApplySet},
     create::get_or_create,
+    evict::evict,
     finalize::{Guarded, finalize, guard, release},
     owners::{adopt, controller_of, is_controlled_by, owner_reference},
     status::{apply_status, difference, merge_status, patch_status, write_status},

@@ -172,8 +172,16 @@ impl Summary {
     /// `False` with an error's reason is an error, any other `False` or `Unknown` a transition; conditions
     /// that are bad news when `True` are left to others, and `Reconciled` is the planner's own.
     pub fn of<'a>(conditions: impl IntoIterator<Item = (&'a str, &'a str, &'a str, &'a str)>) -> Summary {
-        const NEGATIVE: &[&str] =
-            &["Reconciled", "Deleting", "Paused", "Remediating", "RollingOut", "ScalingDown", "ScalingUp"];
+        const NEGATIVE: &[&str] = &[
+            "Reconciled",
+            "Deleting",
+            "Paused",
+            "Remediating",
+            "RollingOut",
+            "ScalingDown",
+            "ScalingUp",
+            "Updating",
+        ];
         const OPTIONAL: &[&str] = &["UpToDate", "Available", "HealthCheckSucceeded", "OwnerRemediated"];
         let mut summary = Summary::default();
         for (kind, status, reason, message) in conditions {

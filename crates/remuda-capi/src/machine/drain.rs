@@ -15,11 +15,11 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, EvictParams, ListParams, Patch, PostParams},
+    api::{ListParams, Patch},
     core::Status,
 };
 use remuda_api::core::{MachineDrainRule, MachineSelector, PodSelector};
-use remuda_control::write::controller_of;
+use remuda_control::write::{controller_of, evict as evict_pod};
 use remuda_rollout::{
     machine::drain::{self, Behavior, Controller, Input, Outcome, Plan, PodKey, Rule},
     selector::{Labels, Selector},
@@ -261,9 +261,7 @@ async fn evict(lease: &Lease, plan: &Plan) -> Result<Outcome, Trouble> {
 async fn evict_one(client: &Client, pod: &PodKey, grace_seconds: Option<u32>) -> Result<(), kube::Error> {
     let (namespace, name) = pod.split_once('/').unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let delete_options = DeleteParams { grace_period_seconds: grace_seconds, ..DeleteParams::default() };
-    let params = EvictParams { delete_options: Some(delete_options), post_options: PostParams::default() };
-    pods.evict(name, &params).await.map(drop)
+    evict_pod(&pods, namespace, name, grace_seconds).await
 }
 
 fn refused(outcome: &mut Outcome, pod: &PodKey, error: &kube::Error) {

@@ -116,7 +116,7 @@ fn status(object: &CustomMachine, now: Timestamp) -> CustomMachineStatus {
 
 /// After which time a machine whose Node was deleted is to go.
 fn patience(cluster: &RkeCluster) -> Option<SignedDuration> {
-    let text = cluster.annotations().get(annotation::DELETE_MISSING_AFTER)?;
+    let text = cluster.annotations().get(annotation::DELETE_MISSING_AFTER).filter(|text| !text.is_empty())?;
     let patience = settings::duration(text);
     if patience.is_none() {
         tracing::warn!(cluster = cluster.name_any(), text, "annotation is no duration");

@@ -8,13 +8,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams},
 };
-use remuda_control::{Chain, write::controller_of};
+use remuda_control::{
+    Chain,
+    write::{controller_of, evict},
+};
 use remuda_names::capi::annotation::MIRROR_POD;
 use remuda_planner::spec::DrainOptions;
 use remuda_workload::Lease;
-use serde_json::{Value, json};
 
 use super::Trouble;
 
@@ -94,14 +96,7 @@ async fn remove(client: &Client, pod: &View, options: &DrainOptions) -> Result<(
     if options.disable_eviction {
         return pods.delete(&pod.name, &delete).await.map(drop);
     }
-    // Not `Api::evict`, which calls the options by a name no API server knows.
-    let eviction = json!({
-        "apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": delete,
-    });
-    let evicted: Result<Value, kube::Error> =
-        pods.create_subresource("eviction", &pod.name, &PostParams::default(), &eviction).await;
-    evicted.map(drop)
+    evict(&pods, &pod.namespace, &pod.name, delete.grace_period_seconds).await
 }
 
 /// Whether the same may be asked again: the pod is gone, a budget does not allow it now, or the namespace is going.
