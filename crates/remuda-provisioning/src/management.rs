@@ -214,6 +214,9 @@ impl Managements {
             }
         }
         if !provisioned.is_empty() && !legacy {
+            if let Some(status) = status::removing(cluster, &provisioned[0], self.ctx.clock.now()) {
+                write_status(&self.ctx, api, cluster, &status).await?;
+            }
             return Ok(Next::After(AGAIN));
         }
         if let Some(namespace) = self.namespaces.get(&ObjectKey::cluster_wide(cluster.name_any()))

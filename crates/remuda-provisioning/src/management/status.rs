@@ -30,6 +30,22 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
     status
 }
 
+/// What is told while the provisioning Cluster goes: how far that is.
+pub(super) fn removing(
+    cluster: &Cluster,
+    provisioned: &provisioning::Cluster,
+    now: Timestamp,
+) -> Option<ClusterStatus> {
+    let told = provisioned.status.as_ref()?;
+    let removed = get(&told.conditions, condition::REMOVED).map(Says::as_in)?;
+    let mut status = cluster.status.clone().unwrap_or_default();
+    for kind in [condition::PROVISIONED, condition::WAITING, condition::PENDING, condition::UPDATED] {
+        set(&mut status.conditions, kind, &Says::yes(), now);
+    }
+    set(&mut status.conditions, condition::REMOVED, &removed, now);
+    Some(status)
+}
+
 fn info(view: &View<'_>, status: &mut ClusterStatus) {
     let made = view.provisioned.filter(|cluster| cluster.spec.rke_config.is_some());
     let running = status.version.as_ref().map(|version| version.git_version.as_str()).unwrap_or_default();

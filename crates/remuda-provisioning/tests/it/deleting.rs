@@ -133,6 +133,12 @@ async fn a_cluster_goes_in_order_and_nothing_stays() {
     let removed = json!([{"type": "Removed", "status": "Unknown", "reason": "Waiting", "message": "waiting for machine x"}]);
     world.report("demo", removed).await;
     world.told("demo", "Removed", "Unknown", "waiting for machine x").await;
+    let told = |found: &remuda_api::management::Cluster| {
+        let conditions = found.status.iter().flat_map(|status| &status.conditions);
+        let mut removed = conditions.filter(|condition| condition.kind == "Removed");
+        removed.any(|condition| condition.message == "waiting for machine x")
+    };
+    world.eventually(&world.managements(), &id, "tells it too", told).await;
 
     // Cluster API takes the control plane down, then machines end.
     hold::<RkeControlPlane>(&world, "demo", Value::Null).await;
