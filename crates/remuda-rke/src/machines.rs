@@ -232,7 +232,7 @@ pub(crate) fn view(machine: &Machine, plan_secret: Option<PlanSecret>, driver: D
             message: condition.message.clone(),
         }),
         summary: Summary::of(
-            known.iter().filter(|one| one.type_ != condition::UPDATING).map(|one| {
+            known.iter().map(|one| {
                 (one.type_.as_str(), one.status.as_str(), one.reason.as_str(), one.message.as_str())
             }),
         ),

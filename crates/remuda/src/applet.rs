@@ -51,7 +51,9 @@ fn is_job(arguments: &[OsString]) -> bool {
 
 /// As the agent is called that this one takes the place of: everything it knows is in the environment.
 fn run_agent(arguments: &[OsString]) -> ExitCode {
-    match arguments.first().and_then(|first| first.to_str()) {
+    let mut words = arguments.iter().filter_map(|word| word.to_str());
+    // Its own supervisor calls it as the whole program.
+    match words.find(|word| *word != "agent") {
         None | Some("sentinel" | "run") => ended(daemon(None)),
         Some("-v" | "--version" | "version") => {
             crate::output::line(&format!("{AGENT} version {}", crate::version::VERSION));

@@ -54,5 +54,12 @@ pub(crate) fn groups(site: &Site) -> Vec<Run> {
     if let Err(error) = Sandbox::publish_server(&site.data_dir, &server) {
         warn!(error = chain(&error), "machines on this host will not find this server");
     }
+    let sandbox = Sandbox::new(options(&site.data_dir));
+    // Machines outlive the server, but not the host.
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = sandbox.resume() {
+            warn!(error = chain(&error), "machines on this host were not started again");
+        }
+    });
     groups::with_drivers(site, drivers(&site.data_dir))
 }
