@@ -20,6 +20,8 @@ pub fn connect(url: &str, ca_pem: &str, identity: &Issued) -> Result<Client, Cli
     let address = url.parse().map_err(|_| ClientError::Address(url.to_owned()))?;
     let mut config = Config::new(address);
     config.root_cert = Some(remuda_auth::pem::decode(ca_pem).into_iter().map(|block| block.der).collect());
+    // Whoever asks decides when to ask again; the default may hold a request up for many minutes.
+    config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     config.auth_info = AuthInfo {
         client_certificate_data: Some(STANDARD.encode(&identity.cert)),

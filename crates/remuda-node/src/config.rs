@@ -161,6 +161,8 @@ pub struct Settings {
     pub scheduler: ComponentArgs,
     pub ports: Ports,
     pub etcd: EtcdChoice,
+    /// Where programs are looked for, as in `PATH`.
+    pub path: String,
     /// Listen on this address only, rather than on all.
     pub bind: Option<IpAddr>,
     /// The program that is run again as `node pod-exec …` to start processes. Without it they are
@@ -219,6 +221,9 @@ impl Settings {
             if let Some(given) = env(&format!("{}{name}", names::ENV_PORT)) {
                 *port = number("port", given)?;
             }
+        }
+        if let Some(path) = env("PATH") {
+            settings.path.clone_from(path);
         }
         settings.etcd = match env(names::ENV_ETCD).map(String::as_str) {
             None => EtcdChoice::Auto,
@@ -309,6 +314,7 @@ impl Settings {
             scheduler: component(values.all("kube-scheduler-arg"), &paths)?,
             ports,
             etcd: EtcdChoice::Auto,
+            path: DEFAULT_PATH.to_owned(),
             bind: None,
             launcher: None,
             paths,
@@ -331,7 +337,7 @@ fn report(values: &Values) {
         match flags::meaning(key) {
             flags::Meaning::Acted => {}
             flags::Meaning::Accepted => {
-                info!(setting = %key, "setting has no effect in the sandbox distribution")
+                info!(setting = %key, "setting has no effect in the sandbox distribution");
             }
             flags::Meaning::Unknown => warn!(setting = %key, "unknown setting is passed over"),
         }
@@ -434,6 +440,8 @@ fn is_node_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Finds a program as a shell does.
 pub fn find_program(name: &str, path: Option<&str>) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
@@ -443,7 +451,7 @@ pub fn find_program(name: &str, path: Option<&str>) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| executable(path));
     }
-    let path = path.unwrap_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let path = path.unwrap_or(DEFAULT_PATH);
     path.split(':')
         .filter(|dir| !dir.is_empty())
         .map(|dir| Path::new(dir).join(name))

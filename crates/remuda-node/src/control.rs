@@ -12,12 +12,13 @@ pub mod scheduler;
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
     core::{ApiResource, GroupVersionKind},
 };
-use remuda_control::{Ctx, Retry, Retryable, leases::Elector};
+use remuda_control::{Ctx, Informer, Retry, Retryable, Scope, leases::Elector};
 use remuda_names::{PROGRAM, node as names};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -107,6 +108,11 @@ impl Control {
             stop: CancellationToken::new(),
             resign: CancellationToken::new(),
         }
+    }
+
+    /// The Nodes as the controllers see them.
+    pub fn nodes(&self) -> Informer<Node> {
+        self.ctx.informers.of(Scope::all())
     }
 
     pub fn start(mut self, options: Options) -> Control {

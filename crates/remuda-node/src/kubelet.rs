@@ -18,7 +18,7 @@ use kube::{Client, ResourceExt, core::PartialObjectMeta};
 use parking_lot::Mutex;
 use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive_keys};
 use remuda_names::node as names;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
@@ -53,15 +53,13 @@ pub struct Kubelet {
 
 /// A kubelet that runs.
 pub struct Handle {
-    work: Vec<JoinHandle<()>>,
+    work: JoinSet<()>,
 }
 
 impl Handle {
     /// Returns when all processes have ended.
-    pub async fn ended(self) {
-        for work in self.work {
-            let _ = work.await;
-        }
+    pub async fn ended(mut self) {
+        while self.work.join_next().await.is_some() {}
     }
 }
 
@@ -82,11 +80,12 @@ impl Kubelet {
         let address = crate::address::of_node(&self.settings);
         let program = self.settings.launcher.clone().or_else(|| std::env::current_exe().ok());
         let shared = Arc::new(Shared { kubelet: self, ctx, program, address, stop: stop.clone() });
-        let mut work = vec![tokio::task::spawn(node::run(shared.clone()))];
+        let mut work = JoinSet::new();
+        work.spawn(node::run(shared.clone()));
         if shared.kubelet.backends.is_some() {
-            work.push(tokio::task::spawn(follow_servers(shared.clone())));
+            work.spawn(follow_servers(shared.clone()));
         }
-        work.push(tokio::task::spawn(run_pods(shared)));
+        work.spawn(run_pods(shared));
         Ok(Handle { work })
     }
 }

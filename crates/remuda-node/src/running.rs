@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use remuda_apiserver::ApiServer;
 use remuda_store::Store;
 use rustls::ServerConfig;
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -69,7 +69,7 @@ pub struct Running {
     pub api_port: u16,
     pub supervisor_port: u16,
     pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) etcd: Option<JoinHandle<()>>,
+    pub(crate) etcd: JoinSet<()>,
     pub(crate) end_etcd: Option<CancellationToken>,
     api: Option<ApiServer>,
     background: Background,
@@ -95,7 +95,7 @@ impl Running {
             api_port,
             supervisor_port,
             store: None,
-            etcd: None,
+            etcd: JoinSet::new(),
             end_etcd: None,
             api,
             background,
@@ -155,9 +155,8 @@ impl Running {
         if let Some(end) = &self.end_etcd {
             end.cancel();
         }
-        if let Some(etcd) = self.etcd.take()
-            && timeout(ETCD, etcd).await.is_err()
-        {
+        let ended = async { while self.etcd.join_next().await.is_some() {} };
+        if timeout(ETCD, ended).await.is_err() {
             warn!("etcd did not end in time");
         }
     }

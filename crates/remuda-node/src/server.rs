@@ -111,10 +111,10 @@ impl Doors {
 
 pub async fn start(settings: Settings, background: Background) -> Result<Running, ServerError> {
     let doors = Doors::open(&settings).await?;
-    let state = state::open(&settings, &background.failed, &background.stop).await?;
+    let mut state = state::open(&settings, &background.failed, &background.stop).await?;
     info!(mode = %state.mode.describe(&settings.node_name), "datastore");
     let started = match state.store.clone() {
-        Some(store) => serve(settings, doors, &state, store, background).await,
+        Some(store) => Box::pin(serve(settings, doors, &state, store, background)).await,
         None => follow(settings, doors, &state, background).await,
     };
     let mut running = match started {
@@ -124,9 +124,7 @@ pub async fn start(settings: Settings, background: Background) -> Result<Running
                 store.close().await;
             }
             state.end_etcd.cancel();
-            if let Some(etcd) = state.etcd {
-                let _ = etcd.await;
-            }
+            while state.etcd.join_next().await.is_some() {}
             return Err(error);
         }
     };
@@ -197,6 +195,12 @@ async fn serve(
         members: state.members.clone(),
         holder: alone.then(|| settings.node_name.clone()),
     };
+    if state.own.is_some() || state.members.is_some() {
+        let what = (state.own.clone(), state.members.clone(), state.peers.clone());
+        let following =
+            state::follow_members(control.nodes(), settings.clone(), what, background.stop.clone());
+        background.spawn(following);
+    }
     background.control = Some(control.start(options));
     background.spawn(deploy::run(client, settings.clone(), background.stop.clone()));
 

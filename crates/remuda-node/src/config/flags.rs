@@ -165,7 +165,7 @@ pub fn meaning(name: &str) -> Meaning {
         name == *prefix
             || (prefix.ends_with('-') && (name.starts_with(*prefix) || name == prefix.trim_end_matches('-')))
     };
-    if ACCEPTED.iter().any(|prefix| known(prefix)) { Meaning::Accepted } else { Meaning::Unknown }
+    if ACCEPTED.iter().any(known) { Meaning::Accepted } else { Meaning::Unknown }
 }
 
 /// Reads `--name=value`, `--name value` and `--name`. Words that belong to no flag are left over.

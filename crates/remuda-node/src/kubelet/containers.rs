@@ -269,9 +269,8 @@ impl Runner {
     /// What every process gets, whatever its container says.
     fn base(&self, tree: &std::path::Path) -> BTreeMap<String, String> {
         let (host, port) = self.shared.kubelet.api;
-        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         [
-            ("PATH", std::env::var("PATH").unwrap_or_else(|_| path.to_owned())),
+            ("PATH", self.shared.kubelet.settings.path.clone()),
             ("HOSTNAME", self.pod.name_any()),
             ("KUBERNETES_SERVICE_HOST", host.to_string()),
             ("KUBERNETES_SERVICE_PORT", port.to_string()),

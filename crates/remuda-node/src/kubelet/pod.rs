@@ -88,7 +88,7 @@ impl Task {
                 self.report_lost(&pod, &board).await;
             } else {
                 let work = work(self.shared.clone(), pod, self.dir.clone(), board.clone(), ending);
-                why = self.follow(work, &board, &end).await;
+                why = Box::pin(self.follow(work, &board, &end)).await;
             }
         }
         let why = match why {
@@ -320,7 +320,7 @@ async fn work(shared: Arc<Shared>, pod: Arc<Pod>, dir: PathBuf, board: Arc<Board
     };
     let (first, main) = containers(&pod);
     for (place, container) in first.into_iter().enumerate() {
-        if !runner(container, place, true).run().await {
+        if !Box::pin(runner(container, place, true).run()).await {
             return;
         }
     }

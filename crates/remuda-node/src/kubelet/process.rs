@@ -160,7 +160,11 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_ignores_the_request_is_killed() {
         let dir = tempfile::tempdir().unwrap();
-        let mut process = start("trap '' TERM; while :; do sleep 0.05; done", &dir.path().join("log"));
+        let log = dir.path().join("log");
+        let mut process = start("trap '' TERM; echo ready; while :; do sleep 0.05; done", &log);
+        while fs::read_to_string(&log).unwrap_or_default().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         let ended = process.terminate(Duration::from_millis(200)).await;
         assert_eq!(ended.signal, Some(9));
     }

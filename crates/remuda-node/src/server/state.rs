@@ -7,11 +7,13 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use remuda_control::Informer;
 use remuda_store::{
     Embedded, Etcd, EtcdError as StoreEtcdError, EtcdOptions, EtcdTls, OpenError, Options, Sealing, Store,
 };
 use serde::{Deserialize, Serialize};
-use tokio::{process::Child, task::JoinHandle, time::Instant};
+use tokio::{process::Child, task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -117,12 +119,17 @@ pub struct State {
     /// Absent where requests are passed on.
     pub store: Option<Arc<dyn Store>>,
     pub own: Option<Own>,
-    pub etcd: Option<JoinHandle<()>>,
+    pub etcd: JoinSet<()>,
     /// Ends etcd; cancelled after the store is closed.
     pub end_etcd: CancellationToken,
     /// Where a server without a member of its own finds those of others.
     pub members: Option<Backends>,
+    /// Client URLs of the other members, as last known.
+    pub peers: Peers,
 }
+
+/// Shared between who learns of other members and who needs them.
+pub type Peers = Arc<parking_lot::Mutex<Vec<String>>>;
 
 const JOIN_RETRY: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(60);
@@ -145,7 +152,7 @@ pub async fn open(
         let old = paths.server(&format!("db/etcd-old-{}", Timestamp::now().as_second()));
         std::fs::rename(paths.etcd(), &old).map_err(|source| FileError::Write { path: old, source })?;
     }
-    let program = etcd::find(&settings.etcd, std::env::var("PATH").ok().as_deref());
+    let program = etcd::find(&settings.etcd, Some(&settings.path));
     let mut joined = None;
     let mode = match Mode::read(settings)? {
         Some(mode) => mode,
@@ -176,9 +183,10 @@ pub async fn open(
         pki: pki.clone(),
         store: None,
         own: None,
-        etcd: None,
+        etcd: JoinSet::new(),
         end_etcd: CancellationToken::new(),
         members: None,
+        peers: Peers::default(),
     };
     match &mode {
         Mode::Holder => {
@@ -203,21 +211,16 @@ pub async fn open(
             let own = own(settings, program.ok_or(StateError::NoEtcd)?, name);
             let child = start_member(&own, settings, peers, joined.is_some(), stop).await?;
             let store = connect(settings, vec![own.local_url()], sealing, stop).await?;
-            let mut known = peers.clone();
-            if let Ok(listed) = Members::new(paths, vec![own.local_url()])?.list().await {
-                let others = listed.into_iter().filter(|member| member.name != own.name);
-                known = others.flat_map(|member| member.client_urls).collect();
-                Mode::Member { name: name.clone(), peers: known.clone() }.write(settings)?;
-            }
+            *state.peers.lock() = peers.clone();
             let keeper = keep_member(
                 own.clone(),
                 settings.clone(),
-                known,
+                state.peers.clone(),
                 child,
                 failed.clone(),
                 state.end_etcd.clone(),
             );
-            state.etcd = Some(tokio::task::spawn(keeper));
+            state.etcd.spawn(keeper);
             state.store = Some(store);
             state.own = Some(own);
         }
@@ -355,7 +358,7 @@ async fn is_voter(own: &Own, settings: &Settings, peers: &[String]) -> bool {
 async fn keep_member(
     own: Own,
     settings: Settings,
-    peers: Vec<String>,
+    peers: Peers,
     mut child: Child,
     failed: CancellationToken,
     end: CancellationToken,
@@ -367,7 +370,8 @@ async fn keep_member(
             ended = child.wait() => ended,
         };
         warn!(status = ?ended.ok().and_then(|status| status.code()), "etcd has ended");
-        if let Ok(others) = Members::new(paths, peers.clone())
+        let known = peers.lock().clone();
+        if let Ok(others) = Members::new(paths, known)
             && etcd::is_member(&others, &own.name).await == Some(false)
         {
             warn!("this server's etcd member was removed from the cluster");
@@ -389,6 +393,68 @@ async fn keep_member(
         }
     }
     terminate(&mut child).await;
+}
+
+/// Keeps what is known of etcd's members up to date, in memory and on disk: when this server's own
+/// member ends, only the others can tell why, and when others leave, new ones must be known.
+pub async fn follow_members(
+    nodes: Informer<Node>,
+    settings: Settings,
+    (own, members, peers): (Option<Own>, Option<Backends>, Peers),
+    stop: CancellationToken,
+) {
+    let annotation = settings.distribution.etcd_annotation("node-name");
+    let named = move |node: &Option<Arc<Node>>| {
+        node.as_ref().and_then(|node| node.metadata.annotations.as_ref()?.get(&annotation).cloned())
+    };
+    let (told, mut changed) = tokio::sync::watch::channel(());
+    let _subscription = nodes.subscribe(move |change| {
+        if named(&change.old) != named(&change.new) {
+            told.send_modify(|()| {});
+        }
+    });
+    loop {
+        let endpoints = match (&own, &members) {
+            (Some(own), _) => vec![own.local_url()],
+            (None, Some(members)) => members.list().iter().map(|host| format!("https://{host}")).collect(),
+            (None, None) => return,
+        };
+        let listed = match Members::new(&settings.paths, endpoints) {
+            Ok(etcd) => etcd.list().await,
+            Err(error) => Err(error),
+        };
+        match listed {
+            Ok(listed) => {
+                let others = listed
+                    .into_iter()
+                    .filter(|member| own.as_ref().is_none_or(|own| own.name != member.name));
+                let urls: Vec<String> = others.flat_map(|member| member.client_urls).collect();
+                let mode = match &own {
+                    Some(own) => Mode::Member { name: own.name.clone(), peers: urls.clone() },
+                    None => Mode::Client { endpoints: urls.clone() },
+                };
+                if let Some(members) = &members {
+                    members.replace(
+                        urls.iter()
+                            .filter_map(|url| url.strip_prefix("https://"))
+                            .map(str::to_owned)
+                            .collect(),
+                    );
+                }
+                if !urls.is_empty() || own.is_some() {
+                    *peers.lock() = urls;
+                    if let Err(error) = mode.write(&settings) {
+                        warn!(error = %remuda_control::Chain(&error), "the members of etcd are not kept");
+                    }
+                }
+            }
+            Err(error) => warn!(error = %remuda_control::Chain(&error), "cannot list the members of etcd"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            told = changed.changed() => if told.is_err() { return },
+        }
+    }
 }
 
 /// Lets a process end by itself, for a while.

@@ -1,6 +1,6 @@
 //! Nodes in this process: real listeners, real stores, real processes of pods.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod cluster;
 mod highly_available;

@@ -73,7 +73,8 @@ pub(crate) async fn agent(root: &Path, name: &str, server: &Running, more: &[(&s
 /// The administrator's client, from the kubeconfig on the node.
 pub(crate) async fn admin(running: &Running) -> Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(&running.settings.kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+    config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 
