@@ -12,6 +12,10 @@ use serde_json::json;
 #[path = "../tests/it/world.rs"]
 mod world;
 
+/// As in the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let spec = json!({
         "machineGlobalConfig": {"cni": "calico", "kubelet-arg": ["max-pods=200"], "tls-san": ["demo.example.com"]},
