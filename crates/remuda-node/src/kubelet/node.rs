@@ -48,10 +48,17 @@ pub async fn run(shared: Arc<Shared>) {
             () = shared.stop.cancelled() => return,
             // Somebody may have found us silent, and may be wrong.
             Ok(()) = changed.changed() => {
-                if let Some(node) = own.get(&ObjectKey::cluster_wide(&name)).filter(|node| !is_ready(node))
-                    && let Err(error) = write_status(&shared, &node).await
-                {
-                    warn!(%error, "cannot write the node's status");
+                if let Some(node) = own.get(&ObjectKey::cluster_wide(&name)).filter(|node| !is_ready(node)) {
+                    // The sign of life comes first, or what is written would be taken back at once.
+                    let written = async {
+                        renew(&shared, &uid).await?;
+                        write_status(&shared, &node).await
+                    };
+                    match timeout(PATIENCE, written).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => warn!(%error, "cannot write the node's status"),
+                        Err(_) => warn!("the API does not answer"),
+                    }
                 }
             }
             _ = beat.tick() => match timeout(PATIENCE, renew(&shared, &uid)).await {

@@ -5,4 +5,5 @@
 mod cluster;
 mod highly_available;
 mod pods;
+mod silence;
 mod world;
