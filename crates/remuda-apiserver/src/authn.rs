@@ -17,27 +17,44 @@ use crate::{
     front::{Peer, PeerCertificate},
     server::Inner,
     status::{ApiError, ApiResult},
+    tokens::{Bearer, Caller, Verdict},
 };
 
 impl Inner {
     /// The first credential decides; a bad one is refused, not ignored.
-    pub(crate) async fn authenticate(&self, parts: &http::request::Parts) -> ApiResult<Arc<User>> {
+    pub(crate) async fn authenticate(&self, parts: &http::request::Parts) -> ApiResult<Caller> {
         match parts.extensions.get::<Peer>().map(|peer| &peer.certificate) {
-            Some(PeerCertificate::Verified(user)) => return Ok(user.clone()),
+            Some(PeerCertificate::Verified(user)) => return Ok(user.clone().into()),
             Some(PeerCertificate::Rejected) => return Err(ApiError::unauthorized()),
             Some(PeerCertificate::None) | None => {}
         }
         let hidden = crate::websocket::bearer(&parts.headers);
         if let Some(token) = bearer(&parts.headers).or(hidden.as_deref()) {
+            if let Some(bearer) = self.known_bearer(token)? {
+                return Ok(Caller { user: bearer.user, revoked: Some(bearer.revoked) });
+            }
             return match self.authenticate_token(token, &[]).await? {
-                Some((user, _)) => Ok(user),
+                Some((user, _)) => Ok(user.into()),
                 None => Err(ApiError::unauthorized()),
             };
         }
         if parts.headers.contains_key(header::AUTHORIZATION) || !self.config.anonymous {
             return Err(ApiError::unauthorized());
         }
-        Ok(Arc::new(User::anonymous()))
+        Ok(Arc::new(User::anonymous()).into())
+    }
+
+    /// Somebody whose token is kept elsewhere; nobody if it is not.
+    fn known_bearer(&self, token: &str) -> ApiResult<Option<Bearer>> {
+        match self.tokens.get().map_or(Verdict::Foreign, |tokens| tokens.authenticate(token)) {
+            Verdict::Foreign => Ok(None),
+            Verdict::Known(bearer) => Ok(Some(bearer)),
+            Verdict::Refused => Err(ApiError::unauthorized()),
+            Verdict::NotReady => {
+                let message = "this server has just started and does not know all tokens yet";
+                Err(ApiError::new(503, "ServiceUnavailable", message))
+            }
+        }
     }
 
     /// The user of a bearer token, and the audiences it is good for among those asked for. Fails only
@@ -58,6 +75,12 @@ impl Inner {
         };
         if let Some(user) = self.config.static_tokens.authenticate(token) {
             return Ok(for_api().map(|good| (user, good)));
+        }
+        match self.known_bearer(token) {
+            Ok(Some(bearer)) => return Ok(for_api().map(|good| (bearer.user, good))),
+            Ok(None) => {}
+            Err(error) if error.code == 401 => return Ok(None),
+            Err(error) => return Err(error),
         }
         if let Some(bootstrap) = BootstrapToken::parse(token) {
             let key = format!("/core/secrets/{BOOTSTRAP_SECRET_NAMESPACE}/{}", bootstrap.secret_name());

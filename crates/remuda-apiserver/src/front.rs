@@ -24,6 +24,7 @@ use crate::{
     route::{ResourcePath, Route, Verb, parse},
     server::{ApiServer, Inner},
     status::{ApiError, ApiResult},
+    tokens::{self, Caller},
     websocket,
 };
 
@@ -133,8 +134,8 @@ impl Inner {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let internal = parts.extensions.get::<Internal>();
-        let user = match internal {
-            Some(Internal(user)) => user.clone(),
+        let Caller { user, revoked } = match internal {
+            Some(Internal(user)) => user.clone().into(),
             None => self.authenticate(parts).await?,
         };
         audit.user = Some(user.clone());
@@ -194,10 +195,12 @@ impl Inner {
             call.warn(text);
         }
         let result = match verb {
-            Verb::Watch => match self.watch(&call).await {
-                Ok(answer) if websocket::is_wanted(&parts.headers) => self.over_websocket(parts, answer),
-                result => result,
-            },
+            Verb::Watch => {
+                match self.watch(&call).await.map(|answer| tokens::until(answer, revoked.as_ref())) {
+                    Ok(answer) if websocket::is_wanted(&parts.headers) => self.over_websocket(parts, answer),
+                    result => result,
+                }
+            }
             _ => {
                 let work = async {
                     let body = if verb.is_mutating() {

@@ -45,6 +45,7 @@ mod scale;
 mod server;
 mod signers;
 mod status;
+mod tokens;
 mod watch;
 mod websocket;
 mod write;
@@ -60,4 +61,5 @@ pub use self::{
     openapi::{Descriptions, TypeDescription},
     server::{ApiServer, Config, Controllers, StartError},
     status::{ApiError, ApiResult, Named},
+    tokens::{Bearer, Tokens, Verdict},
 };

@@ -1,6 +1,9 @@
 //! The API server: its state, its start and its stop.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
@@ -26,6 +29,7 @@ use crate::{
     metrics::Metrics,
     openapi::OpenApi,
     registry::{Registry, Resource},
+    tokens::Tokens,
 };
 
 /// What a server is made of.
@@ -86,6 +90,8 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: ArcSwap<Registry>,
     pub(crate) policy: Arc<Policy>,
+    /// Whoever keeps further tokens, once they do.
+    pub(crate) tokens: OnceLock<Arc<dyn Tokens>>,
     pub(crate) crds: CrdKeeper,
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Policies,
@@ -109,6 +115,7 @@ impl ApiServer {
         let inner = Arc::new(Inner {
             registry: ArcSwap::from_pointee(Registry::new(BTreeMap::new(), 0)),
             policy: Arc::new(Policy::default()),
+            tokens: OnceLock::new(),
             crds: CrdKeeper::default(),
             webhooks: Webhooks::default(),
             policies: Policies::default(),
@@ -155,6 +162,17 @@ impl ApiServer {
     pub fn may_use_path(&self, user: &User, verb: &str, path: &str) -> bool {
         let attributes = remuda_auth::attributes::Attributes::path(verb, path);
         self.inner.policy.authorize(user, &attributes).allowed
+    }
+
+    /// Asks somebody else about tokens too, from now on. Only the first of them is asked.
+    pub fn ask_for_tokens(&self, tokens: Arc<dyn Tokens>) {
+        let _ = self.inner.tokens.set(tokens);
+    }
+
+    /// What requests are judged by. What is stored is in it already; others may add to it what no name of a
+    /// stored object can be: see [`Policy::reset`].
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.inner.policy
     }
 
     /// Metrics in the OpenMetrics text format.

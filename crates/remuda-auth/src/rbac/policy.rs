@@ -124,7 +124,8 @@ impl Policy {
         }
     }
 
-    /// Makes these the only objects of their kind, in one step.
+    /// Makes these the only stored objects of their kind, in one step. Objects whose names hold a slash are
+    /// not stored ones, which cannot have such names: they are kept.
     pub fn reset(&self, kind: Kind, objects: &[Value]) {
         let parsed: Vec<(Key, Object)> = objects
             .iter()
@@ -135,8 +136,8 @@ impl Policy {
             })
             .collect();
         let mut index = self.index.write();
-        for key in index.keys(kind) {
-            index.remove(&key);
+        for key in index.keys(kind).iter().filter(|key| !key.name.contains('/')) {
+            index.remove(key);
         }
         for (key, object) in parsed {
             index.put(key, object);

@@ -40,6 +40,20 @@ fn check(policy: &Policy, user: &User, attributes: Attributes<'_>, expected: boo
 }
 
 #[test]
+fn what_is_not_stored_outlives_a_new_list_of_what_is() {
+    let policy = Policy::new();
+    put(&policy, &cluster_role("stored", read_pods()));
+    put(&policy, &cluster_role("global/reader", read_pods()));
+    put(&policy, &cluster_binding("global/u", "global/reader", json!([{"kind": "User", "name": "u"}])));
+    put(&policy, &cluster_binding("stored", "stored", json!([{"kind": "User", "name": "v"}])));
+    policy.reset(Kind::ClusterRole, &[]);
+    policy.reset(Kind::ClusterRoleBinding, &[]);
+    let get = Attributes::resource("get", "", "pods");
+    assert!(policy.authorize(&User::new("u", [""]), &get).allowed);
+    assert!(!policy.authorize(&User::new("v", [""]), &get).allowed);
+}
+
+#[test]
 fn an_allowed_request_names_the_binding_that_allowed_it() {
     let policy = Policy::new();
     put(
