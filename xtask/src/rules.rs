@@ -54,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-machines",
             "remuda-drivers",
             "remuda-gateway",
+            "remuda-identity",
             "remuda-tunnel",
             "remuda-sandbox",
         ],
@@ -97,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("remuda-machines", &["remuda-names", "remuda-api", "remuda-control", "remuda-drivers"]),
+    ("remuda-identity", &["remuda-names", "remuda-api", "remuda-control", "remuda-auth"]),
     ("remuda-agent", &["remuda-names", "remuda-plan"]),
     ("remuda-cluster-agent", &["remuda-names", "remuda-tunnel", "remuda-agent", "remuda-plan"]),
     (

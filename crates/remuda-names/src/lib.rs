@@ -140,6 +140,7 @@ pub mod agent;
 pub mod capi;
 pub mod cluster_agent;
 pub mod gateway;
+pub mod identity;
 pub mod machines;
 pub mod node;
 pub mod provisioning;

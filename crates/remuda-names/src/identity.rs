@@ -1,0 +1,119 @@
+//! Users, tokens and sessions: what browsers, programs and people see of them.
+//!
+//! Names, labels, cookies and paths are Rancher's where Rancher has them.
+
+/// HTTP paths.
+pub mod path {
+    /// Login with a local password, as browsers and Rancher's tools do it.
+    pub const LOCAL_LOGIN: &str = "/v3-public/localProviders/local";
+    /// Login, as newer ones do it.
+    pub const LOGIN: &str = "/v1-public/login";
+    /// Ends the session of the request.
+    pub const LOGOUT: &str = "/v1/logout";
+    /// Tokens of the caller. With `?action=logout` it ends the session of the request.
+    pub const TOKENS: &str = "/v3/tokens";
+    /// Users. With `?action=changepassword` callers choose another password.
+    pub const USERS: &str = "/v3/users";
+}
+
+/// Cookies.
+pub mod cookie {
+    /// The token of a session.
+    pub const SESSION: &str = "R_SESS";
+    /// What scripts of our own pages can read and those of others cannot.
+    pub const CSRF: &str = "CSRF";
+}
+
+/// Header that repeats the cookie of the same purpose.
+pub const CSRF_HEADER: &str = "x-api-csrf";
+
+/// Groups.
+pub mod group {
+    /// Everybody who came with a token of ours or a password.
+    pub const AUTHENTICATED: &str = "system:cattle:authenticated";
+    /// In other clusters: everybody who has a role there, by the role's name after this.
+    pub const ROLE_PREFIX: &str = "remuda:role:";
+}
+
+/// What requests say about their user beside the name.
+pub mod extra {
+    /// Names at authentication providers.
+    pub const PRINCIPAL: &str = "principalid";
+    /// Name at login.
+    pub const USERNAME: &str = "username";
+    /// Name of the Token.
+    pub const TOKEN: &str = "requesttokenid";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// `true` on Tokens of which only a hash is stored.
+    pub const TOKEN_HASHED: &str = "authn.management.cattle.io/token-hashed";
+    /// On Secrets with passwords: how they are hashed.
+    pub const PASSWORD_HASH: &str = "cattle.io/password-hash";
+}
+
+/// Labels.
+pub mod label {
+    /// `admin-user` on the User made at the first start.
+    pub const BOOTSTRAPPING: &str = "authz.management.cattle.io/bootstrapping";
+    /// Value of that label.
+    pub const ADMIN_USER: &str = "admin-user";
+}
+
+/// Values of the label that says what a Token is for.
+pub mod token_kind {
+    /// A login in a browser.
+    pub const SESSION: &str = "session";
+    /// A login of a program, or a token made for one.
+    pub const API: &str = "api";
+    /// In the kubeconfig of somebody.
+    pub const KUBECONFIG: &str = "kubeconfig";
+}
+
+/// Namespace of the Secrets with the hashes of passwords; each is named like its User.
+pub const PASSWORDS_NAMESPACE: &str = "cattle-local-user-passwords";
+/// Key of the hash in such a Secret.
+pub const PASSWORD_KEY: &str = "password";
+/// Authentication provider of local passwords.
+pub const LOCAL_PROVIDER: &str = "local";
+/// Names of local users at that provider: this, and the User.
+pub const LOCAL_PRINCIPAL: &str = "local://";
+/// The User made at the first start.
+pub const FIRST_USER: &str = "user-admin";
+/// Name at login of that user.
+pub const FIRST_USERNAME: &str = "admin";
+
+/// Roles that come with the server.
+pub mod role {
+    /// GlobalRole: everything.
+    pub const ADMIN: &str = "admin";
+    /// GlobalRole of people: their own matters, and to make clusters.
+    pub const USER: &str = "user";
+    /// GlobalRole: their own matters.
+    pub const USER_BASE: &str = "user-base";
+    /// RoleTemplate: everything in a cluster.
+    pub const CLUSTER_OWNER: &str = "cluster-owner";
+    /// RoleTemplate: to look at a cluster.
+    pub const CLUSTER_MEMBER: &str = "cluster-member";
+}
+
+/// Settings.
+pub mod setting {
+    /// Minutes any token is good for at most; less than 1 is for ever.
+    pub const TOKEN_MAX_TTL: &str = "auth-token-max-ttl-minutes";
+    /// Minutes a token is good for that says nothing itself.
+    pub const TOKEN_DEFAULT_TTL: &str = "auth-token-default-ttl-minutes";
+    /// Minutes a session is good for.
+    pub const SESSION_TTL: &str = "auth-user-session-ttl-minutes";
+    /// Characters a password has at least.
+    pub const PASSWORD_LENGTH: &str = "password-min-length";
+}
+
+/// In other clusters: what people may there.
+pub mod downstream {
+    /// On ClusterRoles and ClusterRoleBindings made for roles: `true`.
+    pub const LABEL: &str = "authz.cluster.cattle.io/role-template";
+    /// Names of them: this, and the RoleTemplate.
+    pub const PREFIX: &str = "remuda-role-";
+}
