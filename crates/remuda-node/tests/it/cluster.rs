@@ -180,7 +180,7 @@ async fn manifests_are_applied_and_follow_their_files() {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "addons");
     let names = async || -> Vec<String> {
         let Ok(list) = maps.list(&Default::default()).await else { return Vec::new() };
-        list.items.iter().map(|map| map.name_any()).filter(|name| name != "kube-root-ca.crt").collect()
+        list.items.iter().map(ResourceExt::name_any).filter(|name| name != "kube-root-ca.crt").collect()
     };
     until("both are there", async || names().await == ["one", "two"]).await;
     std::fs::write(&file, manifest(&["two", "three"])).unwrap();

@@ -100,7 +100,7 @@ pub(crate) fn is_pod_ready(pod: &Pod) -> bool {
 }
 
 pub(crate) async fn ready_pods(client: &Client, namespace: &str) -> Vec<String> {
-    pods(client, namespace).await.iter().filter(|pod| is_pod_ready(pod)).map(|pod| pod.name_any()).collect()
+    pods(client, namespace).await.iter().filter(|pod| is_pod_ready(pod)).map(ResourceExt::name_any).collect()
 }
 
 /// Asks as a probe of a plan does: with the files it names.
