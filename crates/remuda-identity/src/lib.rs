@@ -1,1 +1,31 @@
 //! Users, their passwords and tokens, and what they may.
+//!
+//! [`Identity`] follows Users, Tokens, GlobalRoles, RoleTemplates and their bindings and answers from memory:
+//!
+//! - who a bearer token `name:key` stands for ([`Identity::authenticate`]). What is under way with a token that
+//!   is revoked, disabled or has expired ends at once: see [`Login::revoked`];
+//! - what somebody is in a cluster ([`Identity::access`]);
+//! - what they may on this server: roles and bindings become rules in the policy requests are judged by, and
+//!   are written nowhere.
+//!
+//! It also does what people do with their accounts: [`Identity::login`], [`Identity::issue`],
+//! [`Identity::revoke`], [`Identity::change_password`]. How that looks in HTTP is not its concern.
+//!
+//! Of tokens and passwords only hashes are stored: those of passwords in Secrets of a namespace of their own.
+
+pub mod access;
+mod account;
+pub mod builtin;
+mod identity;
+pub mod key;
+pub mod password;
+mod rights;
+mod throttle;
+mod tokens;
+
+pub use self::{
+    access::{Access, Role},
+    account::{Attempt, Error, FirstUser, Issued, NewToken, shown},
+    identity::Identity,
+    tokens::{Login, Verdict, expires, owner},
+};

@@ -1,0 +1,549 @@
+//! What people do with their accounts: log in, make and revoke tokens, change passwords.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Namespace, Secret},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use remuda_api::management::{GlobalRoleBinding, Principal, Token, User};
+use remuda_control::{ObjectKey, write::owner_reference};
+use remuda_names::{
+    identity::{
+        self as names, FIRST_USER, FIRST_USERNAME, LOCAL_PRINCIPAL, LOCAL_PROVIDER, PASSWORD_KEY,
+        PASSWORDS_NAMESPACE, annotation, role, setting, token_kind,
+    },
+    rancher::label,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    identity::{BY_USER, BY_USERNAME, Identity},
+    key,
+    password::{self, Unfit},
+    tokens,
+};
+
+/// For a cache to hear of a write of our own.
+const HEARD: Duration = Duration::from_secs(2);
+/// Minutes tokens are good for at most, unless a setting says otherwise.
+const MAX_MINUTES: i64 = 129_600;
+/// Minutes of a session.
+const SESSION_MINUTES: i64 = 960;
+/// Stands in for the hash of users who have none, so that they cannot be told from others by the time it takes.
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5bm9ibw$CJ6yPhN1kzDwIz2Yb2sQzLkX8fWc0rVJvGqk4sW0Hq8";
+
+/// Why something with an account cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Which of the two is wrong is nobody's business.
+    #[error("authentication failed")]
+    Wrong,
+    #[error("too many attempts; try again in {} s", .0.as_secs().max(1))]
+    TooOften(Duration),
+    #[error("another password must be chosen; send it as newPassword")]
+    MustChange,
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    #[error("there is no {0}")]
+    Missing(String),
+    #[error("{doing} {what}")]
+    Api {
+        doing: &'static str,
+        what: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl Error {
+    pub(crate) fn api(doing: &'static str, what: &str, source: kube::Error) -> Self {
+        Self::Api { doing, what: what.to_owned(), source: Box::new(source) }
+    }
+}
+
+/// The first user, and the only time their password is told.
+#[derive(Clone)]
+pub struct FirstUser {
+    pub username: String,
+    pub password: String,
+}
+
+impl std::fmt::Debug for FirstUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FirstUser({})", self.username)
+    }
+}
+
+/// Somebody who wants to log in.
+pub struct Attempt<'a> {
+    pub username: &'a str,
+    pub password: &'a str,
+    /// The password to have from now on, for those who must choose another.
+    pub new_password: Option<&'a str>,
+    pub address: IpAddr,
+    /// What the token is for: see [`token_kind`].
+    pub kind: &'a str,
+    pub description: &'a str,
+    /// Milliseconds; 0 is what is usual, less is as long as possible.
+    pub ttl: i64,
+}
+
+/// A token to be made.
+pub struct NewToken<'a> {
+    /// Name of the User.
+    pub user: &'a str,
+    pub kind: &'a str,
+    pub description: &'a str,
+    /// Milliseconds; 0 is what is usual, less is as long as possible.
+    pub ttl: i64,
+    /// Name of the management Cluster it is good for; empty is everything.
+    pub cluster: &'a str,
+}
+
+/// A token that was made, and the only time its key is told.
+pub struct Issued {
+    pub token: Token,
+    /// `name:key`.
+    pub bearer: String,
+}
+
+impl Issued {
+    pub fn expires(&self) -> Option<Timestamp> {
+        tokens::expires(&self.token)
+    }
+}
+
+impl std::fmt::Debug for Issued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Issued({})", self.token.name_any())
+    }
+}
+
+impl Identity {
+    /// A session or token for somebody who knows their password.
+    pub async fn login(&self, attempt: &Attempt<'_>) -> Result<Issued, Error> {
+        let shared = &self.0;
+        shared.throttle.enter(attempt.username, attempt.address).map_err(Error::TooOften)?;
+        let user = self.by_username(attempt.username);
+        let right = self.knows_password(user.as_deref(), attempt.password).await?;
+        let Some(user) = user.filter(|user| right && user.enabled.unwrap_or(true)) else {
+            tracing::warn!(username = attempt.username, address = %attempt.address, "a login failed");
+            return Err(Error::Wrong);
+        };
+        shared.throttle.succeeded(attempt.username, attempt.address);
+        if user.must_change_password {
+            let new = attempt.new_password.ok_or(Error::MustChange)?;
+            self.choose_password(&user, attempt.password, new).await?;
+        }
+        let token = NewToken {
+            user: &user.name_any(),
+            kind: attempt.kind,
+            description: attempt.description,
+            ttl: attempt.ttl,
+            cluster: "",
+        };
+        let issued = self.issue(&token).await?;
+        tracing::info!(user = token.user, address = %attempt.address, token = issued.token.name_any(), "a login");
+        Ok(issued)
+    }
+
+    /// Makes a token. Whoever calls has made sure that it may be made.
+    pub async fn issue(&self, new: &NewToken<'_>) -> Result<Issued, Error> {
+        let shared = &self.0;
+        let Some(user) = shared.users.get(&ObjectKey::cluster_wide(new.user)) else {
+            return Err(Error::Missing(format!("user {}", new.user)));
+        };
+        let random = |error: remuda_auth::tokens::RandomError| Error::Internal(error.to_string());
+        let prefix = match new.kind {
+            token_kind::KUBECONFIG => format!("kubeconfig-{}", new.user),
+            _ => "token-".to_owned(),
+        };
+        let name = format!("{prefix}{}", key::letters(10).map_err(random)?);
+        let secret = key::generate().map_err(random)?;
+        let ttl = shared.ttl(new.ttl, new.kind);
+        let mut token = Token {
+            token: key::hash(&secret).map_err(random)?,
+            user_id: new.user.to_owned(),
+            auth_provider: LOCAL_PROVIDER.to_owned(),
+            ttl,
+            is_derived: new.kind != token_kind::SESSION,
+            description: new.description.chars().take(1024).collect(),
+            cluster_name: new.cluster.to_owned(),
+            enabled: Some(true),
+            user_principal: principal(&user),
+            ..Token::named(&name)
+        };
+        if ttl > 0
+            && let Ok(expires) = shared.now().checked_add(SignedDuration::from_millis(ttl))
+        {
+            token.expires_at = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        }
+        token.labels_mut().insert(label::TOKEN_USER_ID.to_owned(), new.user.to_owned());
+        token.labels_mut().insert(label::TOKEN_KIND.to_owned(), new.kind.to_owned());
+        token.annotations_mut().insert(annotation::TOKEN_HASHED.to_owned(), "true".to_owned());
+        // Tokens go with their user.
+        token.metadata.owner_references = owner_reference(&*user, &()).ok().map(|mut owner| {
+            owner.controller = None;
+            owner.block_owner_deletion = None;
+            vec![owner]
+        });
+        let api: Api<Token> = Api::all(shared.ctx.client.clone());
+        let token = api.create(&PostParams::default(), &token).await;
+        let token = token.map_err(|source| Error::api("create the token", &name, source))?;
+        // It is to be good when it is handed out.
+        shared.token_cache.wait_for(&token.resource_version().unwrap_or_default(), HEARD).await;
+        Ok(Issued { token, bearer: format!("{name}:{secret}") })
+    }
+
+    /// Ends a token and what is under way with it.
+    pub async fn revoke(&self, name: &str) -> Result<(), Error> {
+        let shared = &self.0;
+        let api: Api<Token> = Api::all(shared.ctx.client.clone());
+        match api.delete(name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                return Err(Error::Missing(format!("token {name}")));
+            }
+            Err(source) => return Err(Error::api("delete the token", name, source)),
+        }
+        shared.tokens.remove_token(name);
+        Ok(())
+    }
+
+    /// Tokens of somebody, the newest first.
+    pub fn tokens_of(&self, user: &str) -> Vec<Arc<Token>> {
+        let mut tokens = self.0.token_cache.by_index(BY_USER, user);
+        tokens.sort_by_key(|token| {
+            std::cmp::Reverse(token.metadata.creation_timestamp.clone().map(|time| time.0))
+        });
+        tokens
+    }
+
+    pub fn tokens(&self) -> Vec<Arc<Token>> {
+        self.0.token_cache.list()
+    }
+
+    pub fn token(&self, name: &str) -> Option<Arc<Token>> {
+        self.0.token_cache.get(&ObjectKey::cluster_wide(name))
+    }
+
+    pub fn user(&self, name: &str) -> Option<Arc<User>> {
+        self.0.users.get(&ObjectKey::cluster_wide(name))
+    }
+
+    /// Somebody by their name at login. Nobody if several have it.
+    pub fn by_username(&self, username: &str) -> Option<Arc<User>> {
+        if username.is_empty() {
+            return None;
+        }
+        let mut found = self.0.users.by_index(BY_USERNAME, &username.to_lowercase());
+        found.retain(|user| user.metadata.deletion_timestamp.is_none());
+        if found.len() > 1 {
+            tracing::warn!(username, "several users have this name, and none of them can log in");
+            return None;
+        }
+        found.pop()
+    }
+
+    /// Somebody chooses another password. All their sessions end; `keep` does not.
+    pub async fn change_password(
+        &self,
+        user: &str,
+        current: &str,
+        new: &str,
+        address: IpAddr,
+        keep: Option<&str>,
+    ) -> Result<(), Error> {
+        let Some(user) = self.user(user) else { return Err(Error::Missing(format!("user {user}"))) };
+        let shared = &self.0;
+        shared.throttle.enter(&user.username, address).map_err(Error::TooOften)?;
+        if !self.knows_password(Some(&user), current).await? {
+            return Err(Error::Wrong);
+        }
+        shared.throttle.succeeded(&user.username, address);
+        self.choose_password(&user, current, new).await?;
+        self.end_sessions(&user.name_any(), keep).await
+    }
+
+    /// An administrator gives somebody a password. All their sessions end.
+    pub async fn set_password(&self, user: &str, new: &str, must_change: bool) -> Result<(), Error> {
+        let Some(user) = self.user(user) else { return Err(Error::Missing(format!("user {user}"))) };
+        password::check(new, &user.username, self.shortest())?;
+        self.store_password(&user, self.hash(new).await?).await?;
+        self.set_must_change(&user, must_change).await?;
+        self.end_sessions(&user.name_any(), None).await
+    }
+
+    async fn choose_password(&self, user: &User, current: &str, new: &str) -> Result<(), Error> {
+        password::check(new, &user.username, self.shortest())?;
+        if new == current {
+            return Err(Unfit::Same.into());
+        }
+        self.store_password(user, self.hash(new).await?).await?;
+        self.set_must_change(user, false).await
+    }
+
+    fn shortest(&self) -> usize {
+        let number = self.0.number(setting::PASSWORD_LENGTH, password::SHORTEST as i64);
+        usize::try_from(number).unwrap_or(password::SHORTEST)
+    }
+
+    async fn set_must_change(&self, user: &User, must: bool) -> Result<(), Error> {
+        if user.must_change_password == must {
+            return Ok(());
+        }
+        let users: Api<User> = Api::all(self.0.ctx.client.clone());
+        let patch = Patch::Merge(json!({"mustChangePassword": must}));
+        let patched = users.patch(&user.name_any(), &PatchParams::default(), &patch).await;
+        patched.map(drop).map_err(|source| Error::api("change the user", &user.name_any(), source))
+    }
+
+    async fn end_sessions(&self, user: &str, keep: Option<&str>) -> Result<(), Error> {
+        for token in self.tokens_of(user) {
+            let session =
+                token.labels().get(label::TOKEN_KIND).is_some_and(|kind| kind == token_kind::SESSION);
+            if session && keep != Some(token.name_any().as_str()) {
+                match self.revoke(&token.name_any()).await {
+                    Ok(()) | Err(Error::Missing(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn hash(&self, password: &str) -> Result<String, Error> {
+        let password = password.to_owned();
+        self.slowly(move || password::hash(&password))
+            .await?
+            .map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    /// Runs what takes a processor for a while, a few at a time.
+    async fn slowly<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+        let _place = self.0.hashing.acquire().await.map_err(|error| Error::Internal(error.to_string()))?;
+        tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    async fn knows_password(&self, user: Option<&User>, password: &str) -> Result<bool, Error> {
+        let stored = match user {
+            Some(user) => self.stored_password(&user.name_any()).await?,
+            None => None,
+        };
+        let known = stored.is_some();
+        let (stored, password) = (stored.unwrap_or_else(|| NOBODY.to_owned()), password.to_owned());
+        let right = self.slowly(move || password::verify(&password, &stored)).await?;
+        Ok(known && right)
+    }
+
+    async fn stored_password(&self, user: &str) -> Result<Option<String>, Error> {
+        let secret = self.passwords().get_opt(user).await;
+        let secret = secret.map_err(|source| Error::api("read the password of", user, source))?;
+        let bytes = secret.and_then(|secret| secret.data?.remove(PASSWORD_KEY)).map(|bytes| bytes.0);
+        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+    }
+
+    fn passwords(&self) -> Api<Secret> {
+        Api::namespaced(self.0.ctx.client.clone(), PASSWORDS_NAMESPACE)
+    }
+
+    async fn store_password(&self, user: &User, hash: String) -> Result<(), Error> {
+        self.passwords_namespace().await?;
+        let secret = password_secret(user, hash);
+        let params = PatchParams::apply(&self.0.ctx.field_manager).force();
+        let stored = self.passwords().patch(&user.name_any(), &params, &Patch::Apply(secret)).await;
+        stored.map(drop).map_err(|source| Error::api("store the password of", &user.name_any(), source))
+    }
+
+    async fn passwords_namespace(&self) -> Result<(), Error> {
+        let namespaces: Api<Namespace> = Api::all(self.0.ctx.client.clone());
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(PASSWORDS_NAMESPACE.to_owned());
+        match namespaces.create(&PostParams::default(), &namespace).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(source) => Err(Error::api("create namespace", PASSWORDS_NAMESPACE, source)),
+        }
+    }
+
+    /// The first user is made once, and never again: whoever removes it has made others. Of several servers
+    /// that start together one tells the password.
+    pub(crate) async fn ensure_first_user(&self) -> Result<Option<FirstUser>, Error> {
+        let shared = &self.0;
+        let users: Api<User> = Api::all(shared.ctx.client.clone());
+        if !shared.users.is_empty() && self.user(FIRST_USER).is_none() {
+            return Ok(None);
+        }
+        let mut user = User {
+            username: FIRST_USERNAME.to_owned(),
+            display_name: "Administrator".to_owned(),
+            description: "Made at the first start".to_owned(),
+            principal_ids: vec![format!("{LOCAL_PRINCIPAL}{FIRST_USER}")],
+            enabled: Some(true),
+            ..User::named(FIRST_USER)
+        };
+        user.labels_mut().insert(names::label::BOOTSTRAPPING.to_owned(), names::label::ADMIN_USER.to_owned());
+        let user = match self.user(FIRST_USER) {
+            Some(user) => (*user).clone(),
+            None => match users.create(&PostParams::default(), &user).await {
+                Ok(user) => user,
+                Err(kube::Error::Api(status)) if status.code == 409 => users
+                    .get(FIRST_USER)
+                    .await
+                    .map_err(|source| Error::api("read user", FIRST_USER, source))?,
+                Err(source) => return Err(Error::api("create user", FIRST_USER, source)),
+            },
+        };
+        // A server that died between the user and the password left a user nobody can be.
+        if self.stored_password(FIRST_USER).await?.is_some() {
+            return Ok(None);
+        }
+        let binding = GlobalRoleBinding {
+            user_name: FIRST_USER.to_owned(),
+            global_role_name: role::ADMIN.to_owned(),
+            ..GlobalRoleBinding::named(&format!("globaladmin-{FIRST_USER}"))
+        };
+        let bindings: Api<GlobalRoleBinding> = Api::all(shared.ctx.client.clone());
+        match bindings.create(&PostParams::default(), &binding).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(source) => return Err(Error::api("bind user", FIRST_USER, source)),
+        }
+        let random = |error: remuda_auth::tokens::RandomError| Error::Internal(error.to_string());
+        let password = key::letters(24).map_err(random)?;
+        self.passwords_namespace().await?;
+        let secret = password_secret(&user, self.hash(&password).await?);
+        match self.passwords().create(&PostParams::default(), &secret).await {
+            Ok(_) => Ok(Some(FirstUser { username: FIRST_USERNAME.to_owned(), password })),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(source) => Err(Error::api("store the password of", FIRST_USER, source)),
+        }
+    }
+}
+
+fn password_secret(user: &User, hash: String) -> Secret {
+    let mut secret = Secret {
+        data: Some(BTreeMap::from([(PASSWORD_KEY.to_owned(), ByteString(hash.into_bytes()))])),
+        ..Secret::default()
+    };
+    secret.metadata.name = user.metadata.name.clone();
+    secret.metadata.namespace = Some(PASSWORDS_NAMESPACE.to_owned());
+    secret.metadata.annotations =
+        Some(BTreeMap::from([(annotation::PASSWORD_HASH.to_owned(), "argon2id".to_owned())]));
+    secret.metadata.owner_references = owner_reference(user, &()).ok().map(|mut owner| {
+        owner.controller = None;
+        owner.block_owner_deletion = None;
+        vec![owner]
+    });
+    secret
+}
+
+/// The user as their provider has them.
+fn principal(user: &User) -> Principal {
+    let name = user.principal_ids.iter().find(|id| id.starts_with(LOCAL_PRINCIPAL)).cloned();
+    let name = name.unwrap_or_else(|| format!("{LOCAL_PRINCIPAL}{}", user.name_any()));
+    let other = serde_json::Map::from_iter([("metadata".to_owned(), json!({"name": name}))]);
+    Principal {
+        display_name: user.display_name.clone(),
+        login_name: user.username.clone(),
+        principal_type: "user".to_owned(),
+        provider: LOCAL_PROVIDER.to_owned(),
+        other,
+    }
+}
+
+impl crate::identity::Shared {
+    /// Milliseconds a token is good for; 0 is for ever.
+    fn ttl(&self, wanted: i64, kind: &str) -> i64 {
+        let max = self.number(setting::TOKEN_MAX_TTL, MAX_MINUTES);
+        let default = match kind {
+            token_kind::SESSION => self.number(setting::SESSION_TTL, SESSION_MINUTES),
+            _ => self.number(setting::TOKEN_DEFAULT_TTL, MAX_MINUTES),
+        };
+        ttl(wanted, default, max)
+    }
+}
+
+/// 0 is the default, and a default of 0 the maximum; less is for ever; a maximum below 1 is none.
+fn ttl(wanted: i64, default_minutes: i64, max_minutes: i64) -> i64 {
+    const MINUTE: i64 = 60_000;
+    let max = if max_minutes < 1 { 0 } else { max_minutes.saturating_mul(MINUTE) };
+    let wanted = match wanted {
+        0 if default_minutes == 0 => max,
+        0 => default_minutes.saturating_mul(MINUTE),
+        wanted => wanted,
+    };
+    match (wanted, max) {
+        (wanted, 0) => wanted.max(0),
+        (wanted, max) if wanted <= 0 => max,
+        (wanted, max) => wanted.min(max),
+    }
+}
+
+/// What of a token may be shown: never what is stored of its key.
+pub fn shown(token: &Token, now: Timestamp) -> Value {
+    let expires = tokens::expires(token);
+    json!({
+        "type": "token",
+        "id": token.name_any(),
+        "name": token.name_any(),
+        "userId": tokens::owner(token),
+        "authProvider": token.auth_provider,
+        "description": token.description,
+        "clusterId": token.cluster_name,
+        "created": token.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string()),
+        "lastUsedAt": token.last_used_at.as_ref().map(|time| time.0.to_string()),
+        "ttl": token.ttl,
+        "expiresAt": expires.map(|expires| expires.to_string()).unwrap_or_default(),
+        "expired": token.expired || expires.is_some_and(|expires| expires <= now),
+        "enabled": token.enabled.unwrap_or(true),
+        "isDerived": token.is_derived,
+        "kind": token.labels().get(label::TOKEN_KIND),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_good_for_as_long_as_settings_allow() {
+        const MINUTE: i64 = 60_000;
+        assert_eq!(ttl(0, 10, 100), 10 * MINUTE);
+        assert_eq!(ttl(0, 0, 100), 100 * MINUTE);
+        assert_eq!(ttl(-1, 10, 100), 100 * MINUTE, "for ever is as long as allowed");
+        assert_eq!(ttl(-1, 10, 0), 0);
+        assert_eq!(ttl(5 * MINUTE, 10, 100), 5 * MINUTE);
+        assert_eq!(ttl(500 * MINUTE, 10, 100), 100 * MINUTE);
+        assert_eq!(ttl(500 * MINUTE, 10, -1), 500 * MINUTE);
+        assert_eq!(ttl(i64::MAX, i64::MAX, i64::MAX), i64::MAX);
+        assert_eq!(ttl(i64::MIN, i64::MIN, 0), 0);
+    }
+
+    #[test]
+    fn a_hash_that_is_nobodys_takes_as_long_as_any() {
+        let parts: Vec<&str> = NOBODY.split('$').collect();
+        let real = password::hash("x").unwrap();
+        let real: Vec<&str> = real.split('$').collect();
+        assert_eq!(parts[..4], real[..4]);
+        assert_eq!((parts[4].len(), parts[5].len()), (real[4].len(), real[5].len()));
+        let started = std::time::Instant::now();
+        assert!(!password::verify("x", NOBODY));
+        assert!(started.elapsed() > Duration::from_millis(1), "it was hashed");
+    }
+
+    #[test]
+    fn the_key_of_a_token_is_not_shown() {
+        let token = Token { token: "$3:1:a:b".to_owned(), ..Token::named("token-a") };
+        assert!(!shown(&token, Timestamp::UNIX_EPOCH).to_string().contains("$3"));
+    }
+}

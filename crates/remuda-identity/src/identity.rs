@@ -1,0 +1,375 @@
+//! All of it together: caches, what is made of them, and questions.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use parking_lot::Mutex;
+use remuda_api::{
+    management::{
+        ClusterRoleTemplateBinding, GlobalRole, GlobalRoleBinding, RoleTemplate, Setting, Token, User,
+    },
+    provisioning,
+};
+use remuda_auth::{
+    attributes::Attributes,
+    identity,
+    rbac::{
+        object::Key,
+        policy::{Policy, RbacChange},
+    },
+};
+use remuda_control::{Chain, Ctx, Informer, ObjectKey, Scope, informer::Subscription};
+use remuda_names::rancher::{annotation, group};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    access::{self, Access},
+    builtin, rights,
+    throttle::Throttle,
+    tokens::{Tokens, Verdict},
+};
+
+const BY_CLUSTER: &str = "identity/cluster";
+const BY_MANAGEMENT: &str = "identity/management-cluster";
+pub(crate) const BY_USERNAME: &str = "identity/username";
+pub(crate) const BY_USER: &str = "identity/user";
+
+/// For the caches to fill at the start; what takes longer is told to callers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between looks at the clock for tokens that have expired.
+const TICK: Duration = Duration::from_millis(500);
+/// Ticks between writes of when tokens were used last.
+const TICKS_PER_FLUSH: u32 = 60;
+
+/// Everybody, and what they may. Clones are the same.
+#[derive(Clone)]
+pub struct Identity(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) ctx: Arc<Ctx>,
+    policy: Arc<Policy>,
+    pub(crate) tokens: Tokens,
+    pub(crate) token_cache: Informer<Token>,
+    pub(crate) users: Informer<User>,
+    pub(crate) settings: Informer<Setting>,
+    pub(crate) global_roles: Informer<GlobalRole>,
+    pub(crate) global_bindings: Informer<GlobalRoleBinding>,
+    pub(crate) templates: Informer<RoleTemplate>,
+    cluster_bindings: Informer<ClusterRoleTemplateBinding>,
+    provisioned: Informer<provisioning::Cluster>,
+    pub(crate) throttle: Throttle,
+    /// Few passwords are hashed at a time: it takes memory and processors.
+    pub(crate) hashing: tokio::sync::Semaphore,
+    changed: Arc<Notify>,
+    granted: Mutex<BTreeMap<Key, Value>>,
+    subscriptions: OnceLock<Vec<Subscription>>,
+}
+
+impl Identity {
+    /// Follows users, tokens and roles on the API behind `ctx`, and adds to `policy` what they mean.
+    pub fn new(ctx: Arc<Ctx>, policy: Arc<Policy>) -> Self {
+        let informers = &ctx.informers;
+        let cluster_bindings: Informer<ClusterRoleTemplateBinding> = informers.of(Scope::all());
+        cluster_bindings.add_index(BY_CLUSTER, |binding| vec![binding.cluster_name.clone()]);
+        let provisioned: Informer<provisioning::Cluster> = informers.of(Scope::all());
+        provisioned.add_index(BY_MANAGEMENT, |cluster| vec![management_name(cluster)]);
+        let users: Informer<User> = informers.of(Scope::all());
+        users.add_index(BY_USERNAME, |user| vec![user.username.to_lowercase()]);
+        let token_cache: Informer<Token> = informers.of(Scope::all());
+        token_cache.add_index(BY_USER, |token| vec![crate::tokens::owner(token).to_owned()]);
+        let identity = Self(Arc::new(Shared {
+            policy,
+            tokens: Tokens::default(),
+            token_cache,
+            users,
+            settings: informers.of(Scope::all()),
+            global_roles: informers.of(Scope::all()),
+            global_bindings: informers.of(Scope::all()),
+            templates: informers.of(Scope::all()),
+            cluster_bindings,
+            provisioned,
+            throttle: Throttle::default(),
+            hashing: tokio::sync::Semaphore::new(2),
+            changed: Arc::default(),
+            granted: Mutex::default(),
+            subscriptions: OnceLock::new(),
+            ctx,
+        }));
+        identity.subscribe();
+        identity
+    }
+
+    fn subscribe(&self) {
+        let shared = &self.0;
+        let weak = Arc::downgrade(shared);
+        let users = shared.users.subscribe(move |change| {
+            let (Some(shared), Some(user)) = (weak.upgrade(), change.object()) else { return };
+            match change.is_delete() {
+                true => shared.tokens.remove_user(&user.name_any()),
+                false => shared.tokens.put_user(user),
+            }
+            // Bindings may name somebody as their provider does.
+            shared.changed.notify_one();
+        });
+        let weak = Arc::downgrade(shared);
+        let tokens = shared.token_cache.subscribe(move |change| {
+            let (Some(shared), Some(token)) = (weak.upgrade(), change.object()) else { return };
+            match change.is_delete() {
+                true => shared.tokens.remove_token(&token.name_any()),
+                false => shared.tokens.put_token(token, shared.ctx.clock.now()),
+            }
+        });
+        let waker = || {
+            let changed = shared.changed.clone();
+            move || changed.notify_one()
+        };
+        let (roles, bindings, templates, clusters, provisioned) =
+            (waker(), waker(), waker(), waker(), waker());
+        let subscriptions = vec![
+            users,
+            tokens,
+            shared.global_roles.subscribe(move |_| roles()),
+            shared.global_bindings.subscribe(move |_| bindings()),
+            shared.templates.subscribe(move |_| templates()),
+            shared.cluster_bindings.subscribe(move |_| clusters()),
+            shared.provisioned.subscribe(move |change| {
+                // Status is written often, and hardly ever means anything here.
+                let facts = |cluster: &Arc<provisioning::Cluster>| facts(cluster);
+                if change.old.as_ref().map(facts) != change.new.as_ref().map(facts) {
+                    provisioned();
+                }
+            }),
+        ];
+        let _ = shared.subscriptions.set(subscriptions);
+    }
+
+    /// Waits until everything is known, though not for ever.
+    pub async fn ready(&self) {
+        let shared = &self.0;
+        if tokio::time::timeout(PATIENCE, shared.synced()).await.is_err() {
+            tracing::warn!("users and roles are not known yet; tokens are not good until they are");
+            return;
+        }
+        shared.tokens.set_ready();
+        shared.grant();
+    }
+
+    /// Keeps rights up to date, ends what has expired and writes when tokens were used last, until told to stop.
+    pub async fn run(self, stop: CancellationToken) {
+        let shared = &self.0;
+        if stop.run_until_cancelled(shared.synced()).await.is_none() {
+            return;
+        }
+        shared.tokens.set_ready();
+        shared.grant();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = 0_u32;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = shared.changed.notified() => shared.grant(),
+                _ = tick.tick() => {
+                    shared.tokens.expire(shared.ctx.clock.now());
+                    ticks = ticks.wrapping_add(1);
+                    if ticks.is_multiple_of(TICKS_PER_FLUSH) {
+                        shared.flush().await;
+                    }
+                }
+            }
+        }
+        shared.flush().await;
+    }
+
+    /// Who a bearer token stands for.
+    pub fn authenticate(&self, bearer: &str) -> Verdict {
+        self.0.tokens.check(bearer, self.0.ctx.clock.now())
+    }
+
+    /// What somebody may in a cluster, by the name of its management Cluster.
+    pub fn access(&self, name: &str, groups: &[String], cluster: &str) -> Access {
+        let shared = &self.0;
+        let user = identity::User::new(name, groups.iter().cloned());
+        let may = |verb: &str| {
+            let attributes =
+                Attributes::resource(verb, group::MANAGEMENT, "clusters").version("v3").name(cluster);
+            shared.policy.authorize(&user, &attributes).allowed
+        };
+        if may("*") {
+            return Access::Owner;
+        }
+        let find = |principal: &str| shared.tokens.user_of_principal(principal);
+        let bindings = shared.cluster_bindings.by_index(BY_CLUSTER, cluster);
+        let mut names: Vec<String> = bindings
+            .iter()
+            .filter(|binding| {
+                rights::cluster_subject(binding, &find).is_some_and(|subject| subject.is(name, groups))
+            })
+            .map(|binding| binding.role_template_name.clone())
+            .collect();
+        if !builtin::is_local(cluster) {
+            let roles = access::by_name::<_, GlobalRole>(shared.global_roles.list());
+            let bindings = shared.global_bindings.list();
+            let inherited = rights::inherited(name, groups, &bindings, &roles, &find);
+            names.extend(inherited.into_iter().map(str::to_owned));
+        }
+        let templates = access::by_name::<_, RoleTemplate>(shared.templates.list());
+        let resolved: Vec<&RoleTemplate> =
+            names.iter().flat_map(|name| rights::resolve(name, &templates)).collect();
+        if rights::is_owner(&resolved) {
+            return Access::Owner;
+        }
+        if resolved.is_empty() && !may("get") {
+            return Access::None;
+        }
+        Access::Member(access::roles(&resolved))
+    }
+
+    /// Rules of the roles somebody would get by a binding.
+    pub fn global_role_rules(&self, role: &str) -> Option<Vec<Value>> {
+        let role = self.0.global_roles.get(&ObjectKey::cluster_wide(role))?;
+        Some(role.rules.iter().map(|rule| json!(rule)).collect())
+    }
+
+    /// Makes what is missing of what must be there. Gives the password of the first user, if it was made now.
+    pub async fn ensure(&self) -> Result<Option<crate::FirstUser>, crate::Error> {
+        let shared = &self.0;
+        let wanted = builtin::global_roles();
+        let roles = join_all(wanted.iter().map(|role| {
+            shared.keep(role, &shared.global_roles, |known| {
+                known.rules == role.rules && known.display_name == role.display_name && known.builtin
+            })
+        }));
+        let wanted = builtin::role_templates();
+        let templates = join_all(wanted.iter().map(|template| {
+            shared.keep(template, &shared.templates, |known| {
+                let same = RoleTemplate { metadata: template.metadata.clone(), ..RoleTemplate::clone(known) };
+                same == *template
+            })
+        }));
+        let (roles, templates, first) = tokio::join!(roles, templates, self.ensure_first_user());
+        roles.into_iter().chain(templates).collect::<Result<(), _>>()?;
+        first
+    }
+}
+
+impl Shared {
+    async fn synced(&self) {
+        tokio::join!(
+            self.token_cache.wait_synced(),
+            self.users.wait_synced(),
+            self.settings.wait_synced(),
+            self.global_roles.wait_synced(),
+            self.global_bindings.wait_synced(),
+            self.templates.wait_synced(),
+            self.cluster_bindings.wait_synced(),
+            self.provisioned.wait_synced(),
+        );
+    }
+
+    /// Puts into the policy what has changed.
+    fn grant(&self) {
+        let sources = rights::Sources {
+            roles: self.global_roles.list(),
+            bindings: self.global_bindings.list(),
+            templates: self.templates.list(),
+            cluster_bindings: self.cluster_bindings.list(),
+            provisioned: self.provisioned.list().iter().filter_map(|cluster| facts(cluster)).collect(),
+        };
+        let wanted = rights::grants(&sources, &|principal| self.tokens.user_of_principal(principal));
+        let mut granted = self.granted.lock();
+        // What is no longer so goes first: a moment with too little is better than one with too much.
+        for key in granted.keys().filter(|key| !wanted.contains_key(key)) {
+            self.policy.apply(RbacChange::Delete(key.clone()));
+        }
+        for (key, object) in wanted.iter().filter(|(key, object)| granted.get(key) != Some(object)) {
+            self.policy.apply(RbacChange::Put(key.kind, object));
+        }
+        *granted = wanted;
+    }
+
+    /// Writes when tokens were used last, and removes those that were over long ago.
+    async fn flush(&self) {
+        let tokens: Api<Token> = Api::all(self.ctx.client.clone());
+        for (name, at) in self.tokens.used() {
+            let patch = json!({"lastUsedAt": Time(at)});
+            let params = PatchParams::apply(&self.ctx.field_manager);
+            let params = PatchParams { force: false, ..params };
+            if let Err(error) = tokens.patch(&name, &params, &Patch::Merge(patch)).await {
+                tracing::debug!(token = &*name, error = %Chain(&error), "the last use of a token is not written");
+            }
+        }
+        if !self.ctx.leadership.is_ours() {
+            return;
+        }
+        for name in self.tokens.long_over(self.ctx.clock.now()) {
+            if let Err(error) = tokens.delete(&name, &DeleteParams::default()).await {
+                tracing::debug!(token = &*name, error = %Chain(&error), "an expired token is not removed");
+            }
+        }
+    }
+
+    /// Creates an object that comes with us, or brings it up to date.
+    async fn keep<K>(
+        &self,
+        wanted: &K,
+        cache: &Informer<K>,
+        is_same: impl Fn(&Arc<K>) -> bool,
+    ) -> Result<(), crate::Error>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + serde::Serialize
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        let name = wanted.name_any();
+        if cache.get(&ObjectKey::cluster_wide(&name)).is_some_and(|known| is_same(&known)) {
+            return Ok(());
+        }
+        let api: Api<K> = Api::all(self.ctx.client.clone());
+        let params = PatchParams::apply(&self.ctx.field_manager).force();
+        let applied = api.patch(&name, &params, &Patch::Apply(wanted)).await;
+        applied.map(drop).map_err(|source| crate::Error::api("write", &name, source))
+    }
+
+    /// The number a setting says, else `default`.
+    pub(crate) fn number(&self, setting: &str, default: i64) -> i64 {
+        let setting = self.settings.get(&ObjectKey::cluster_wide(setting));
+        setting.and_then(|setting| setting.effective().parse().ok()).unwrap_or(default)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.ctx.clock.now()
+    }
+}
+
+fn management_name(cluster: &provisioning::Cluster) -> String {
+    cluster.status.as_ref().map(|status| status.cluster_name.clone()).unwrap_or_default()
+}
+
+fn facts(cluster: &Arc<provisioning::Cluster>) -> Option<rights::Provisioned> {
+    let creator = cluster.annotations().get(annotation::CREATOR_ID).filter(|creator| !creator.is_empty());
+    let without = cluster.annotations().get(annotation::NO_CREATOR_RBAC).is_some_and(|value| value == "true");
+    Some(rights::Provisioned {
+        namespace: cluster.namespace()?,
+        name: cluster.name_any(),
+        management: management_name(cluster),
+        creator: creator.filter(|_| !without).cloned(),
+    })
+}
