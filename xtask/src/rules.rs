@@ -77,7 +77,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "remuda-sim",
-        &["remuda-names", "remuda-api", "remuda-control", "remuda-rollout", "remuda-schema", "remuda-cel"],
+        &[
+            "remuda-names",
+            "remuda-api",
+            "remuda-control",
+            "remuda-rollout",
+            "remuda-schema",
+            "remuda-cel",
+            "remuda-plan",
+            "remuda-agent",
+            "remuda-tunnel",
+        ],
     ),
     ("remuda-testkit", &["*"]),
     ("remuda-plan", &["remuda-names"]),

@@ -6,9 +6,12 @@
 //! * [`scenario`] replays a script against the real controllers while time stands still, and compares what it
 //!   tells with the file. The files are in `scenarios/`.
 //! * [`load`] puts thousands of machines on a running server and measures what becomes of them.
+//! * [`provision`] does the same one level up: Clusters people write, whose servers, node agents and cluster agents
+//!   are simulated.
 //!
 //! Nothing here knows the controllers under test: they meet in the API.
 
+mod define;
 mod dice;
 pub mod kinds;
 pub mod load;
@@ -16,10 +19,12 @@ pub mod names;
 pub mod objects;
 mod options;
 pub mod providers;
+pub mod provision;
 pub mod scenario;
 pub mod workload;
 
 pub use self::{
+    define::DefineError,
     dice::{BadLatency, Latency},
     options::{Contract, Failures, Latencies, Options},
 };

@@ -19,6 +19,7 @@ pub use self::{
 };
 use self::{steps::Run, tracker::Tracker};
 use crate::{
+    define::DefineError,
     objects::Shape,
     providers,
     workload::{Workloads, listen},
@@ -30,8 +31,8 @@ pub enum LoadError {
     Listen { address: std::net::SocketAddr, source: std::io::Error },
     #[error("{verb} {what}")]
     Api { verb: &'static str, what: String, source: kube::Error },
-    #[error("definition {name} is not served")]
-    NotServed { name: String },
+    #[error(transparent)]
+    Define(#[from] DefineError),
     #[error("{done} of {total} clusters were there after {after:?}; {example}")]
     TimedOut { done: usize, total: usize, after: Duration, example: String },
     #[error("no Machine came of a changed template within {after:?}")]

@@ -47,6 +47,8 @@ pub struct Latencies {
     pub boot: Latency,
     /// From then until the Node is Ready.
     pub ready: Latency,
+    /// Until a node agent has applied a plan.
+    pub apply: Latency,
     /// Until a server, or a cluster's infrastructure, is gone.
     pub delete: Latency,
 }
@@ -60,6 +62,7 @@ impl Latencies {
             create: latency,
             boot: latency,
             ready: latency,
+            apply: latency,
             delete: latency,
         }
     }
@@ -80,4 +83,6 @@ pub struct Failures {
     pub boot: f64,
     /// A Node that never becomes Ready.
     pub ready: f64,
+    /// An attempt to apply a plan. There will be another.
+    pub apply: f64,
 }

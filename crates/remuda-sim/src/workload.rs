@@ -11,6 +11,7 @@ mod api;
 mod cluster;
 mod evict;
 mod kinds;
+mod kubelet;
 pub mod listen;
 mod patch;
 mod select;
@@ -34,6 +35,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     cluster::{Reach, WorkloadCluster},
+    kubelet::Kubelet,
     servers::{Progress, ServerPlan},
 };
 use crate::dice::Dice;

@@ -96,6 +96,8 @@ pub enum Stage {
     Provision,
     Idle,
     ChangeTemplates,
+    /// Clusters that have taken over another configuration.
+    ChangeConfig,
     CutOff,
     Hold,
     /// Clusters that are gone.

@@ -7,10 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::{
-    api::core::v1::{Namespace, Secret},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -24,6 +21,7 @@ use tokio::sync::Notify;
 
 use super::{LoadError, LoadOptions, LoadReport, Percentiles, Progress, Stage, tracker::Tracker};
 use crate::{
+    define,
     dice::Dice,
     kinds,
     names::{GROUP, VERSION},
@@ -31,8 +29,6 @@ use crate::{
     workload::{Reach, Workloads},
 };
 
-/// How long a definition may take to be served.
-const INSTALL: Duration = Duration::from_secs(60);
 /// How long after the last Cluster its leftovers may still be on their way.
 const COLLECTED: Duration = Duration::from_secs(60);
 
@@ -80,33 +76,11 @@ impl Run {
     /// Installs our kinds and the namespace.
     pub(super) async fn install(&self) -> Result<(), LoadError> {
         let definitions: Vec<Value> = kinds::definitions(self.options.providers.contract).collect();
-        let crds: Api<CustomResourceDefinition> = Api::all(self.options.client.clone());
-        let params = PatchParams::apply("remuda-sim").force();
         for (index, definition) in definitions.iter().enumerate() {
             self.tell(Stage::Install, index, definitions.len());
-            let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-            let applied = crds.patch(name, &params, &Patch::Apply(definition)).await;
-            applied.map_err(failed("apply", name))?;
-            let started = Instant::now();
-            loop {
-                let known = crds.get(name).await.map_err(failed("read", name))?;
-                let conditions = known.status.and_then(|status| status.conditions).unwrap_or_default();
-                if conditions.iter().any(|one| one.type_ == "Established" && one.status == "True") {
-                    break;
-                }
-                if started.elapsed() > INSTALL {
-                    return Err(LoadError::NotServed { name: name.to_owned() });
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            define::define(&self.options.client, definition).await?;
         }
-        let namespaces: Api<Namespace> = Api::all(self.options.client.clone());
-        let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(self.options.namespace.clone());
-        match namespaces.create(&PostParams::default(), &namespace).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            created => drop(created.map_err(failed("create namespace", &self.options.namespace))?),
-        }
+        define::ensure_namespace(&self.options.client, &self.options.namespace).await?;
         self.tell(Stage::Install, definitions.len(), definitions.len());
         Ok(())
     }

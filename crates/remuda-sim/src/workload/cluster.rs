@@ -42,7 +42,7 @@ pub(super) struct State {
 
 pub struct WorkloadCluster {
     key: ObjectKey,
-    pub(super) token: String,
+    token: String,
     pub(super) world: World,
     state: Mutex<State>,
     reach: watch::Sender<Reach>,
@@ -61,6 +61,11 @@ impl WorkloadCluster {
 
     pub fn key(&self) -> &ObjectKey {
         &self.key
+    }
+
+    /// What clients show.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

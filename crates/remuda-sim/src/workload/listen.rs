@@ -9,11 +9,14 @@ use http::{Request, Response, StatusCode, Uri, header::AUTHORIZATION, uri::PathA
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use remuda_control::ObjectKey;
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Workloads,
+    WorkloadCluster, Workloads,
     wire::{Body, full, response},
 };
 
@@ -60,15 +63,43 @@ async fn route(workloads: Workloads, request: Request<Incoming>) -> Result<Respo
     let cluster = workloads.get(&key);
     let cluster =
         cluster.ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionRefused, "no such cluster"))?;
-    let bearer = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = bearer.and_then(|value| value.strip_prefix("Bearer "));
-    if token != Some(cluster.token.as_str()) {
-        let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
-        return Ok(response(StatusCode::UNAUTHORIZED, full(Bytes::from_static(body.as_bytes()))));
+    if let Some(refused) = unauthorized(&cluster, &request) {
+        return Ok(refused);
     }
     let (mut parts, body) = request.into_parts();
     parts.uri = Uri::from(path);
     Arc::clone(&cluster).serve(Request::from_parts(parts, body)).await
+}
+
+/// The answer to somebody without the cluster's token.
+fn unauthorized<B>(cluster: &WorkloadCluster, request: &Request<B>) -> Option<Response<Body>> {
+    let bearer = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = bearer.and_then(|value| value.strip_prefix("Bearer "));
+    let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+    (token != Some(cluster.token()))
+        .then(|| response(StatusCode::UNAUTHORIZED, full(Bytes::from_static(body.as_bytes()))))
+}
+
+/// Serves one connection to one cluster.
+pub(crate) async fn serve_one(
+    cluster: Arc<WorkloadCluster>,
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let cluster = cluster.clone();
+        async move {
+            match unauthorized(&cluster, &request) {
+                Some(refused) => Ok(refused),
+                None => cluster.serve(request).await,
+            }
+        }
+    });
+    // A connection that ends badly is the other side's, or a cluster that was told to refuse.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .max_buf_size(16 * 1024)
+        .serve_connection(TokioIo::new(io), service)
+        .await;
 }
 
 /// The cluster a path is about, and the rest of it.

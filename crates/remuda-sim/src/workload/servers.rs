@@ -186,7 +186,7 @@ impl WorkloadCluster {
         true
     }
 
-    fn node(&self, name: &str, plan: &ServerPlan, ready: bool) -> Value {
+    pub(super) fn node(&self, name: &str, plan: &ServerPlan, ready: bool) -> Value {
         let now = self.now_text();
         let condition = |kind: &str, status: bool, reason: &str| {
             json!({

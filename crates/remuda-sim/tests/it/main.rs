@@ -6,5 +6,6 @@
 mod load;
 mod properties;
 mod providers;
+mod provision;
 mod scenarios;
 mod world;

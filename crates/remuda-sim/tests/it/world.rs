@@ -32,10 +32,10 @@ pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(clock)
 }
 
-/// An API server with everything installed.
-pub(crate) async fn world(contract: Contract) -> remuda_testkit::World {
+/// An API server that knows how kinds of Cluster API are converted.
+pub(crate) async fn empty() -> remuda_testkit::World {
     clock();
-    let api = remuda_testkit::World::with(|| {
+    remuda_testkit::World::with(|| {
         let mut config = remuda_testkit::config();
         config.clock = now;
         config.controllers = remuda_apiserver::Controllers::Always;
@@ -46,7 +46,12 @@ pub(crate) async fn world(contract: Contract) -> remuda_testkit::World {
         }
         config
     })
-    .await;
+    .await
+}
+
+/// An API server with everything installed.
+pub(crate) async fn world(contract: Contract) -> remuda_testkit::World {
+    let api = empty().await;
     for definition in remuda_api::crd::all().chain(kinds::definitions(contract)) {
         api.define(definition).await;
     }

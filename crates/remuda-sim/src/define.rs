@@ -1,0 +1,61 @@
+//! Defines kinds on a server.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::Value;
+
+/// How long a definition may take to be served.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Owns the fields we apply.
+pub(crate) const MANAGER: &str = "remuda-sim";
+
+/// Why a kind is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum DefineError {
+    #[error("{verb} {what}")]
+    Api { verb: &'static str, what: String, source: kube::Error },
+    #[error("definition {name} is not served")]
+    NotServed { name: String },
+}
+
+fn failed(verb: &'static str, what: &str) -> impl FnOnce(kube::Error) -> DefineError {
+    move |source| DefineError::Api { verb, what: what.to_owned(), source }
+}
+
+/// Defines a kind and waits until it is served.
+pub(crate) async fn define(client: &Client, definition: &Value) -> Result<(), DefineError> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply(MANAGER).force();
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+    crds.patch(name, &params, &Patch::Apply(definition)).await.map_err(failed("apply", name))?;
+    let started = Instant::now();
+    loop {
+        let known = crds.get(name).await.map_err(failed("read", name))?;
+        let conditions = known.status.and_then(|status| status.conditions).unwrap_or_default();
+        if conditions.iter().any(|one| one.type_ == "Established" && one.status == "True") {
+            return Ok(());
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(DefineError::NotServed { name: name.to_owned() });
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Makes a namespace, unless it is there.
+pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<(), DefineError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    match namespaces.create(&PostParams::default(), &namespace).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        created => created.map(drop).map_err(failed("create namespace", name)),
+    }
+}
