@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
 use http::{Response, request::Parts};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::{
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+    rbac::v1::PolicyRule,
+};
 use kube::{Api, Client, api::PostParams};
 use remuda_api::management::ClusterRoleTemplateBinding;
 use remuda_control::{Chain, Ctx, Informer, Scope};
@@ -20,6 +23,8 @@ pub struct Caller {
     pub uid: String,
     pub groups: Vec<String>,
     pub extra: BTreeMap<String, Vec<String>>,
+    /// Who really asks, if they act as somebody else.
+    pub by: Option<String>,
     /// Cancelled when the credentials are no longer good: what is under way ends then.
     pub revoked: Option<CancellationToken>,
 }
@@ -33,27 +38,47 @@ pub trait Authenticate: Send + Sync + 'static {
     fn authenticate<'a>(&'a self, head: &'a Parts) -> BoxFuture<'a, Result<Caller, Response<Body>>>;
 }
 
+/// A role in a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Role {
+    pub name: String,
+    /// What it allows; nothing if a ClusterRole of this name in the cluster says so.
+    pub rules: Option<Vec<PolicyRule>>,
+}
+
 /// Whether somebody may use the API of a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     pub allowed: bool,
     /// For people, when not.
     pub reason: String,
     /// Groups they have in that cluster beside their own.
     pub groups: Vec<String>,
+    /// Roles they have there beside what the cluster itself gives them.
+    pub roles: Vec<Role>,
 }
 
 impl Decision {
     pub fn allow() -> Self {
-        Self { allowed: true, reason: String::new(), groups: Vec::new() }
+        Self { allowed: true, reason: String::new(), groups: Vec::new(), roles: Vec::new() }
     }
 
     pub fn deny(reason: impl Into<String>) -> Self {
-        Self { allowed: false, reason: reason.into(), groups: Vec::new() }
+        Self { allowed: false, reason: reason.into(), groups: Vec::new(), roles: Vec::new() }
     }
 
-    fn in_group(mut self, group: &str) -> Self {
+    /// May everything in the cluster.
+    pub fn owner() -> Self {
+        Self::allow().in_group(MASTERS)
+    }
+
+    pub fn in_group(mut self, group: &str) -> Self {
         self.groups.push(group.to_owned());
+        self
+    }
+
+    pub fn with_roles(mut self, roles: Vec<Role>) -> Self {
+        self.roles = roles;
         self
     }
 }
@@ -136,7 +161,7 @@ impl Authorize for ManagementRights {
             }
             let (bound, owner) = self.bound(caller, cluster);
             if owner || self.review(caller, cluster, "*").await? {
-                return Ok(Decision::allow().in_group(MASTERS));
+                return Ok(Decision::owner());
             }
             if bound || self.review(caller, cluster, "get").await? {
                 return Ok(Decision::allow());

@@ -107,6 +107,7 @@ pub(crate) struct Shared {
     pub(crate) sessions: Arc<Sessions>,
     routes: Mutex<HashMap<String, Route>>,
     pub(crate) impersonators: proxy::Impersonators,
+    pub(crate) roles: proxy::Roles,
     pub(crate) facts: status::Facts,
     pub(crate) started: tokio::time::Instant,
     pub(crate) tasks: TaskTracker,
@@ -141,6 +142,7 @@ impl Gateway {
             sessions: Arc::new(Sessions::new(Server::new(tunnel))),
             routes: Mutex::default(),
             impersonators: proxy::Impersonators::default(),
+            roles: proxy::Roles::default(),
             facts: status::Facts::default(),
             started: tokio::time::Instant::now(),
             tasks: TaskTracker::new(),
@@ -275,6 +277,7 @@ impl Shared {
         self.sessions.forget(&format!("{AGGREGATION_PREFIX}{cluster}"));
         self.routes.lock().remove(cluster);
         self.impersonators.forget(cluster);
+        self.roles.forget(cluster);
         self.facts.forget(cluster);
     }
 

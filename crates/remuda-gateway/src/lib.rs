@@ -29,7 +29,7 @@ mod tunnel;
 mod workload;
 
 pub use self::{
-    access::{Authenticate, Authorize, Caller, Decision, ManagementRights},
+    access::{Authenticate, Authorize, Caller, Decision, ManagementRights, Role},
     gateway::{Gateway, GatewayOptions, Timing},
     proxy::{Audit, Proxied},
     respond::{Body, BoxError},

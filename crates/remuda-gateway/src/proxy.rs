@@ -6,6 +6,7 @@
 
 mod headers;
 mod impersonators;
+mod roles;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -20,13 +21,16 @@ use remuda_names::gateway::path::{CLUSTERS, CLUSTERS_PROXY};
 use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::impersonators::{Impersonators, sweep};
 use self::{
     headers::Abroad,
     impersonators::{Judged, Unable},
 };
+pub(crate) use self::{
+    impersonators::{Impersonators, sweep},
+    roles::Roles,
+};
 use crate::{
-    access::{Caller, Decision},
+    access::{Caller, Decision, Role},
     gateway::Shared,
     respond::{Body, BoxError, full, in_a_moment, status},
     route::RouteError,
@@ -83,7 +87,9 @@ where
     let response = match admit(shared, &caller, &cluster).await {
         Err(refused) => refused,
         Ok(decision) => {
-            let way = Way { cluster: &cluster, target, who: Abroad::new(&caller, &decision.groups) };
+            let groups = decision.roles.iter().map(|role| roles::group(&role.name)).chain(decision.groups);
+            let who = Abroad::new(&caller, &groups.collect::<Vec<_>>());
+            let way = Way { cluster: &cluster, target, who, roles: &decision.roles };
             forward(shared, &caller, way, head, body).await.unwrap_or_else(|failed| failed)
         }
     };
@@ -122,6 +128,7 @@ struct Way<'a> {
     cluster: &'a str,
     target: http::Uri,
     who: Abroad,
+    roles: &'a [Role],
 }
 
 async fn forward(
@@ -131,7 +138,7 @@ async fn forward(
     mut head: Parts,
     body: Body,
 ) -> Result<Response<Body>, Response<Body>> {
-    let Way { cluster, target, who } = way;
+    let Way { cluster, target, who, roles } = way;
     if !shared.clusters.is_synced() {
         let message = "this server has just started and is not ready yet";
         return Err(in_a_moment(status(StatusCode::SERVICE_UNAVAILABLE, message)));
@@ -154,6 +161,7 @@ async fn forward(
         status(StatusCode::FORBIDDEN, &format!("{what} cannot be used in another cluster"))
     })?;
     let unable = |why: Unable| unable(shared, cluster, people, &who.user, why);
+    shared.roles.ensure(shared, cluster, &route, roles).await.map_err(unable)?;
     let authorization =
         shared.impersonators.authorization(shared, cluster, &route, &who).await.map_err(unable)?;
     let answer = route.send_as(request, authorization, shared.timing.answer).await;

@@ -115,5 +115,7 @@ pub mod downstream {
     /// On ClusterRoles and ClusterRoleBindings made for roles: `true`.
     pub const LABEL: &str = "authz.cluster.cattle.io/role-template";
     /// Names of them: this, and the RoleTemplate.
-    pub const PREFIX: &str = "remuda-role-";
+    pub const PREFIX: &str = "remuda-role:";
+    /// Names of bindings to roles the cluster itself has: this, and the RoleTemplate.
+    pub const EXTERNAL_PREFIX: &str = "remuda-role-external:";
 }

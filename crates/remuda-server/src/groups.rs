@@ -133,6 +133,7 @@ impl Authenticate for ByApi {
                     uid: user_info.uid,
                     groups: user_info.groups,
                     extra: user_info.extra,
+                    by: None,
                     revoked: None,
                 }),
                 Err(_) => refuse(parts, body),

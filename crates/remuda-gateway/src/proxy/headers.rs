@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use remuda_names::gateway::FOREIGN_PREFIX;
+use remuda_names::{gateway::FOREIGN_PREFIX, identity::group::ROLE_PREFIX};
 
 use crate::access::Caller;
 
@@ -109,9 +109,11 @@ pub(crate) struct Abroad {
 
 impl Abroad {
     pub(crate) fn new(caller: &Caller, more: &[String]) -> Self {
+        // Who has which role in a cluster is decided for each cluster, and brought along by nobody.
+        let own = caller.groups.iter().filter(|group| !group.starts_with(ROLE_PREFIX));
         Self {
             user: abroad(&caller.name),
-            groups: caller.groups.iter().chain(more).map(|group| abroad(group)).collect(),
+            groups: own.chain(more).map(|group| abroad(group)).collect(),
             // Keys of extras are headers, which have no upper case.
             extra: caller.extra.iter().map(|(key, values)| (key.to_lowercase(), values.clone())).collect(),
         }

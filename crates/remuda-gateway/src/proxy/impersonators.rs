@@ -120,7 +120,7 @@ pub(super) enum Unable {
 }
 
 impl Unable {
-    fn api(doing: &'static str) -> impl Fn(kube::Error) -> Self {
+    pub(super) fn api(doing: &'static str) -> impl Fn(kube::Error) -> Self {
         move |error| match &error {
             kube::Error::Api(_) => Self::Refused(format!("{doing}: {}", Chain(&error))),
             _ => Self::Unreachable(Chain(&error).to_string()),
