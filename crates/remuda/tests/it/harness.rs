@@ -15,7 +15,11 @@ use nix::{
 
 /// The program, not running.
 pub(crate) fn remuda() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
+    remuda_at(Path::new(env!("CARGO_BIN_EXE_remuda")))
+}
+
+fn remuda_at(program: &Path) -> Command {
+    let mut command = Command::new(program);
     // Whatever the machine is configured with is not for the tests.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("REMUDA_") {
@@ -70,9 +74,20 @@ impl Server {
         arguments: &[&str],
         change: impl FnOnce(&mut Command),
     ) -> Server {
+        Self::start_program(Path::new(env!("CARGO_BIN_EXE_remuda")), data_dir, arguments, change)
+    }
+
+    /// As [`Server::start_with`], of a copy of the program.
+    #[track_caller]
+    pub(crate) fn start_program(
+        program: &Path,
+        data_dir: &Path,
+        arguments: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Server {
         let log = data_dir.with_extension("log");
         let bind: &[&str] = if arguments.contains(&"--bind") { &[] } else { &["--bind", "127.0.0.1:0"] };
-        let mut command = remuda();
+        let mut command = remuda_at(program);
         command.arg("server").args(bind).arg("--data-dir").arg(data_dir).args(arguments);
         command.stdout(Stdio::piped());
         command.stderr(File::options().create(true).append(true).open(&log).unwrap());

@@ -12,4 +12,5 @@ mod etcd;
 mod harness;
 mod kubectl;
 mod life;
+mod local;
 mod python;
