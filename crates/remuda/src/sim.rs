@@ -1,5 +1,7 @@
 //! `remuda sim`: a simulated world on a running server.
 
+mod provision;
+
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Args, Subcommand};
@@ -12,7 +14,7 @@ use remuda_names::{env, file};
 use remuda_server::config;
 use remuda_sim::{
     Failures, Latencies, Latency, Options,
-    load::{After, LoadOptions, LoadReport, Percentiles, Progress, Stage, run_load},
+    load::{After, LoadError, LoadOptions, LoadReport, Percentiles, Progress, Stage, run_load},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +35,18 @@ Examples:
   remuda sim run --clusters 100 --template-changes 10 --unreachable 0.4 --output json"
     )]
     Run(Box<Run>),
+    /// Make provisioning Clusters on simulated servers and report how long they took to be ready
+    #[command(
+        after_help = "Servers, node agents and cluster agents run in this process and come to the server as real ones do;
+provisioning, planner, tunnels and everything else are the server's own.
+
+Examples:
+  remuda sim provision                            one cluster of 1 + 3 machines
+  remuda sim provision --clusters 300 --machines 4
+  remuda sim provision --clusters 20 --servers 3 --machines 10 --latency 1s..10s --failures 0.05
+  remuda sim provision --clusters 50 --idle 60 --config-change --output json"
+    )]
+    Provision(Box<provision::Provision>),
 }
 
 #[derive(Args)]
@@ -88,6 +102,12 @@ pub(crate) struct Run {
     /// How to print the report
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
+    #[command(flatten)]
+    server: ServerArguments,
+}
+
+#[derive(Args)]
+struct ServerArguments {
     /// The server [default: admin.kubeconfig in the data directory]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -102,12 +122,15 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(command: Sim) -> Result<(), Failure> {
-    let Sim::Run(arguments) = command;
-    serve::runtime()?.block_on(load(*arguments))
+    let runtime = serve::runtime()?;
+    match command {
+        Sim::Run(arguments) => runtime.block_on(load(*arguments)),
+        Sim::Provision(arguments) => runtime.block_on(provision::run(*arguments)),
+    }
 }
 
 async fn load(arguments: Run) -> Result<(), Failure> {
-    let client = connect(&arguments).await?;
+    let client = connect(&arguments.server).await?.0;
     let stop = CancellationToken::new();
     let bar = ProgressBar::new(0);
     let format = arguments.output;
@@ -141,7 +164,18 @@ async fn load(arguments: Run) -> Result<(), Failure> {
         stop: stop.clone(),
         ..LoadOptions::new(client)
     };
-    let mut running = std::pin::pin!(run_load(options));
+    let report = finish(run_load(options), &stop, &bar).await?;
+    tell(format, serde_json::to_string_pretty(&report), || print(&report))?;
+    all_gone(&report.left_behind)
+}
+
+/// Waits for a run; Ctrl-C ends it early.
+async fn finish<R>(
+    run: impl Future<Output = Result<R, LoadError>>,
+    stop: &CancellationToken,
+    bar: &ProgressBar,
+) -> Result<R, Failure> {
+    let mut running = std::pin::pin!(run);
     let report = tokio::select! {
         report = &mut running => report,
         _ = tokio::signal::ctrl_c() => {
@@ -150,15 +184,20 @@ async fn load(arguments: Run) -> Result<(), Failure> {
         }
     };
     bar.finish_and_clear();
-    let report = report.map_err(|error| Failure::new(&error, None))?;
+    report.map_err(|error| Failure::new(&error, None))
+}
+
+/// Prints a report, which is also JSON.
+fn tell(format: Format, json: serde_json::Result<String>, print: impl FnOnce()) -> Result<(), Failure> {
     match format {
-        Format::Json => {
-            let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::new(&error, None))?;
-            output::line(&text);
-        }
-        Format::Text => print(&report),
+        Format::Json => output::line(&json.map_err(|error| Failure::new(&error, None))?),
+        Format::Text => print(),
     }
-    match report.left_behind.len() {
+    Ok(())
+}
+
+fn all_gone(left_behind: &[String]) -> Result<(), Failure> {
+    match left_behind.len() {
         0 => Ok(()),
         count => Err(Failure {
             message: format!("{count} objects were left behind"),
@@ -167,7 +206,7 @@ async fn load(arguments: Run) -> Result<(), Failure> {
     }
 }
 
-async fn connect(arguments: &Run) -> Result<Client, Failure> {
+async fn connect(arguments: &ServerArguments) -> Result<(Client, Config), Failure> {
     let path = match &arguments.kubeconfig {
         Some(path) => path.clone(),
         None => {
@@ -187,16 +226,18 @@ async fn connect(arguments: &Run) -> Result<Client, Failure> {
     let kubeconfig = Kubeconfig::read_from(&path).map_err(|error| unreadable(&error))?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let config = config.map_err(|error| unreadable(&error))?;
-    Client::try_from(config).map_err(|error| Failure::new(&error, None))
+    let client = Client::try_from(config.clone()).map_err(|error| Failure::new(&error, None))?;
+    Ok((client, config))
 }
 
 fn show(bar: &ProgressBar, progress: Progress) {
     let what = match progress.stage {
         Stage::Install => "installing the simulated providers",
         Stage::Create => "clusters created",
-        Stage::Provision => "machines running",
+        Stage::Provision => "there",
         Stage::Idle => "looking at the settled clusters",
         Stage::ChangeTemplates => "templates changed",
+        Stage::ChangeConfig => "clusters changed in place",
         Stage::CutOff => "workload clusters are unreachable",
         Stage::Hold => "answering for the clusters, Ctrl-C ends it",
         Stage::Delete => "clusters gone",

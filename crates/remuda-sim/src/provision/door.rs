@@ -102,15 +102,19 @@ pub(super) async fn register(door: &dyn Door, machine: &str, id: &str, token: &s
         .body(Empty::<Bytes>::new());
     // A token that makes no header is none of the server's.
     let request = request.map_err(|_| Error::NoToken(machine.to_owned()))?;
-    // Ends with the connection, which ends with the sender.
-    tokio::spawn(connection);
-    let answer = sender.send_request(request).await.map_err(Error::Http)?;
-    let code = answer.status();
-    let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    if code == StatusCode::OK {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&body).into_owned();
-    Err(Error::Refused { machine: machine.to_owned(), code: code.as_u16(), text })
+    let machine = machine.to_owned();
+    let ask = async move {
+        let answer = sender.send_request(request).await.map_err(Error::Http)?;
+        let code = answer.status();
+        let body = Limited::new(answer.into_body(), LARGEST).collect().await;
+        if code == StatusCode::OK {
+            return Ok(());
+        }
+        let text =
+            body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+        Err(Error::Refused { machine, code: code.as_u16(), text })
+    };
+    // The connection ends with the sender. If it breaks before, the sender tells.
+    let (answer, _) = futures::future::join(ask, connection).await;
+    answer
 }
