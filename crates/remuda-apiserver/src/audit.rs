@@ -22,7 +22,7 @@ use crate::{
     front::Peer,
     options::Query,
     route::{ResourcePath, Route, Verb},
-    server::Inner,
+    server::{ApiServer, Inner},
     status::ApiResult,
 };
 
@@ -47,6 +47,42 @@ impl AuditLog {
     pub(crate) fn flush(&self) {
         // The next write reports what goes wrong.
         let _ = self.sink.lock().flush();
+    }
+}
+
+/// A request that was answered beside the API, by another part of the same server.
+#[derive(Debug, Clone, Copy)]
+pub struct Elsewhere<'a> {
+    pub user: &'a User,
+    /// Whom they acted as, if that is somebody else.
+    pub as_user: Option<&'a User>,
+    pub method: &'a http::Method,
+    pub path: &'a str,
+    pub source: std::net::IpAddr,
+    pub code: u16,
+}
+
+impl ApiServer {
+    /// Puts a request that was answered elsewhere into the audit log, if there is one.
+    pub fn audit(&self, request: &Elsewhere<'_>) {
+        let Some(log) = &self.inner.config.audit else { return };
+        let verb = request.method.as_str().to_ascii_lowercase();
+        let attributes = Attributes::path(&verb, request.path);
+        let decision = log.policy.decide(&attributes, request.as_user.unwrap_or(request.user));
+        if decision.level == Level::None || !decision.records(Stage::ResponseComplete) {
+            return;
+        }
+        let (id, now) = (uuid::Uuid::new_v4().to_string(), self.inner.now());
+        let mut event = Event::new(decision.level, &id, request.path, request.user, &attributes, now);
+        event.impersonated_user = request.as_user;
+        event.source_ips = vec![request.source.to_string()];
+        event.response_status = Some(match request.code {
+            code @ 0..400 => ResponseStatus::success(code),
+            code => ResponseStatus::failure(code, "", ""),
+        });
+        event = event.at(Stage::ResponseComplete, now);
+        event = event.decided(!matches!(request.code, 401 | 403), "");
+        log.write(&event.to_line());
     }
 }
 

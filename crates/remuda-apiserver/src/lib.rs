@@ -52,7 +52,7 @@ mod write;
 
 pub use self::{
     admission::{Hook, Operation, Request as AdmissionRequest},
-    audit::AuditLog,
+    audit::{AuditLog, Elsewhere},
     body::Body,
     client::InProcess,
     convert::NativeConversion,
