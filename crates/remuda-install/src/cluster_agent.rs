@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use remuda_names::rancher::name::SYSTEM;
+use remuda_names::{cluster_agent::NAME as AGENT, rancher::name::SYSTEM};
 use serde_json::{Map, Value, json};
 
 use crate::{STRICT_VERIFY, checksum::sha256_hex, is_variable, yaml};
 
-const AGENT: &str = "cattle-cluster-agent";
 const PRIORITY_CLASS: &str = "cattle-cluster-agent-priority-class";
 const BUDGET: &str = "cattle-cluster-agent-pod-disruption-budget";
 

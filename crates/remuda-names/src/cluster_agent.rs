@@ -2,6 +2,9 @@
 //!
 //! Manifests of other servers start it as they start Rancher's.
 
+/// The Deployment, and the label `app` of its pods.
+pub const NAME: &str = "cattle-cluster-agent";
+
 /// Environment variables.
 pub mod env {
     /// Address of the server. Set by the manifest.

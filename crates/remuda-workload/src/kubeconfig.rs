@@ -60,6 +60,8 @@ async fn config(text: &str) -> Result<Config, String> {
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| Chain(&error).to_string())?;
     config.connect_timeout = Some(DIAL);
+    // Whoever asks knows when to ask again; a refused eviction is an answer.
+    config.default_retry = false;
     // Watches are silent for long; everything else has a timeout of its own.
     config.read_timeout = None;
     // Every client that trusts the system's authorities holds a copy of all of them.

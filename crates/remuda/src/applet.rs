@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-use remuda_agent::{environment::Environment, run as agent};
+use remuda_agent::{command, environment::Environment, run};
 use remuda_names::env;
 use remuda_node::Invocation;
 
@@ -21,7 +21,7 @@ const AGENT: &str = "rancher-system-agent";
 const DISTRIBUTIONS: [&str; 2] = ["k3s", "rke2"];
 
 /// Runs the applet that is asked for; `None` if it is the command line.
-pub(crate) fn run() -> Option<ExitCode> {
+pub(crate) fn dispatch() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -29,7 +29,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     if let Some(code) = remuda_sandbox::run_tool(&name, &rest) {
         return Some(code);
     }
-    if name.starts_with(AGENT) {
+    if command::is_agent(name.as_ref()) {
         return Some(run_agent(&rest));
     }
     if DISTRIBUTIONS.contains(&name.as_str()) {
@@ -38,6 +38,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     let (first, rest) = rest.split_first()?;
     match first.to_str()? {
         remuda_sandbox::stage::COMMAND => Some(ended(remuda_sandbox::run_stage(rest))),
+        "agent" => Some(run_agent(rest)),
         "node" => Some(node(&name, rest.to_vec())),
         "machine" if is_job(rest) => Some(job(rest)),
         _ => None,
@@ -49,29 +50,32 @@ fn is_job(arguments: &[OsString]) -> bool {
     arguments.first().is_some_and(|first| first.to_string_lossy().starts_with("--driver-"))
 }
 
-/// As the agent is called that this one takes the place of: everything it knows is in the environment.
+/// The node agent: the service, and its way onto a machine.
 fn run_agent(arguments: &[OsString]) -> ExitCode {
-    let mut words = arguments.iter().filter_map(|word| word.to_str());
-    // Its own supervisor calls it as the whole program.
-    match words.find(|word| *word != "agent") {
-        None | Some("sentinel" | "run") => ended(daemon(None)),
-        Some("-v" | "--version" | "version") => {
-            crate::output::line(&format!("{AGENT} version {}", crate::version::VERSION));
-            ExitCode::SUCCESS
+    let environment = Environment::of_process();
+    let level = run::log_level(&environment);
+    let command = match command::parse(arguments.iter().cloned(), environment) {
+        Ok(command) => command,
+        Err(error) => {
+            let hint = Some("remuda agent help shows what there is".to_owned());
+            return Failure::new(&error, hint).report();
         }
-        Some(other) => {
-            let message = format!("{AGENT} knows no {other:?}");
-            let hint = Some("remuda agent --help shows what there is".to_owned());
-            Failure { message, hint }.report()
+    };
+    match command {
+        command::Command::Help => crate::output::line(command::HELP.trim_end()),
+        command::Command::Version => {
+            crate::output::line(&format!("{AGENT} version {}", crate::version::VERSION));
+        }
+        command => {
+            match level {
+                Ok(level) if command.is_daemon() => log::plain(level),
+                Ok(_) => log::plain(tracing::Level::WARN),
+                Err(error) => return Failure::new(&error, None).report(),
+            }
+            return ended(command.execute());
         }
     }
-}
-
-/// Runs the node agent until it is told to stop.
-pub(crate) fn daemon(config: Option<PathBuf>) -> Result<(), agent::RunError> {
-    let environment = Environment::of_process();
-    log::plain(agent::log_level(&environment)?);
-    agent::run_blocking(agent::RunOptions { config, strict: None, allow_non_root: false, environment })
+    ExitCode::SUCCESS
 }
 
 /// Runs the agent of a cluster until it is told to stop.

@@ -61,14 +61,20 @@ Stop it with SIGTERM or Ctrl-C. SIGHUP reads --tls-cert and --tls-key again.")]
     People(remuda_cli::Command),
 
     /// Run, install or remove the agent of a node
-    #[command(after_help = "Nodes are normally given the agent by the registration command of their cluster:
-  remuda cluster registration-command NAME
+    ///
+    /// Nodes are normally given it by the registration command of their cluster.
+    #[command(disable_help_flag = true)]
+    Agent {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 
-Examples:
-  remuda agent run                     as the service does, with /etc/rancher/agent/config.yaml
-  remuda agent install --server https://remuda.example:8443 --token TOKEN --ca-checksum SUM --worker
-  remuda agent uninstall")]
-    Agent(crate::agent::Agent),
+    /// Run a node of the sandbox distribution, as its services do
+    #[command(disable_help_flag = true)]
+    Node {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 
     /// Run the agent of a cluster, as its Deployment does
     ClusterAgent,

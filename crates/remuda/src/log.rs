@@ -22,8 +22,7 @@ pub(crate) fn init(logging: &Logging) -> Result<(), Failure> {
 
 /// As services do that log for whoever started them.
 pub(crate) fn plain(level: tracing::Level) {
-    let filter = EnvFilter::new(format!("{QUIET},{level}"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
     builder.with_ansi(false).with_target(false).init();
 }
 

@@ -1,6 +1,5 @@
 //! The `remuda` program: reads the command line and hands over.
 
-mod agent;
 mod applet;
 mod command;
 mod failure;
@@ -28,7 +27,7 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = applet::run() {
+    if let Some(code) = applet::dispatch() {
         return code;
     }
     let result = match command::parse() {
@@ -57,9 +56,12 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Backup(arguments) => maintain::backup(&arguments),
         Command::Restore(arguments) => maintain::restore(&arguments),
         Command::RotateKeys(arguments) => maintain::rotate_keys(&arguments),
-        Command::Agent(arguments) => agent::run(arguments),
         Command::ClusterAgent => applet::cluster_agent().map_err(|error| Failure::new(&error, None)),
-        Command::People(_) | Command::Up(_) | Command::Down(_) => unreachable!("dealt with before"),
+        Command::Agent { .. }
+        | Command::Node { .. }
+        | Command::People(_)
+        | Command::Up(_)
+        | Command::Down(_) => unreachable!("dealt with before"),
         Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
         Command::Completion { shell } => {

@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt, api::Patch};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch},
+};
 use remuda_api::{
     core::{Cluster, Machine},
     rke::{RkeBootstrap, RkeControlPlane},
@@ -14,7 +17,8 @@ use remuda_api::{
 use remuda_control::{ObjectKey, Waker, write::conditions::Says};
 use remuda_names::{
     annotation::ETCD_LEAVING,
-    rancher::{annotation, condition, label},
+    cluster_agent,
+    rancher::{annotation, condition, label, name},
 };
 use remuda_planner::{
     distro::Distro,
@@ -38,6 +42,7 @@ use crate::{
 const UNREACHABLE: Duration = Duration::from_secs(60);
 /// How soon etcd is asked again.
 const AGAIN: Duration = Duration::from_secs(5);
+const MOVING: &str = "waiting for the cluster agent to move to another node";
 
 /// What is to be done about the hook.
 pub(super) enum Hook {
@@ -230,6 +235,10 @@ impl Bootstraps {
             Decision::ReadNode => Ok(Hook::Held(AGAIN)),
             Decision::RemoveMember { annotation } => {
                 if let Some(target) = target {
+                    if self.move_agent(machine, &target.lease).await? {
+                        self.say(machine, MOVING).await?;
+                        return Ok(Hook::Held(AGAIN));
+                    }
                     self.remove_member(machine, &target, &annotation).await?;
                 }
                 self.say(machine, &Held::Removing.to_string()).await?;
@@ -240,6 +249,46 @@ impl Bootstraps {
                 Ok(Hook::Held(Duration::from_secs(seconds)))
             }
         }
+    }
+
+    /// Sends the cluster agent elsewhere, if it is on this node and there is somewhere else. We speak through it,
+    /// and it through the API of its node, which ends with the member.
+    async fn move_agent(&self, machine: &Machine, lease: &Lease) -> Result<bool, Error> {
+        let name = machine.status.as_ref().map(|status| status.node_ref.name.clone()).unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(lease.client(), name::SYSTEM);
+        let here = ListParams::default()
+            .labels(&format!("app={}", cluster_agent::NAME))
+            .fields(&format!("spec.nodeName={name}"));
+        let listed = lease.call(pods.list(&here)).await?;
+        let agents = listed.map_err(Error::api("list", "the pods of the cluster agent".to_owned()))?.items;
+        let agents: Vec<String> = agents
+            .iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            .map(ResourceExt::name_any)
+            .collect();
+        if agents.is_empty() {
+            return Ok(false);
+        }
+        let nodes: Api<Node> = Api::all(lease.client());
+        let listed = lease.call(nodes.list(&ListParams::default())).await?;
+        let others = listed.map_err(Error::api("list", "the nodes".to_owned()))?.items;
+        if !others.iter().any(|node| node.name_any() != name && takes_pods(node)) {
+            return Ok(false);
+        }
+        let cordon = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+        let cordoned = lease.call(nodes.patch(&name, &self.rke.params(), &cordon)).await?;
+        cordoned.map_err(Error::api("cordon", format!("Node {name}")))?;
+        for agent in agents {
+            tracing::info!(machine = machine.name_any(), agent, "cluster agent leaves with its node");
+            let deleted = lease.call(pods.delete(&agent, &DeleteParams::default())).await?;
+            match deleted {
+                Err(error) if !is_code(&error, 404) => {
+                    return Err(Error::api("delete", format!("Pod {agent}"))(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
     }
 
     /// Marks the plan Secret first: whoever stops in between must not forget that the member is on its way out.
@@ -312,6 +361,12 @@ fn lease(
         Refused::Down(down) => down.to_string(),
         Refused::Busy => "waiting for other calls to the workload cluster".to_owned(),
     })
+}
+
+fn takes_pods(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+    ready && node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true)
 }
 
 fn living(cluster: &Cluster, control_plane: &RkeControlPlane) -> Option<(ObjectKey, Distro)> {
