@@ -53,7 +53,7 @@ struct Marks {
 }
 
 #[allow(clippy::print_stdout, reason = "the output is the purpose")]
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     println!("{text}");
 }
 
@@ -141,9 +141,12 @@ async fn population(
 }
 
 async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    Ok(Client::try_from(config(kubeconfig).await?)?)
+}
+
+pub(crate) async fn config(kubeconfig: &Path) -> anyhow::Result<Config> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
 fn note(pid: u32, progress: Progress, marks: &Mutex<Marks>, held: &watch::Sender<bool>) {

@@ -8,6 +8,7 @@ mod capi;
 mod http;
 mod load;
 mod process;
+mod provision;
 mod table;
 
 use std::{
@@ -39,6 +40,8 @@ enum What {
     Api(ApiArguments),
     /// The Cluster API controllers, with simulated machines
     Capi(capi::CapiArguments),
+    /// The path from the Cluster people write to a Ready one
+    Provision(provision::ProvisionArguments),
 }
 
 #[derive(clap::Args)]
@@ -68,6 +71,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match what {
         What::Api(arguments) => api(&server, &with, arguments).await,
         What::Capi(arguments) => capi::run(&server, &with, arguments).await,
+        What::Provision(arguments) => provision::run(&server, &with, &arguments).await,
     }
 }
 

@@ -234,7 +234,8 @@ fn show(bar: &ProgressBar, progress: Progress) {
     let what = match progress.stage {
         Stage::Install => "installing the simulated providers",
         Stage::Create => "clusters created",
-        Stage::Provision => "there",
+        Stage::Provision => "machines running",
+        Stage::Ready => "clusters ready",
         Stage::Idle => "looking at the settled clusters",
         Stage::ChangeTemplates => "templates changed",
         Stage::ChangeConfig => "clusters changed in place",

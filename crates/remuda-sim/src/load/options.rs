@@ -94,6 +94,8 @@ pub enum Stage {
     Create,
     /// Machines that run.
     Provision,
+    /// Clusters that are ready.
+    Ready,
     Idle,
     ChangeTemplates,
     /// Clusters that have taken over another configuration.

@@ -154,21 +154,27 @@ impl Fleet {
             Some(ended) => ended.succeeded,
             None => !decision.was_failed && !matches!(decision.run, Run::Begin(_) | Run::Resume(_)),
         };
-        let mut next = None;
-        if applied {
-            next = self.join(secret, &machine, &plan);
-        }
+        let next = if applied { self.join(secret, &machine, &plan) } else { None };
         let statuses = probe::parse(before.get(remuda_plan::key::PROBE_STATUSES).map_or(b"", Vec::as_slice));
-        let statuses = probes(&plan, &statuses.unwrap_or_default(), applied);
+        // What ran before goes on when a plan fails.
+        let well = applied || self.is_up(&machine);
+        let statuses = probes(&plan, &statuses.unwrap_or_default(), well);
         self.report(secret, &before, &decision, &checksum, ended, &statuses, |fleet| {
             let key = fleet.server_of(&machine);
             periodic(&plan, &key.name, &fleet.address(&key), now)
         })
         .await?;
-        if decision.was_failed || !applied || statuses != probes(&plan, &statuses, applied) {
-            next = Some(next.unwrap_or(memory.probe_period).min(memory.probe_period));
-        }
+        let settled = applied && statuses == probes(&plan, &statuses, well);
+        let again = (!settled).then_some(memory.probe_period);
+        let next = [next, again].into_iter().flatten().min();
         Ok(next.map_or(Next::Done, Next::After))
+    }
+
+    /// Whether there is a Node on the server of a Machine.
+    fn is_up(&self, machine: &Machine) -> bool {
+        let server = self.server_of(machine);
+        let world = self.workloads.get(&server.sibling(&machine.spec.cluster_name));
+        world.is_some_and(|world| world.has_node(&server.name))
     }
 
     #[allow(clippy::too_many_arguments, reason = "what the real agent puts together, too")]
@@ -250,5 +256,57 @@ impl Fleet {
             waker.wake(cluster);
         }
         left.filter(|_| !fails)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remuda_plan::{File, Instruction, PeriodicInstruction, Probe, output::unpack};
+
+    use super::*;
+
+    #[test]
+    fn a_plan_tells_version_and_labels() {
+        let config = json!({"node-label": ["a=b", "c="], "server": "x"}).to_string();
+        let plan = NodePlan {
+            files: vec![File::new("/etc/rancher/k3s/config.yaml.d/50-rancher.yaml", config.as_bytes())],
+            instructions: vec![Instruction {
+                image: "rancher/system-agent-installer-k3s:v1.35.1-k3s1".to_owned(),
+                ..Instruction::default()
+            }],
+            ..NodePlan::default()
+        };
+        assert_eq!(version(&plan).as_deref(), Some("v1.35.1+k3s1"));
+        assert_eq!(configuration(&plan)["node-label"], json!(["a=b", "c="]));
+        assert_eq!(version(&NodePlan::default()), None);
+        assert_eq!(configuration(&NodePlan::default()), Value::Null);
+    }
+
+    #[test]
+    fn members_of_etcd_tell_their_name_and_address() {
+        let one =
+            |name: &str| PeriodicInstruction { name: name.to_owned(), ..PeriodicInstruction::default() };
+        let plan = NodePlan {
+            periodic_instructions: vec![one("etcd-name"), one("capture-address")],
+            ..NodePlan::default()
+        };
+        let packed = periodic(&plan, "n", "10.0.0.1", Stamp(0)).unwrap();
+        let results: PeriodicResults = unpack(&packed).unwrap();
+        assert_eq!(results["etcd-name"].stdout.0, b"n-1\n");
+        assert!(
+            String::from_utf8_lossy(&results["capture-address"].stdout.0).contains("https://10.0.0.1:2379")
+        );
+        assert_eq!(periodic(&NodePlan::default(), "n", "10.0.0.1", Stamp(0)), None);
+    }
+
+    #[test]
+    fn probes_that_are_settled_stay_as_they_are() {
+        let probe = Probe { success_threshold: 2, ..Probe::default() };
+        let plan = NodePlan { probes: BTreeMap::from([("p".to_owned(), probe)]), ..NodePlan::default() };
+        let first = probes(&plan, &Statuses::new(), true);
+        let second = probes(&plan, &first, true);
+        assert!(!first["p"].healthy && second["p"].healthy);
+        assert_eq!(probes(&plan, &second, true), second);
+        assert!(probes(&NodePlan::default(), &second, true).is_empty());
     }
 }

@@ -154,7 +154,7 @@ impl Run {
         let watch = async {
             loop {
                 let done = *complete.borrow_and_update();
-                self.tell(Stage::Provision, done, total);
+                self.tell(Stage::Ready, done, total);
                 if done >= total {
                     return Ok(started.elapsed());
                 }

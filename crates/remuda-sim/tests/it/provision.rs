@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use remuda_api::{core::Machine, provisioning::Cluster};
 use remuda_control::Ctx;
@@ -269,6 +269,18 @@ async fn clusters_become_ready_stay_quiet_and_change_in_place() {
     assert_eq!(world.machines().await, machines);
     for (name, (plan, applied)) in &changed {
         assert!(*applied && *plan != plans[name].0, "{name}");
+    }
+
+    for number in 0..CLUSTERS {
+        world.clusters().delete(&format!("sim-{number}"), &DeleteParams::default()).await.unwrap();
+    }
+    world.settle().await;
+    assert!(world.clusters().list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert!(world.machines().await.is_empty() && world.plans().await.is_empty());
+    for kind in [kinds::CONFIG, kinds::MACHINE, kinds::TEMPLATE] {
+        let objects: Api<DynamicObject> =
+            Api::namespaced_with(world.api.client(), NAMESPACE, &kinds::resource(kind));
+        assert!(objects.list(&ListParams::default()).await.unwrap().items.is_empty(), "{kind}");
     }
     world.end(server).await;
 }
