@@ -237,10 +237,10 @@ impl Identity {
         Access::Member(access::roles(&resolved))
     }
 
-    /// Rules of the roles somebody would get by a binding.
-    pub fn global_role_rules(&self, role: &str) -> Option<Vec<Value>> {
-        let role = self.0.global_roles.get(&ObjectKey::cluster_wide(role))?;
-        Some(role.rules.iter().map(|rule| json!(rule)).collect())
+    /// A GlobalRole as JSON.
+    pub fn global_role(&self, name: &str) -> Option<Value> {
+        let role = self.0.global_roles.get(&ObjectKey::cluster_wide(name))?;
+        serde_json::to_value(&*role).ok()
     }
 
     /// Makes what is missing of what must be there. Gives the password of the first user, if it was made now.

@@ -6,6 +6,8 @@
 pub mod path {
     /// Login with a local password, as browsers and Rancher's tools do it.
     pub const LOCAL_LOGIN: &str = "/v3-public/localProviders/local";
+    /// How people can log in.
+    pub const PROVIDERS: &str = "/v3-public/authProviders";
     /// Login, as newer ones do it.
     pub const LOGIN: &str = "/v1-public/login";
     /// Ends the session of the request.

@@ -17,6 +17,7 @@ use remuda_auth::{
 use crate::{
     addresses, capi,
     config::{Config, Datastore},
+    people,
     pki::{Pki, PkiError},
     rancher,
     rotate::RotatingFile,
@@ -83,6 +84,7 @@ pub enum ApiConfigError {
 pub(crate) struct Kinds {
     pub(crate) cluster_api: capi::Kinds,
     pub(crate) rancher: rancher::Kinds,
+    pub(crate) people: people::Admission,
 }
 
 pub(crate) fn config(
@@ -121,7 +123,7 @@ pub(crate) fn config(
         anonymous: config.anonymous_auth,
         audit,
         limits,
-        hooks: [kinds.cluster_api.hooks(), kinds.rancher.hooks()].concat(),
+        hooks: [kinds.cluster_api.hooks(), kinds.rancher.hooks(), kinds.people.hooks()].concat(),
         conversions: kinds.cluster_api.conversions(),
         descriptions: Some(crate::explain::descriptions),
         controllers: match identity {

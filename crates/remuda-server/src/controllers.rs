@@ -80,6 +80,11 @@ impl Controllers {
         }
     }
 
+    /// Runs something beside the groups, in every server.
+    pub(crate) fn keep(&mut self, run: Run) {
+        self.groups.spawn(supervise(run, self.ctx.clone(), self.stop.clone()));
+    }
+
     /// Does something until it is done or the server stops.
     pub(crate) fn attend(&mut self, chore: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();

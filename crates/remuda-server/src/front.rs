@@ -24,7 +24,9 @@ use crate::{
     accept::{Counters, Handler, Remote},
     chain::Chain,
     engine::{Engine, MaintenanceError},
-    metrics, pki,
+    metrics,
+    people::{self, People},
+    pki,
     serving::Serving,
     tls::Clients,
 };
@@ -44,6 +46,8 @@ pub(crate) struct Parts {
     pub(crate) controllers: Registry,
     /// Registration, tunnels and the way into clusters, where controllers run.
     pub(crate) gateway: Option<Gateway>,
+    /// Users and their sessions, where controllers run.
+    pub(crate) people: Option<People>,
 }
 
 /// Who is at the other end, and until when that is true: connections outlive certificates.
@@ -72,7 +76,20 @@ impl Handler for Front {
             peer.certificate = PeerCertificate::Rejected;
         }
         let address = peer.address;
+        let shown = !matches!(peer.certificate, PeerCertificate::None);
         request.extensions_mut().insert(peer);
+        if let Some(people) = &self.0.people {
+            if People::is_login(request.uri().path()) {
+                return people.handle(address.ip(), request).await.map(Either::Left);
+            }
+            // Who showed a certificate is known by it.
+            if !shown && let Err(refusal) = people::adopt(&mut request) {
+                return refusal.map(Either::Left);
+            }
+            if People::owns(request.uri().path()) {
+                return people.handle(address.ip(), request).await.map(Either::Left);
+            }
+        }
         if let Some(gateway) = &self.0.gateway {
             if Gateway::owns(request.uri().path()) {
                 return gateway.handle(address, request).await.map(Either::Right);
@@ -224,7 +241,7 @@ fn failed(what: &str, error: &MaintenanceError) -> Response<Body> {
     }
 }
 
-fn status(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
+pub(crate) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
@@ -232,7 +249,7 @@ fn status(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     json_response(code, body.to_string())
 }
 
-fn json_response(code: StatusCode, body: String) -> Response<Body> {
+pub(crate) fn json_response(code: StatusCode, body: String) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -2,20 +2,14 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use futures::future::BoxFuture;
-use http::{Request, Response, header, request::Parts};
-use http_body_util::{BodyExt, Full};
-use remuda_apiserver::{ApiServer, Peer};
 use remuda_control::Ctx;
 use remuda_drivers::builtin::Registry;
-use remuda_gateway::{Authenticate, Caller, Gateway, GatewayOptions, TunnelConnect};
+use remuda_gateway::{Gateway, GatewayOptions, TunnelConnect};
 use remuda_workload::{KubeconfigSecret, Workloads};
-use serde::Deserialize;
-use serde_json::json;
 
 use crate::{
     controllers::{Run, group},
-    front,
+    people::People,
 };
 
 /// What the groups are told about the server they run in.
@@ -70,74 +64,10 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
 }
 
 /// The gateway of a server.
-pub(crate) fn gateway(ctx: &Arc<Ctx>, api: &ApiServer) -> Gateway {
-    Gateway::new(GatewayOptions::new(ctx.clone(), Arc::new(ByApi(api.clone()))))
-}
-
-/// Asks the API who somebody is, so that every way to log in counts here too, and impersonation by its rules.
-struct ByApi(ApiServer);
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Review {
-    status: ReviewStatus,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ReviewStatus {
-    user_info: UserInfo,
-}
-
-#[derive(Deserialize)]
-struct UserInfo {
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    groups: Vec<String>,
-    #[serde(default)]
-    extra: std::collections::BTreeMap<String, Vec<String>>,
-}
-
-impl Authenticate for ByApi {
-    fn authenticate<'a>(
-        &'a self,
-        head: &'a Parts,
-    ) -> BoxFuture<'a, Result<Caller, Response<remuda_gateway::Body>>> {
-        Box::pin(async move {
-            let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-            let mut request = Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
-                .header(header::CONTENT_TYPE, "application/json")
-                .body(Full::new(bytes::Bytes::from(review.to_string())))
-                .expect("the parts are constant");
-            front::copy_credentials(head, &mut request);
-            if let Some(peer) = head.extensions.get::<Peer>() {
-                request.extensions_mut().insert(peer.clone());
-            }
-            let response = self.0.handle(request).await;
-            let (parts, body) = response.into_parts();
-            let Ok(body) = body.collect().await;
-            let body = body.to_bytes();
-            let refuse = |parts, body| {
-                let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-                Err(Response::from_parts(parts, body))
-            };
-            if !parts.status.is_success() {
-                return refuse(parts, body);
-            }
-            match serde_json::from_slice::<Review>(&body) {
-                Ok(Review { status: ReviewStatus { user_info } }) => Ok(Caller {
-                    name: user_info.username,
-                    uid: user_info.uid,
-                    groups: user_info.groups,
-                    extra: user_info.extra,
-                    by: None,
-                    revoked: None,
-                }),
-                Err(_) => refuse(parts, body),
-            }
-        })
-    }
+pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People) -> Gateway {
+    Gateway::new(GatewayOptions {
+        authorize: Some(people.authorize()),
+        audit: Some(people.audit()),
+        ..GatewayOptions::new(ctx.clone(), people.authenticate())
+    })
 }

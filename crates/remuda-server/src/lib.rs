@@ -23,6 +23,7 @@ pub mod kubeconfig;
 pub mod listen;
 mod metrics;
 pub mod offline;
+mod people;
 pub mod pki;
 pub mod rancher;
 mod rotate;

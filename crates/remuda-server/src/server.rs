@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use remuda_apiserver::ApiServer;
 use remuda_control::Chain;
+use remuda_identity::FirstUser;
 use remuda_names::file;
 use tokio::{
     net::TcpListener,
@@ -40,6 +41,7 @@ use crate::{
     groups::{self, Site},
     identity, kubeconfig,
     listen::{self, ListenError},
+    people::People,
     pki::{Issued, Pki, PkiError},
     rancher,
     serving::{self, Serving, ServingError},
@@ -161,7 +163,12 @@ impl Server {
         kinds.rancher.follow(&controllers.ctx.informers);
 
         let url = format!("https://{}", local(config.bind, address));
-        let gateway = config.controllers.then(|| groups::gateway(&controllers.ctx, &api));
+        let people = match config.controllers {
+            true => Some(People::start(&mut controllers, &api, &kinds.people).await),
+            false => None,
+        };
+        let first_user = people.as_ref().and_then(People::first_user);
+        let gateway = people.as_ref().map(|people| groups::gateway(&controllers.ctx, people));
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
         if let Some(path) = &config.address_file {
             datadir::write_private(path, format!("{address}\n").as_bytes())?;
@@ -179,6 +186,7 @@ impl Server {
             counters: counters.clone(),
             controllers: controllers.metrics(),
             gateway: gateway.clone(),
+            people,
         };
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(Arc::new(tls)),
@@ -214,6 +222,7 @@ impl Server {
             url,
             kubeconfig,
             address_file,
+            first_user,
             api,
             engine,
             serving,
@@ -232,6 +241,7 @@ pub struct Running {
     url: String,
     kubeconfig: PathBuf,
     address_file: Option<PathBuf>,
+    first_user: Option<FirstUser>,
     api: ApiServer,
     engine: Arc<Engine>,
     serving: Arc<Serving>,
@@ -257,6 +267,11 @@ impl Running {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// The administrator that was made at this start. Nobody is told the password again.
+    pub fn first_user(&self) -> Option<&FirstUser> {
+        self.first_user.as_ref()
     }
 
     pub fn api(&self) -> &ApiServer {
