@@ -105,6 +105,24 @@ pub(crate) async fn get(session: &Session, command: GetCommand) -> Result<(), Fa
     Ok(())
 }
 
+/// Adds what a kubeconfig leads to to a file, under another name; gives the file.
+pub(crate) fn add(
+    incoming: &Value,
+    called: &str,
+    into: Option<PathBuf>,
+    switch: bool,
+    force: bool,
+) -> Result<PathBuf, Failure> {
+    let path = into.map_or_else(file::default_path, Ok)?;
+    let mut merged = file::read(&path)?;
+    merge::merge(&mut merged, incoming, called, force)?;
+    if switch {
+        merged["current-context"] = called.into();
+    }
+    file::write(&path, &output::yaml(&merged)?)?;
+    Ok(path)
+}
+
 /// The kubeconfig of a cluster, as text.
 pub async fn read(session: &Session, name: &str) -> Result<String, Failure> {
     let namespace = session.namespace.as_str();

@@ -1,4 +1,5 @@
-//! Commands for people: `remuda cluster`, `machine`, `generate`, `get`, `kubeconfig` and `why`.
+//! Commands for people: `remuda cluster`, `machine`, `generate`, `get`, `kubeconfig`, `login`, `token`
+//! and `why`.
 //!
 //! They speak to any server through a `kube::Client` and know nothing of what is behind it. [`Command`] is what
 //! can be asked for and [`run`] does it; the program adds both to its own command line and gives [`Hooks`] for
@@ -18,6 +19,7 @@ mod gather;
 pub mod generate;
 mod hooks;
 pub mod kubeconfig;
+pub mod login;
 pub mod machine;
 mod near;
 mod object;
@@ -27,6 +29,7 @@ pub mod progress;
 mod quote;
 mod session;
 mod table;
+pub mod token;
 pub mod why;
 
 use clap::{Args, Subcommand};
@@ -62,6 +65,15 @@ pub enum Command {
     Get(kubeconfig::Get),
     /// Work on kubeconfig files
     Kubeconfig(kubeconfig::Kubeconfig),
+    /// Log in to a server, and put it into a kubeconfig file
+    #[command(after_help = "Examples:
+  remuda login https://remuda.example:8443
+  remuda login https://10.0.0.5:8443 --username ann --ca-file ca.pem
+  echo \"$PASSWORD\" | remuda login --password-stdin --into ~/.kube/remuda")]
+    Login(login::Login),
+    /// Make, list and revoke tokens for programs
+    #[command(after_help = EXIT_CODES)]
+    Token(token::Token),
     /// Say why a cluster or a machine is not ready, and what to do about it
     #[command(
         after_help = "The exit code is 0 if it is ready, 10 if it only takes time, 11 if somebody has to act.
@@ -91,10 +103,12 @@ pub struct Why {
 pub async fn run(command: Command, hooks: &Hooks) -> Result<(), Failure> {
     let global = match &command {
         Command::Generate(generate) => return generate::run(&generate.command),
+        Command::Login(login) => return Box::pin(login::run(login)).await,
         Command::Cluster(cluster) => &cluster.global,
         Command::Machine(machine) => &machine.global,
         Command::Get(get) => &get.global,
         Command::Kubeconfig(kubeconfig) => &kubeconfig.global,
+        Command::Token(token) => &token.global,
         Command::Why(why) => &why.global,
     };
     let session = global.connect(hooks).await?;
@@ -109,6 +123,8 @@ pub async fn run_on(session: &Session, command: Command) -> Result<(), Failure> 
         Command::Machine(machine) => Box::pin(machine::run(session, machine.command)).await,
         Command::Get(get) => Box::pin(kubeconfig::get(session, get.command)).await,
         Command::Kubeconfig(kubeconfig) => Box::pin(kubeconfig::run(session, kubeconfig.command)).await,
+        Command::Login(login) => Box::pin(login::run(&login)).await,
+        Command::Token(token) => Box::pin(token::run(session, token.command)).await,
         Command::Why(arguments) => Box::pin(why::run(session, &arguments)).await,
     }
 }

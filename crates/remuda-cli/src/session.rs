@@ -90,7 +90,7 @@ impl Global {
             .or_else(|| default_data_dir(is_root(), |name| env::var_os(name).map(PathBuf::from)))
     }
 
-    fn find(&self) -> Result<(Kubeconfig, String), Failure> {
+    pub(crate) fn find(&self) -> Result<(Kubeconfig, String), Failure> {
         if let Some(path) = &self.kubeconfig {
             return read(path);
         }
