@@ -286,7 +286,7 @@ impl Shared {
             bindings: self.global_bindings.list(),
             templates: self.templates.list(),
             cluster_bindings: self.cluster_bindings.list(),
-            provisioned: self.provisioned.list().iter().filter_map(|cluster| facts(cluster)).collect(),
+            provisioned: self.provisioned.list().iter().filter_map(facts).collect(),
         };
         let wanted = rights::grants(&sources, &|principal| self.tokens.user_of_principal(principal));
         let mut granted = self.granted.lock();

@@ -83,7 +83,7 @@ impl Handler for Front {
                 return people.handle(address.ip(), request).await.map(Either::Left);
             }
             // Who showed a certificate is known by it.
-            if !shown && let Err(refusal) = people::adopt(&mut request) {
+            if !shown && let Some(refusal) = people::adopt(&mut request) {
                 return refusal.map(Either::Left);
             }
             if People::owns(request.uri().path()) {

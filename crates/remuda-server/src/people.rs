@@ -155,10 +155,11 @@ struct PasswordBody {
 }
 
 /// Makes credentials of a browser into those all parts of the server know.
-pub(crate) fn adopt<B>(request: &mut Request<B>) -> Result<(), Response<Body>> {
+/// Gives the answer to a request that must not have them.
+pub(crate) fn adopt<B>(request: &mut Request<B>) -> Option<Response<Body>> {
     let method = request.method().clone();
-    session::adopt(&method, request.headers_mut())
-        .map_err(|forged| Refusal::new(StatusCode::FORBIDDEN, forged.to_string()).response())
+    let forged = session::adopt(&method, request.headers_mut()).err()?;
+    Some(Refusal::new(StatusCode::FORBIDDEN, forged.to_string()).response())
 }
 
 impl People {

@@ -100,16 +100,16 @@ impl Authenticate for ByApi {
             let (parts, body) = response.into_parts();
             let Ok(body) = body.collect().await;
             let body = body.to_bytes();
-            let refuse = |parts, body| {
+            let refusal = |parts, body| {
                 let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-                Err(Response::from_parts(parts, body))
+                Response::from_parts(parts, body)
             };
             if !parts.status.is_success() {
-                return refuse(parts, body);
+                return Err(refusal(parts, body));
             }
             let Ok(Review { status: ReviewStatus { user_info: user } }) = serde_json::from_slice(&body)
             else {
-                return refuse(parts, body);
+                return Err(refusal(parts, body));
             };
             let by = login.as_ref().map(|login| login.user.name.clone()).filter(|name| *name != user.name);
             Ok(Caller {
