@@ -412,14 +412,21 @@ install_binary() {
         from=${CATTLE_AGENT_BINARY_LOCAL_LOCATION:-}
         [ -f "$from" ] || die "CATTLE_AGENT_BINARY_LOCAL_LOCATION is not a file: '$from'"
         info "installing the agent from $from"
-        cp "$from" "$ROOT$BIN.new" || die "cannot copy $from to $BIN"
+        rm -f "$ROOT$BIN.new"
+        # What nobody can write here is there to stay: it is not copied.
+        if [ -w "$from" ] || [ ! -x "$from" ] || [ -n "$ROOT" ]; then
+            { cp "$from" "$ROOT$BIN.new" && chmod 755 "$ROOT$BIN.new"; } || die "cannot copy $from to $BIN"
+        else
+            ln -s "$from" "$BIN.new" || die "cannot link $BIN to $from"
+        fi
     else
         info "downloading the agent"
         until_done download_binary
+        chmod 755 "$ROOT$BIN.new" || die "cannot install $BIN"
     fi
     verify "$ROOT$BIN.new" "${CATTLE_AGENT_BINARY_CHECKSUM:-}" "the agent"
     # Beside and renamed: the binary in place may be running.
-    { chmod 755 "$ROOT$BIN.new" && mv -f "$ROOT$BIN.new" "$ROOT$BIN"; } || die "cannot install $BIN"
+    mv -f "$ROOT$BIN.new" "$ROOT$BIN" || die "cannot install $BIN"
     if has restorecon; then restorecon "$ROOT$BIN" 2>/dev/null || true; fi
 }
 
