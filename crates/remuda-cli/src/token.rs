@@ -235,8 +235,8 @@ mod tests {
         let text = anstream::adapter::strip_str(&table(&tokens, now).render("")).to_string();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["token-a", "ann", "all", "60s", "30s", "ago", "in", "60m", "ci"]);
-        assert_eq!(lines[2], ["token-b", "ann", "c-1", "-", "-", "expired"]);
-        assert_eq!(lines[3], ["token-c", "ann", "all", "-", "-", "disabled"]);
+        assert_eq!(lines[2], ["token-b", "ann", "c-1", "-", "-", "expired", "-"]);
+        assert_eq!(lines[3], ["token-c", "ann", "all", "-", "-", "disabled", "-"]);
     }
 
     #[test]

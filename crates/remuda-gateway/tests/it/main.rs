@@ -9,6 +9,7 @@ mod downstream;
 mod import;
 mod proxy;
 mod register;
+mod roles;
 mod script;
 mod tunnel;
 mod world;
