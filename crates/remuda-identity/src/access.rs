@@ -1,6 +1,6 @@
 //! What somebody may in a cluster.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::ResourceExt;
@@ -27,9 +27,9 @@ pub enum Access {
 }
 
 /// What templates are in a cluster.
-pub(crate) fn roles(templates: &[&RoleTemplate]) -> Vec<Role> {
+pub(crate) fn roles<T: AsRef<RoleTemplate>>(templates: &[T]) -> Vec<Role> {
     let mut roles: BTreeMap<String, Role> = BTreeMap::new();
-    for template in templates {
+    for template in templates.iter().map(AsRef::as_ref) {
         let name = template.name_any();
         let rules = match (template.external, &template.external_rules) {
             (false, _) => Some(template.rules.clone()),
@@ -43,11 +43,6 @@ pub(crate) fn roles(templates: &[&RoleTemplate]) -> Vec<Role> {
     roles.into_values().collect()
 }
 
-/// By name.
-pub(crate) fn by_name<T: AsRef<K>, K: ResourceExt>(objects: Vec<T>) -> HashMap<String, T> {
-    objects.into_iter().map(|object| (object.as_ref().name_any(), object)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,7 +51,10 @@ mod tests {
     #[test]
     fn a_role_says_what_it_allows_unless_the_cluster_does() {
         let templates = builtin::role_templates();
-        let named = |name: &str| templates.iter().find(|template| template.name_any() == name).unwrap();
+        let named = |name: &str| {
+            let found = templates.iter().find(|template| template.name_any() == name);
+            std::sync::Arc::new(found.unwrap().clone())
+        };
         let roles = roles(&[named("view"), named("nodes-view"), named("view")]);
         assert_eq!(roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>(), ["nodes-view", "view"]);
         assert!(roles[0].rules.is_some() && roles[1].rules.is_none());

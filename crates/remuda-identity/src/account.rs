@@ -304,7 +304,9 @@ impl Identity {
         let users: Api<User> = Api::all(self.0.ctx.client.clone());
         let patch = Patch::Merge(json!({"mustChangePassword": must}));
         let patched = users.patch(&user.name_any(), &PatchParams::default(), &patch).await;
-        patched.map(drop).map_err(|source| Error::api("change the user", &user.name_any(), source))
+        let patched = patched.map_err(|source| Error::api("change the user", &user.name_any(), source))?;
+        self.0.users.wait_for(&patched.resource_version().unwrap_or_default(), HEARD).await;
+        Ok(())
     }
 
     async fn end_sessions(&self, user: &str, keep: Option<&str>) -> Result<(), Error> {

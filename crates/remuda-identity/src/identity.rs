@@ -42,7 +42,7 @@ use crate::{
 };
 
 const BY_CLUSTER: &str = "identity/cluster";
-const BY_MANAGEMENT: &str = "identity/management-cluster";
+const BY_SUBJECT: &str = "identity/subject";
 pub(crate) const BY_USERNAME: &str = "identity/username";
 pub(crate) const BY_USER: &str = "identity/user";
 
@@ -50,6 +50,8 @@ pub(crate) const BY_USER: &str = "identity/user";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between looks at the clock for tokens that have expired.
 const TICK: Duration = Duration::from_millis(500);
+/// For further changes to come before all of them take effect.
+const CROWD: Duration = Duration::from_millis(10);
 /// Ticks between writes of when tokens were used last.
 const TICKS_PER_FLUSH: u32 = 60;
 
@@ -84,7 +86,11 @@ impl Identity {
         let cluster_bindings: Informer<ClusterRoleTemplateBinding> = informers.of(Scope::all());
         cluster_bindings.add_index(BY_CLUSTER, |binding| vec![binding.cluster_name.clone()]);
         let provisioned: Informer<provisioning::Cluster> = informers.of(Scope::all());
-        provisioned.add_index(BY_MANAGEMENT, |cluster| vec![management_name(cluster)]);
+        let global_bindings: Informer<GlobalRoleBinding> = informers.of(Scope::all());
+        global_bindings.add_index(BY_SUBJECT, |binding| {
+            let names = [&binding.user_name, &binding.group_principal_name, &binding.user_principal_name];
+            names.into_iter().filter(|name| !name.is_empty()).cloned().collect()
+        });
         let users: Informer<User> = informers.of(Scope::all());
         users.add_index(BY_USERNAME, |user| vec![user.username.to_lowercase()]);
         let token_cache: Informer<Token> = informers.of(Scope::all());
@@ -96,7 +102,7 @@ impl Identity {
             users,
             settings: informers.of(Scope::all()),
             global_roles: informers.of(Scope::all()),
-            global_bindings: informers.of(Scope::all()),
+            global_bindings,
             templates: informers.of(Scope::all()),
             cluster_bindings,
             provisioned,
@@ -180,7 +186,11 @@ impl Identity {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = shared.changed.notified() => shared.grant(),
+                () = shared.changed.notified() => {
+                    // Changes come in crowds.
+                    tokio::time::sleep(CROWD).await;
+                    shared.grant();
+                }
                 _ = tick.tick() => {
                     shared.tokens.expire(shared.ctx.clock.now());
                     ticks = ticks.wrapping_add(1);
@@ -220,14 +230,20 @@ impl Identity {
             .map(|binding| binding.role_template_name.clone())
             .collect();
         if !builtin::is_local(cluster) {
-            let roles = access::by_name::<_, GlobalRole>(shared.global_roles.list());
-            let bindings = shared.global_bindings.list();
-            let inherited = rights::inherited(name, groups, &bindings, &roles, &find);
-            names.extend(inherited.into_iter().map(str::to_owned));
+            let keys = groups.iter().map(String::as_str).chain([name]).map(str::to_owned);
+            let keys = keys.chain(shared.tokens.principals_of(name));
+            let bindings = keys.flat_map(|key| shared.global_bindings.by_index(BY_SUBJECT, &key));
+            let mine = bindings.filter(|binding| {
+                rights::global_subject(binding, &find).is_some_and(|subject| subject.is(name, groups))
+            });
+            names.extend(mine.flat_map(|binding| {
+                let role = shared.global_roles.get(&ObjectKey::cluster_wide(&binding.global_role_name));
+                role.map(|role| role.inherited_cluster_roles.clone()).unwrap_or_default()
+            }));
         }
-        let templates = access::by_name::<_, RoleTemplate>(shared.templates.list());
-        let resolved: Vec<&RoleTemplate> =
-            names.iter().flat_map(|name| rights::resolve(name, &templates)).collect();
+        let template = |name: &str| shared.templates.get(&ObjectKey::cluster_wide(name));
+        let resolved: Vec<Arc<RoleTemplate>> =
+            names.iter().flat_map(|name| rights::resolve(name, template)).collect();
         if rights::is_owner(&resolved) {
             return Access::Owner;
         }

@@ -50,6 +50,11 @@ fn salted(algorithm: &'static digest::Algorithm, salt: &[u8], key: &str) -> dige
     context.finish()
 }
 
+/// Whether a key is the one of which this is stored.
+pub fn matches(stored: &str, key: &str) -> bool {
+    Stored::parse(stored, true).is_some_and(|stored| stored.verify(key))
+}
+
 /// What is stored of a token, taken apart once.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Stored {

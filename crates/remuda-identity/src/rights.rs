@@ -3,7 +3,7 @@
 //! [`grants`] turns all of them into rules and bindings in the terms of RBAC, which are put into the policy
 //! requests are judged by and stored nowhere. Their names hold a slash, which no stored object can have.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::ResourceExt;
@@ -99,26 +99,23 @@ pub(crate) fn cluster_subject(
 }
 
 /// A template and those that are part of it, each once.
-pub(crate) fn resolve<'a, T: AsRef<RoleTemplate>>(
-    name: &str,
-    templates: &'a HashMap<String, T>,
-) -> Vec<&'a RoleTemplate> {
-    let mut found: BTreeMap<String, &RoleTemplate> = BTreeMap::new();
+pub(crate) fn resolve<T: AsRef<RoleTemplate>>(name: &str, find: impl Fn(&str) -> Option<T>) -> Vec<T> {
+    let mut found: BTreeMap<String, T> = BTreeMap::new();
     let mut next: Vec<(String, usize)> = vec![(name.to_owned(), 0)];
     while let Some((name, depth)) = next.pop() {
-        let Some(template) = templates.get(&name).map(AsRef::as_ref) else { continue };
-        let deleting = template.metadata.deletion_timestamp.is_some();
-        if deleting || depth >= DEPTH || found.len() >= MOST || found.contains_key(&name) {
+        if depth >= DEPTH || found.len() >= MOST || found.contains_key(&name) {
             continue;
         }
-        next.extend(template.role_template_names.iter().map(|part| (part.clone(), depth + 1)));
+        let living = |template: &T| template.as_ref().metadata.deletion_timestamp.is_none();
+        let Some(template) = find(&name).filter(living) else { continue };
+        next.extend(template.as_ref().role_template_names.iter().map(|part| (part.clone(), depth + 1)));
         found.insert(name, template);
     }
     found.into_values().collect()
 }
 
 /// Whether templates make somebody the owner of a cluster.
-pub(crate) fn is_owner(templates: &[&RoleTemplate]) -> bool {
+pub(crate) fn is_owner<T: AsRef<RoleTemplate>>(templates: &[T]) -> bool {
     let star = |list: &Option<Vec<String>>| list.iter().flatten().any(|item| item == "*");
     let all = |rule: &PolicyRule| {
         star(&rule.api_groups)
@@ -126,7 +123,7 @@ pub(crate) fn is_owner(templates: &[&RoleTemplate]) -> bool {
             && rule.verbs.iter().any(|verb| verb == "*")
             && rule.resource_names.iter().flatten().next().is_none()
     };
-    templates.iter().any(|template| {
+    templates.iter().map(AsRef::as_ref).any(|template| {
         template.context != "project"
             && (template.administrative
                 || template.name_any() == role::CLUSTER_OWNER
@@ -135,7 +132,7 @@ pub(crate) fn is_owner(templates: &[&RoleTemplate]) -> bool {
 }
 
 /// The part of rules that is about this server: what belongs to a cluster is in its namespace.
-fn management_rules(templates: &[&RoleTemplate]) -> Vec<PolicyRule> {
+fn management_rules<T: AsRef<RoleTemplate>>(templates: &[T]) -> Vec<PolicyRule> {
     let ours = |rule: &PolicyRule| {
         let groups = rule.api_groups.as_deref().unwrap_or_default();
         let resources = rule.resources.as_deref().unwrap_or_default();
@@ -147,7 +144,8 @@ fn management_rules(templates: &[&RoleTemplate]) -> Vec<PolicyRule> {
             ..rule.clone()
         })
     };
-    let rules = templates.iter().filter(|template| !template.external).flat_map(|template| &template.rules);
+    let own = templates.iter().map(AsRef::as_ref).filter(|template| !template.external);
+    let rules = own.flat_map(|template| &template.rules);
     rules.filter_map(ours).collect()
 }
 
@@ -260,7 +258,7 @@ where
     }
     for binding in sources.cluster_bindings.iter().map(AsRef::as_ref) {
         let Some(subject) = cluster_subject(binding, find) else { continue };
-        let resolved = resolve(&binding.role_template_name, &templates);
+        let resolved = resolve(&binding.role_template_name, |name| templates.get(name).cloned());
         if resolved.is_empty() {
             continue;
         }
@@ -278,26 +276,6 @@ where
         }
     }
     grants.0
-}
-
-/// Names of templates every cluster but the local one gives to whom a GlobalRole is bound.
-pub(crate) fn inherited<'a, B, G>(
-    name: &str,
-    groups: &[String],
-    bindings: &'a [B],
-    roles: &'a HashMap<String, G>,
-    find: &dyn Fn(&str) -> Option<String>,
-) -> BTreeSet<&'a str>
-where
-    B: AsRef<GlobalRoleBinding>,
-    G: AsRef<GlobalRole>,
-{
-    let mine = bindings
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|binding| global_subject(binding, find).is_some_and(|subject| subject.is(name, groups)));
-    let roles = mine.filter_map(|binding| roles.get(&binding.global_role_name).map(AsRef::as_ref));
-    roles.flat_map(|role| role.inherited_cluster_roles.iter().map(String::as_str)).collect()
 }
 
 #[cfg(test)]

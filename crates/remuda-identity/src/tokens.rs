@@ -93,6 +93,8 @@ struct Index {
     entries: HashMap<String, Entry>,
     by_user: HashMap<String, HashSet<String>>,
     people: HashMap<String, Person>,
+    /// Users by their names at authentication providers.
+    principals: HashMap<String, String>,
 }
 
 /// All tokens.
@@ -178,10 +180,15 @@ impl Tokens {
         if index.people.get(name) == person.as_ref() {
             return;
         }
-        match person {
-            Some(person) => index.people.insert(name.to_owned(), person),
-            None => index.people.remove(name),
-        };
+        if let Some(old) = index.people.remove(name) {
+            index.principals.retain(|principal, user| user != name || !old.principals.contains(principal));
+        }
+        if let Some(person) = person {
+            for principal in &person.principals {
+                index.principals.insert(principal.clone(), name.to_owned());
+            }
+            index.people.insert(name.to_owned(), person);
+        }
         for token in index.by_user.get(name).cloned().unwrap_or_default() {
             let user = index.entries.get(&token).and_then(|entry| index.person_behind(entry));
             let Some(entry) = index.entries.get_mut(&token) else { continue };
@@ -223,11 +230,12 @@ impl Tokens {
 
     /// Name of the User with a name at an authentication provider.
     pub(crate) fn user_of_principal(&self, principal: &str) -> Option<String> {
-        let index = self.index.read();
-        let mut people = index.people.iter();
-        people
-            .find(|(_, person)| person.principals.iter().any(|own| own == principal))
-            .map(|(name, _)| name.clone())
+        self.index.read().principals.get(principal).cloned()
+    }
+
+    /// Names a User has at authentication providers.
+    pub(crate) fn principals_of(&self, user: &str) -> Vec<String> {
+        self.index.read().people.get(user).map(|person| person.principals.clone()).unwrap_or_default()
     }
 }
 

@@ -1,3 +1,5 @@
+#![allow(clippy::disallowed_methods, reason = "the runtime of a test ends its tasks")]
+
 use std::{
     collections::VecDeque,
     convert::Infallible,
