@@ -377,6 +377,34 @@ fn preload(lab: &Lab) {
 }
 
 #[test]
+fn the_server_that_began_a_cluster_can_be_replaced() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        skipped("there is no etcd in PATH (Debian: etcd-server): replacing the first server of three");
+        return;
+    }
+    let Some(lab) = Lab::open(None) else { return };
+    lab.run("cluster create ha --servers 3 --workers 0 --wait --timeout 120s");
+    let first = lab.runtime.block_on(async {
+        let path = lab.data().join("admin.kubeconfig");
+        let secrets: Api<Secret> = Api::namespaced(client_with(&path, |_| {}).await, "fleet-default");
+        let only = ListParams::default().labels("rke.cattle.io/init-node=true");
+        let found = secrets.list(&only).await.unwrap().items;
+        found[0].labels()["rke.cattle.io/machine-name"].clone()
+    });
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Machine"));
+    let machines: Api<DynamicObject> = Api::namespaced_with(lab.client(), "fleet-default", &resource);
+    lab.runtime.block_on(machines.delete(&first, &Default::default())).unwrap();
+    lab.until("another has taken its place", Duration::from_secs(120), || {
+        let machines = lab.machines();
+        machines.len() == 3 && !machines.contains(&first) && lab.say("why ha").0 == 0
+    });
+    let nodes = lab.nodes("ha");
+    assert!(nodes.len() == 3 && nodes.iter().all(|(name, _, ready)| *ready && *name != first), "{nodes:?}");
+    lab.run("cluster delete ha --wait --timeout 60s");
+    lab.check_nothing_left();
+}
+
+#[test]
 fn a_version_nobody_has_is_named_as_the_cause() {
     let Some(lab) = Lab::open(None) else { return };
     lab.run("cluster create odd --version v1.35.99+k3s1 --servers 1 --workers 0");
