@@ -8,7 +8,6 @@ use std::{
     os::unix::{fs::chown, process::CommandExt},
     path::PathBuf,
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -22,6 +21,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use parking_lot::{Mutex, MutexGuard};
 use remuda_sandbox::machines::{Images, NewMachine, Options, Sandbox};
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ struct Lab {
 
 impl Lab {
     fn open(user: Option<u32>) -> Option<Lab> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = TURN.lock();
         let place = Place::new();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_remuda"));
         let program = match user {
@@ -307,7 +307,7 @@ fn whole_life(user: Option<u32>) {
         &json!({"spec": {"rkeConfig": {"machineGlobalConfig": {"write-kubeconfig-mode": "0644"}}}}),
     );
     lab.until("all plans have the setting", Duration::from_secs(60), || {
-        lab.plans().iter().all(|(_, plan)| plan.as_ref().is_some_and(|plan| plan != ""))
+        lab.plans().iter().all(|(_, plan)| plan.as_ref().is_some_and(|plan| !plan.is_empty()))
             && lab.plans() != plans
     });
     lab.until("the cluster is ready", Duration::from_secs(60), || lab.say("why demo").0 == 0);
@@ -420,7 +420,7 @@ fn a_version_nobody_has_is_named_as_the_cause() {
 fn kill_one(lab: &mut Lab, dice: &mut u64) {
     *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let choice = *dice >> 33;
-    if choice % 3 == 0 {
+    if choice.is_multiple_of(3) {
         lab.kill_server();
         lab.start();
         return;
