@@ -24,6 +24,8 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
         };
         if logging.format == LogFormat::Text {
             greet(&running);
+        } else {
+            first_user(&running);
         }
         stay(running, &mut signals).await
     })
@@ -40,7 +42,16 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::new(&error, None))
 }
 
+/// Who may log in, the first time a server starts: nothing else ever says the password.
+pub(crate) fn first_user(running: &Running) {
+    if let Some(first) = running.first_user() {
+        output::note(&format!("log in as {} with password {}", first.username, first.password));
+        output::note("  it is shown this once; change it with the first login");
+    }
+}
+
 fn greet(running: &Running) {
+    first_user(running);
     output::line(&format!("remuda is ready at {}", running.url()));
     output::line(&format!("  export KUBECONFIG={}", running.kubeconfig().display()));
     output::line("  kubectl get namespaces");

@@ -120,6 +120,7 @@ pub(crate) fn up(arguments: Up) -> Result<(), Failure> {
             let started = Server::start_with(config, local::groups).await;
             let running = started.map_err(|error| other(failure::Failure::new(&error, error.hint())))?;
             output::note(&format!("server is ready at {}", running.url()));
+            serve::first_user(&running);
             Some(running)
         };
         let timeout = Duration::from_secs(arguments.timeout);
