@@ -33,8 +33,13 @@ pub enum TokenCommand {
   remuda token create --user user-abcde           of somebody else, for administrators")]
     Create(Create),
     /// Tokens, without their secrets
+    #[command(after_help = "Examples:
+  remuda token list
+  remuda token list --user user-abcde")]
     List(List),
     /// End tokens, and what is under way with them
+    #[command(after_help = "Examples:
+  remuda token revoke token-x7k2p")]
     Revoke {
         /// Names of tokens
         #[arg(required = true)]
