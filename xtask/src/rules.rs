@@ -91,10 +91,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("remuda-testkit", &["*"]),
     ("remuda-plan", &["remuda-names"]),
-    ("remuda-install", &["remuda-names"]),
+    ("remuda-install", &["remuda-names", "remuda-plan"]),
     ("remuda-workload", &["remuda-names", "remuda-api", "remuda-control"]),
     ("remuda-planner", &["remuda-names", "remuda-plan"]),
-    ("remuda-provisioning", &["remuda-names", "remuda-api", "remuda-control", "remuda-schema", "remuda-cel"]),
+    (
+        "remuda-provisioning",
+        &[
+            "remuda-names",
+            "remuda-plan",
+            "remuda-install",
+            "remuda-api",
+            "remuda-control",
+            "remuda-schema",
+            "remuda-cel",
+        ],
+    ),
     (
         "remuda-rke",
         &[
@@ -107,7 +118,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-planner",
         ],
     ),
-    ("remuda-machines", &["remuda-names", "remuda-api", "remuda-control", "remuda-drivers"]),
+    ("remuda-machines", &["remuda-names", "remuda-plan", "remuda-api", "remuda-control", "remuda-drivers"]),
     ("remuda-identity", &["remuda-names", "remuda-api", "remuda-control", "remuda-auth"]),
     ("remuda-agent", &["remuda-names", "remuda-plan"]),
     ("remuda-cluster-agent", &["remuda-names", "remuda-tunnel", "remuda-agent", "remuda-plan"]),

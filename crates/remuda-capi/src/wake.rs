@@ -2,46 +2,12 @@
 
 use jiff::Timestamp;
 use remuda_api::core::{Cluster, ContractReference};
-use remuda_control::{
-    Informer, ObjectKey, Waker,
-    informer::{Cached, Subscription},
-};
+pub(crate) use remuda_control::wake::{unless_same, when_changed};
+use remuda_control::{Informer, Waker, informer::Subscription};
 use remuda_names::capi::condition;
 use serde_json::Value;
 
 use crate::managed::{BY_CLUSTER, Managed, cluster_value};
-
-/// Wakes the keys that `keys` names whenever `facts` of an object change, it comes, or it goes. What was there
-/// from the beginning wakes nobody.
-pub(crate) fn when_changed<S: Cached, F: PartialEq>(
-    informer: &Informer<S>,
-    waker: Waker,
-    facts: impl Fn(&S) -> F + Send + Sync + 'static,
-    keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
-) -> Subscription {
-    unless_same(informer, waker, move |old, new| facts(old) == facts(new), keys)
-}
-
-/// As [`when_changed`], where comparing is cheaper than taking facts out.
-pub(crate) fn unless_same<S: Cached>(
-    informer: &Informer<S>,
-    waker: Waker,
-    same: impl Fn(&S, &S) -> bool + Send + Sync + 'static,
-    keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
-) -> Subscription {
-    informer.subscribe(move |change| {
-        let (old, new) = (change.old.as_deref(), change.new.as_deref());
-        if change.initial || old.zip(new).is_some_and(|(old, new)| same(old, new)) {
-            return;
-        }
-        let mut woken: Vec<ObjectKey> = old.into_iter().chain(new).flat_map(&keys).collect();
-        woken.sort();
-        woken.dedup();
-        for key in woken {
-            waker.wake(key);
-        }
-    })
-}
 
 /// What those below a Cluster look at.
 #[derive(PartialEq)]

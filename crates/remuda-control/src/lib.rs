@@ -16,6 +16,7 @@ mod key;
 pub mod leases;
 mod metrics;
 pub mod queue;
+pub mod wake;
 pub mod write;
 
 pub use self::{

@@ -1,8 +1,8 @@
 //! The checksum by which agents recognise the server's certificate authority.
 
-use std::{borrow::Cow, fmt::Write};
+use std::borrow::Cow;
 
-use sha2::{Digest, Sha256};
+use remuda_plan::sha256_hex;
 
 /// What `/cacerts` answers for a setting: the setting with a newline at its end; nothing for nothing.
 pub fn cacerts_body(pem: &str) -> Cow<'_, str> {
@@ -12,13 +12,6 @@ pub fn cacerts_body(pem: &str) -> Cow<'_, str> {
 /// The checksum of `pem` as agents compute it from what `/cacerts` answers; empty if there is none.
 pub fn ca_checksum(pem: &str) -> String {
     if pem.is_empty() { String::new() } else { sha256_hex(cacerts_body(pem).as_bytes()) }
-}
-
-pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use remuda_names::{cluster_agent::NAME as AGENT, rancher::name::SYSTEM};
+use remuda_plan::sha256_hex;
 use serde_json::{Map, Value, json};
 
-use crate::{STRICT_VERIFY, checksum::sha256_hex, is_variable, yaml};
+use crate::{STRICT_VERIFY, is_variable, yaml};
 
 const PRIORITY_CLASS: &str = "cattle-cluster-agent-priority-class";
 const BUDGET: &str = "cattle-cluster-agent-pod-disruption-budget";

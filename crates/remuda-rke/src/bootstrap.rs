@@ -22,6 +22,7 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::RkeBootstrap,
 };
+use remuda_control::wake::when_changed;
 use remuda_control::{
     Controller, Informer, Next, ObjectKey, Scope, Waker, drive,
     informer::Subscription,
@@ -43,7 +44,6 @@ use crate::{
     install::Server,
     objects,
     shared::{BY_CLUSTER, Rke, filed},
-    wake::when_changed,
 };
 
 /// What a reconcile of an RKEBootstrap needs.

@@ -9,12 +9,13 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::Patch};
+use remuda_control::wake::when_changed;
 use remuda_control::{Controller, Next, ObjectKey, drive};
 use remuda_names::rancher::{annotation, setting};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, error::is_code, settings, shared::Rke, wake::when_changed};
+use crate::{Error, error::is_code, settings, shared::Rke};
 
 const LONG: SignedDuration = SignedDuration::from_mins(30);
 const SHORT: SignedDuration = SignedDuration::from_secs(30);

@@ -27,6 +27,7 @@ use remuda_api::{
     management,
     rke::{RkeControlPlane, RkeControlPlaneStatus},
 };
+use remuda_control::wake::{unless_same, when_changed};
 use remuda_control::{
     Chain, Controller, Next, ObjectKey, Waker, drive_keys,
     informer::Subscription,
@@ -46,7 +47,6 @@ use crate::{
     machines::{Reading, same_machine, same_plan},
     objects,
     shared::{BY_MANAGED, BY_STATE, RESYNC, Rke, filed},
-    wake::{unless_same, when_changed},
 };
 
 /// How soon a pass is repeated whose writes change what it saw; their events mostly come first.

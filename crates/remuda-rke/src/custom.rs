@@ -19,6 +19,7 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::RkeControlPlane,
 };
+use remuda_control::wake::when_changed;
 use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, drive, write::get_or_create};
 use remuda_names::rancher::{label, secret_key, secret_type};
 use serde_json::json;
@@ -31,7 +32,6 @@ use crate::{
     error::is_code,
     objects,
     shared::{BY_MACHINE_ID, BY_MANAGED, Rke},
-    wake::when_changed,
 };
 
 /// How long a request is kept. The gateway deletes those that were answered.

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{Api, ResourceExt, api::Patch};
 use parking_lot::Mutex;
 use remuda_api::core::Machine;
+use remuda_control::wake::when_changed;
 use remuda_control::{Chain, Controller, Next, ObjectKey, Waker, drive};
 use remuda_names::rancher::annotation;
 use remuda_planner::{
@@ -33,7 +34,6 @@ use crate::{
     machines::plan_secret,
     objects,
     shared::{BY_CLUSTER, Rke, filed},
-    wake::when_changed,
 };
 
 /// How soon pods that are going are looked at again.

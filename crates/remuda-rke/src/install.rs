@@ -24,7 +24,7 @@ impl Server {
         if url.is_empty() {
             return None;
         }
-        let authority = settings::value(settings, setting::CACERTS);
+        let authority = settings::text(settings, setting::CACERTS);
         Some(Server {
             url,
             checksum: (!authority.is_empty()).then(|| ca_checksum(&authority)),

@@ -34,7 +34,6 @@ mod referred;
 mod rke_cluster;
 mod settings;
 mod shared;
-mod wake;
 
 use std::sync::Arc;
 

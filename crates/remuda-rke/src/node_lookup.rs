@@ -16,6 +16,7 @@ use remuda_api::{
     core::{ContractReference, Machine},
     rke::RkeBootstrap,
 };
+use remuda_control::wake::when_changed;
 use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive};
 use remuda_names::rancher::{condition, group, label};
 use remuda_workload::What;
@@ -27,7 +28,6 @@ use crate::{
     error::is_code,
     objects,
     shared::{BY_CLUSTER, BY_UID, Rke, filed},
-    wake::when_changed,
 };
 
 /// How long the first list of a kind may take.

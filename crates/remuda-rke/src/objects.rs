@@ -7,27 +7,10 @@ use remuda_names::{
     capi::{annotation, group as capi_group},
     rancher::group,
 };
-use remuda_plan::naming::safe_concat_name;
-
-/// Plan Secret of an RKEBootstrap, its ServiceAccount, Role and RoleBinding.
-pub(crate) fn plan_name(bootstrap: &str) -> String {
-    remuda_plan::naming::plan_secret(bootstrap)
-}
-
-/// Secret a machine boots with, and the ServiceAccount of the token in it.
-pub(crate) fn bootstrap_name(bootstrap: &str) -> String {
-    safe_concat_name(&[bootstrap, "machine", "bootstrap"])
-}
-
-/// Secret with the tokens of a cluster.
-pub(crate) fn state_name(control_plane: &str) -> String {
-    safe_concat_name(&[control_plane, "rke", "state"])
-}
-
-/// Secret with what a driver keeps of a machine.
-pub(crate) fn machine_state_name(infrastructure: &str) -> String {
-    safe_concat_name(&[infrastructure, "machine", "state"])
-}
+pub(crate) use remuda_plan::naming::of::{
+    bootstrap_secret as bootstrap_name, machine_state_secret as machine_state_name, plan_secret as plan_name,
+    state_secret as state_name,
+};
 
 pub(crate) fn group_of(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)

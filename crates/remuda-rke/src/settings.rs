@@ -8,8 +8,13 @@ use remuda_planner::input;
 
 /// The value that holds; empty if there is no such setting.
 pub(crate) fn value(settings: &Informer<Setting>, name: &str) -> String {
+    text(settings, name).trim().to_owned()
+}
+
+/// The same to the last character, where a checksum is made of it.
+pub(crate) fn text(settings: &Informer<Setting>, name: &str) -> String {
     let found = settings.get(&ObjectKey::cluster_wide(name));
-    found.map(|setting| setting.effective().trim().to_owned()).unwrap_or_default()
+    found.map(|setting| setting.effective().to_owned()).unwrap_or_default()
 }
 
 /// What reaches plans.

@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn a_tree_with_closed_directories_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let closed = dir.path().join("tree/work/work");
+        let closed = dir.path().join("tree/upper/closed");
         fs::create_dir_all(&closed).unwrap();
         fs::write(closed.join("file"), "x").unwrap();
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();

@@ -152,7 +152,7 @@ impl Machines {
     }
 
     fn lane(&self, credential: &str) -> String {
-        let digest = naming::sha256_hex(format!("{}\n{credential}", self.driver).as_bytes());
+        let digest = remuda_plan::sha256_hex(format!("{}\n{credential}", self.driver).as_bytes());
         digest[..16].to_owned()
     }
 

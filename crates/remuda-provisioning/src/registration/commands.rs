@@ -1,8 +1,9 @@
 //! What people run to register a machine or a cluster.
 
 use remuda_api::management::{AgentEnvVar, ClusterRegistrationTokenStatus};
+use remuda_install::ca_checksum;
 
-use crate::{naming::sha256_hex, settings::Server};
+use crate::settings::Server;
 
 /// Stands for the token wherever a command is shown.
 const TOKEN: &str = "{token}";
@@ -21,15 +22,6 @@ pub(super) fn fill(
     status.insecure_node_command = commands.linux("curl --insecure -fL");
     status.windows_node_command = commands.windows("curl.exe -fL");
     status.insecure_windows_node_command = commands.windows("curl.exe --insecure -fL");
-}
-
-/// Checksum of the certificates a server is trusted by; empty if there are none.
-pub(super) fn ca_checksum(pem: &str) -> String {
-    if pem.trim().is_empty() {
-        return String::new();
-    }
-    let end = if pem.ends_with('\n') { "" } else { "\n" };
-    sha256_hex(format!("{pem}{end}").as_bytes(), 64)
 }
 
 struct Commands<'a> {
@@ -132,7 +124,7 @@ mod tests {
     #[test]
     fn commands_are_those_people_know() {
         let status = filled("PEM", &[("HTTPS_PROXY", "http://proxy.corp:3128"), ("EMPTY", "")]);
-        let sum = sha256_hex(b"PEM\n", 64);
+        let sum = remuda_plan::sha256_hex(b"PEM\n");
         assert_eq!(status.manifest_url, "https://mgr.example.com/v3/import/{token}_c-m-x.yaml");
         assert_eq!(status.command, "kubectl apply -f https://mgr.example.com/v3/import/{token}_c-m-x.yaml");
         assert_eq!(

@@ -15,6 +15,7 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::{CustomMachine, CustomMachineStatus, RkeCluster},
 };
+use remuda_control::wake::when_changed;
 use remuda_control::{
     Controller, Next, ObjectKey, Waker, drive,
     write::{conditions, write_status},
@@ -32,7 +33,6 @@ use crate::{
     error::is_code,
     objects, settings,
     shared::{BY_CLUSTER, Rke, filed},
-    wake::when_changed,
 };
 
 /// How soon a cluster that cannot be asked is asked again.

@@ -1,13 +1,13 @@
 //! Waking objects when something they depend on changes in a way that matters to them.
 
-use remuda_control::{
+use crate::{
     Informer, ObjectKey, Waker,
     informer::{Cached, Subscription},
 };
 
 /// Wakes the keys that `keys` names whenever `facts` of an object change, it comes, or it goes. What was there
 /// from the beginning wakes nobody: a controller looks at its own objects then anyway.
-pub(crate) fn when_changed<S: Cached, F: PartialEq>(
+pub fn when_changed<S: Cached, F: PartialEq>(
     informer: &Informer<S>,
     waker: Waker,
     facts: impl Fn(&S) -> F + Send + Sync + 'static,
@@ -17,7 +17,7 @@ pub(crate) fn when_changed<S: Cached, F: PartialEq>(
 }
 
 /// As [`when_changed`], where comparing is cheaper than taking facts out.
-pub(crate) fn unless_same<S: Cached>(
+pub fn unless_same<S: Cached>(
     informer: &Informer<S>,
     waker: Waker,
     same: impl Fn(&S, &S) -> bool + Send + Sync + 'static,
