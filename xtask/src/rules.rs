@@ -130,6 +130,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-control",
             "remuda-workload",
             "remuda-install",
+            "remuda-plan",
             "remuda-tunnel",
             "remuda-auth",
         ],
