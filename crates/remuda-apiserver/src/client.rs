@@ -2,13 +2,15 @@
 
 use std::{
     convert::Infallible,
-    future::Future,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Map},
+};
 use http::{Request, Response};
 use remuda_auth::identity::User;
 use tower::Service;
@@ -36,7 +38,8 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future =
+        Map<BoxFuture<'static, Response<Body>>, fn(Response<Body>) -> Result<Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -44,7 +47,6 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(Internal(self.user.clone()));
-        let server = self.server.clone();
-        Box::pin(async move { Ok(server.handle(request).await) })
+        self.server.handle(request).map(Ok)
     }
 }

@@ -5,9 +5,9 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited, combinators::UnsyncBoxBody};
 use parking_lot::Mutex;
 use remuda_auth::identity::User;
 use tracing::error;
@@ -50,6 +50,14 @@ pub enum PeerCertificate {
 #[derive(Debug, Clone)]
 pub struct Internal(pub Arc<User>);
 
+/// The body of a request, whatever it came by.
+type Incoming = UnsyncBoxBody<Bytes, Broken>;
+
+/// Why a body ended early.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Broken(Box<dyn std::error::Error + Send + Sync>);
+
 /// Bodies of at least this many bytes are compressed for clients that take it.
 const COMPRESS_FROM: u64 = 128 << 10;
 /// Bytes of all warnings together, and of each when they are more.
@@ -57,12 +65,22 @@ const WARNINGS: usize = 4 << 10;
 const WARNING: usize = 256;
 
 impl ApiServer {
-    /// Handles one request.
-    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    /// Handles one request. What the body is made of ends here, so that all that follows is in the program
+    /// once and not once for each kind of transport.
+    pub fn handle<B>(&self, request: Request<B>) -> BoxFuture<'static, Response<Body>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        self.clone()
+            .answer(request.map(|body| UnsyncBoxBody::new(body.map_err(|error| Broken(error.into())))))
+    }
+
+    fn answer(self, request: Request<Incoming>) -> BoxFuture<'static, Response<Body>> {
+        Box::pin(async move { self.answer_to(request).await })
+    }
+
+    async fn answer_to(&self, request: Request<Incoming>) -> Response<Body> {
         let inner = &self.inner;
         let started = Instant::now();
         let _in_flight = inner.metrics.request();
@@ -118,21 +136,17 @@ struct Seen {
 
 impl Inner {
     #[allow(clippy::too_many_arguments)]
-    async fn serve<B>(
+    async fn serve(
         self: &Arc<Self>,
         parts: &http::request::Parts,
-        body: B,
+        body: Incoming,
         query: &Query,
         route: Route,
         pretty: bool,
         seen: &mut Seen,
         warnings: &Mutex<Vec<String>>,
         audit: &mut Auditing,
-    ) -> ApiResult<Answer>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> ApiResult<Answer> {
         let internal = parts.extensions.get::<Internal>();
         let Caller { user, revoked } = match internal {
             Some(Internal(user)) => user.clone().into(),
@@ -342,11 +356,7 @@ fn parse_go_duration(text: &str) -> Option<std::time::Duration> {
     std::time::Duration::try_from_secs_f64(seconds).ok().filter(|_| !text.is_empty())
 }
 
-async fn read_body<B>(body: B, limit: usize) -> ApiResult<Bytes>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn read_body(body: Incoming, limit: usize) -> ApiResult<Bytes> {
     match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),

@@ -6,6 +6,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use remuda_auth::{
     identity::User,
@@ -111,7 +112,11 @@ const RBAC: [&str; 4] = ["roles", "rolebindings", "clusterroles", "clusterrolebi
 
 impl ApiServer {
     /// Loads what is stored, creates what must exist, and starts the API's own controllers.
-    pub async fn start(config: Config, store: Arc<dyn Store>) -> Result<Self, StartError> {
+    pub fn start(config: Config, store: Arc<dyn Store>) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::start_on(config, store))
+    }
+
+    async fn start_on(config: Config, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let inner = Arc::new(Inner {
             registry: ArcSwap::from_pointee(Registry::new(BTreeMap::new(), 0)),
             policy: Arc::new(Policy::default()),

@@ -92,7 +92,17 @@ impl Capi {
 
 /// Runs all controllers until told to stop, and returns when their work has ended. The way to workload
 /// clusters is kept by whoever made `workloads`.
-pub async fn run(ctx: Arc<Ctx>, options: Options, workloads: Workloads, stop: CancellationToken) {
+pub fn run(
+    ctx: Arc<Ctx>,
+    options: Options,
+    workloads: Workloads,
+    stop: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    // In a box, so that it is compiled here and not once in each program that uses it.
+    Box::pin(run_all(ctx, options, workloads, stop))
+}
+
+async fn run_all(ctx: Arc<Ctx>, options: Options, workloads: Workloads, stop: CancellationToken) {
     let capi = Capi::new(ctx, options, workloads);
     let mut tasks = JoinSet::new();
     let left = capi.options.leave.clone();

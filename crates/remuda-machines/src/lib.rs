@@ -21,6 +21,7 @@ pub mod state;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use remuda_control::{Chain, Ctx};
 use remuda_drivers::builtin::Registry;
 use remuda_names::machines::file;
@@ -82,7 +83,12 @@ impl Options {
 }
 
 /// Runs everything until told to stop, and returns when its work has ended. Processes of jobs go on.
-pub async fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
+pub fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    // In a box, so that it is compiled here and not once in each program that uses it.
+    Box::pin(run_all(ctx, options, stop))
+}
+
+async fn run_all(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
     let options = Arc::new(options);
     let mut tasks = JoinSet::new();
     tasks.spawn(ensure(ctx.clone(), options.clone(), stop.clone()));

@@ -27,6 +27,7 @@ mod settings;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use remuda_control::Ctx;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,12 @@ impl Default for Options {
 
 /// Ensures settings and namespaces, then runs all controllers until told to stop, and returns when their work has
 /// ended.
-pub async fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
+pub fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    // In a box, so that it is compiled here and not once in each program that uses it.
+    Box::pin(run_all(ctx, options, stop))
+}
+
+async fn run_all(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
     settings::keep_ensuring(&ctx, &options, &stop).await;
     let mut tasks = JoinSet::new();
     tasks.spawn(cluster::run(ctx.clone(), options.workers, stop.clone()));
