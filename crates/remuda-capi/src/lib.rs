@@ -27,7 +27,11 @@ mod wake;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use remuda_api::core::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet};
+use kube::api::ApiResource;
+use remuda_api::{
+    addons::ClusterResourceSet,
+    core::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet},
+};
 use remuda_control::{Ctx, Informer, Scope};
 use remuda_workload::Workloads;
 use tokio::task::JoinSet;
@@ -88,6 +92,19 @@ impl Capi {
         capi.pools.add_index(BY_CLUSTER, cluster_values);
         Arc::new(capi)
     }
+}
+
+/// The kinds the controllers look after. While there is no object of any of them they have nothing to do.
+pub fn kinds() -> Vec<ApiResource> {
+    vec![
+        ApiResource::erase::<Cluster>(&()),
+        ApiResource::erase::<Machine>(&()),
+        ApiResource::erase::<MachineSet>(&()),
+        ApiResource::erase::<MachineDeployment>(&()),
+        ApiResource::erase::<MachineHealthCheck>(&()),
+        ApiResource::erase::<MachinePool>(&()),
+        ApiResource::erase::<ClusterResourceSet>(&()),
+    ]
 }
 
 /// Runs all controllers until told to stop, and returns when their work has ended. The way to workload

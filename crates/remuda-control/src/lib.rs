@@ -11,6 +11,7 @@ mod ctx;
 mod drive;
 mod error;
 pub mod events;
+mod first;
 pub mod informer;
 mod key;
 pub mod leases;
@@ -23,6 +24,7 @@ pub use self::{
     ctx::Ctx,
     drive::{Controller, Next, Waker, drive, drive_keys, owner_of, via_index},
     error::{Chain, Error, Retry, Retryable},
+    first::first_of,
     informer::{Informer, Informers, Scope},
     key::{Kind, ObjectKey},
     metrics::Metrics,

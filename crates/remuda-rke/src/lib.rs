@@ -38,6 +38,8 @@ mod shared;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use kube::api::ApiResource;
+use remuda_api::rke::{CustomMachine, RkeBootstrap, RkeCluster, RkeControlPlane};
 use remuda_control::Ctx;
 use remuda_planner::release::Metadata;
 use remuda_workload::Workloads;
@@ -62,6 +64,16 @@ impl Default for Options {
     fn default() -> Self {
         Self { workers: 8, releases: Arc::new(Metadata::bundled()), leave: Vec::new() }
     }
+}
+
+/// The kinds the controllers look after. While there is no object of any of them they have nothing to do.
+pub fn kinds() -> Vec<ApiResource> {
+    vec![
+        ApiResource::erase::<RkeCluster>(&()),
+        ApiResource::erase::<RkeControlPlane>(&()),
+        ApiResource::erase::<RkeBootstrap>(&()),
+        ApiResource::erase::<CustomMachine>(&()),
+    ]
 }
 
 /// Runs all controllers until told to stop, and returns when their work has ended. The way to workload

@@ -6,11 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use kube::Client;
+use kube::{Client, api::ApiResource};
 use prometheus_client::registry::Registry;
 use remuda_apiserver::ApiServer;
 use remuda_auth::identity::{GROUP_AUTHENTICATED, User};
-use remuda_control::{Ctx, leases::Elector};
+use remuda_control::{Ctx, first_of, leases::Elector};
 use remuda_names::{PROGRAM, user};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,25 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     Arc::new(move |ctx, stop| Box::pin(run(ctx, stop)))
+}
+
+/// The same, from the first object of these kinds on. A server that has none of them is spared the caches.
+pub fn group_of<F>(
+    kinds: Vec<ApiResource>,
+    run: impl Fn(Arc<Ctx>, CancellationToken) -> F + Send + Sync + 'static,
+) -> Run
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (kinds, run) = (Arc::new(kinds), Arc::new(run));
+    group(move |ctx, stop| {
+        let (kinds, run) = (kinds.clone(), run.clone());
+        async move {
+            if first_of(&ctx.client, &kinds, &stop).await {
+                run(ctx, stop).await;
+            }
+        }
+    })
 }
 
 /// The Lease for which servers on one store compete.

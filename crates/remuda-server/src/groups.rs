@@ -8,7 +8,7 @@ use remuda_gateway::{Gateway, GatewayOptions, TunnelConnect};
 use remuda_workload::{KubeconfigSecret, Workloads};
 
 use crate::{
-    controllers::{Run, group},
+    controllers::{Run, group, group_of},
     people::People,
 };
 
@@ -50,11 +50,13 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
     let gateway = site.gateway.clone();
     vec![
         group(move |_, stop| remuda_workload::run(connections.clone(), stop)),
-        group(move |ctx, stop| {
+        group_of(remuda_capi::kinds(), move |ctx, stop| {
             remuda_capi::run(ctx, remuda_capi::Options::default(), cluster_api.clone(), stop)
         }),
         group(move |ctx, stop| remuda_provisioning::run(ctx, settings.clone(), stop)),
-        group(move |ctx, stop| remuda_rke::run(ctx, remuda_rke::Options::default(), rke.clone(), stop)),
+        group_of(remuda_rke::kinds(), move |ctx, stop| {
+            remuda_rke::run(ctx, remuda_rke::Options::default(), rke.clone(), stop)
+        }),
         group(move |ctx, stop| remuda_machines::run(ctx, machines.clone(), stop)),
         group(move |_, stop| {
             let gateway = gateway.clone();

@@ -9,5 +9,6 @@ mod example;
 mod finalizing;
 mod following;
 mod leading;
+mod waiting;
 mod world;
 mod writing;
