@@ -98,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "remuda-provisioning",
         &[
             "remuda-names",
+            "remuda-auth",
             "remuda-plan",
             "remuda-install",
             "remuda-api",

@@ -72,6 +72,7 @@ const RANCHER: &[Committed] = committed! {
     "dynamicschemas.management.cattle.io" in "management.cattle.io/dynamicschemas.yaml",
     "users.management.cattle.io" in "management.cattle.io/users.yaml",
     "tokens.management.cattle.io" in "management.cattle.io/tokens.yaml",
+    "authconfigs.management.cattle.io" in "management.cattle.io/authconfigs.yaml",
     "globalroles.management.cattle.io" in "management.cattle.io/globalroles.yaml",
     "globalrolebindings.management.cattle.io" in "management.cattle.io/globalrolebindings.yaml",
     "roletemplates.management.cattle.io" in "management.cattle.io/roletemplates.yaml",
@@ -283,6 +284,7 @@ mod tests {
             dynamicschemas.management.cattle.io v3:
             users.management.cattle.io v3:
             tokens.management.cattle.io v3: User|Provider|Expires|Age
+            authconfigs.management.cattle.io v3: Type|Enabled|Issuer|Age
             globalroles.management.cattle.io v3 status: STATUS|AGE
             globalrolebindings.management.cattle.io v3 status: STATUS|AGE
             roletemplates.management.cattle.io v3:

@@ -146,7 +146,7 @@ impl KeyPair {
     }
 
     /// A signature as JSON web tokens carry it.
-    pub(crate) fn sign_token(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+    pub fn sign_token(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         match &self.private {
             Private::P256 { fixed, .. } => sign_ecdsa(fixed, message),
             Private::Rsa(key) => sign_rsa(key, message),
@@ -262,7 +262,7 @@ pub(crate) fn key_id(spki: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(sha256(spki))
 }
 
-pub(crate) fn sha256(data: &[u8]) -> [u8; 32] {
+pub fn sha256(data: &[u8]) -> [u8; 32] {
     let digest = digest::digest(&digest::SHA256, data);
     digest.as_ref().try_into().expect("SHA-256 yields 32 bytes")
 }

@@ -5,6 +5,7 @@
 
 pub mod attributes;
 pub mod audit;
+pub mod bearer;
 pub mod bootstrap;
 mod der;
 pub mod front_proxy;
@@ -13,8 +14,10 @@ pub mod impersonation;
 pub mod jwt;
 pub mod keys;
 pub mod kubeconfig;
+pub mod oidc;
 pub mod pem;
 pub mod pki;
+pub mod principal;
 mod quote;
 pub mod rbac;
 pub mod tokens;

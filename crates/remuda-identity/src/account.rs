@@ -12,6 +12,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use remuda_api::management::{GlobalRoleBinding, Principal, Token, User};
+use remuda_auth::bearer;
 use remuda_control::{ObjectKey, write::owner_reference};
 use remuda_names::{
     identity::{
@@ -23,18 +24,19 @@ use remuda_names::{
 use serde_json::{Value, json};
 
 use crate::{
-    identity::{BY_USER, BY_USERNAME, Identity},
-    key,
+    identity::{BY_USER, BY_USERNAME, HEARD, Identity},
     password::{self, Unfit},
     tokens,
 };
 
-/// For a cache to hear of a write of our own.
-const HEARD: Duration = Duration::from_secs(2);
 /// Minutes tokens are good for at most, unless a setting says otherwise.
 const MAX_MINUTES: i64 = 129_600;
+/// Minutes of the token in a kubeconfig.
+const KUBECONFIG_MINUTES: i64 = 43_200;
 /// Minutes of a session.
 const SESSION_MINUTES: i64 = 960;
+/// Letters of a password nobody chose.
+const MADE_UP: usize = 24;
 /// Stands in for the hash of users who have none, so that they cannot be told from others by the time it takes.
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5bm9ibw$CJ6yPhN1kzDwIz2Yb2sQzLkX8fWc0rVJvGqk4sW0Hq8";
@@ -51,6 +53,13 @@ pub enum Error {
     MustChange,
     #[error(transparent)]
     Unfit(#[from] Unfit),
+    /// Known, and not welcome.
+    #[error("you may not log in: {0}")]
+    NotAllowed(String),
+    #[error("this login did not begin in this browser, has been used, or took too long; begin again")]
+    NotBegun,
+    #[error("{0}")]
+    Unreachable(String),
     #[error("there is no {0}")]
     Missing(String),
     #[error("{doing} {what}")]
@@ -107,6 +116,15 @@ pub struct NewToken<'a> {
     pub ttl: i64,
     /// Name of the management Cluster it is good for; empty is everything.
     pub cluster: &'a str,
+    /// The token it is made with, if it is one of the same user: they are in the same groups with both.
+    pub parent: Option<&'a str>,
+}
+
+/// Where somebody was known from before a token was made.
+pub(crate) struct Origin {
+    pub(crate) provider: String,
+    pub(crate) principal: Principal,
+    pub(crate) groups: Vec<Principal>,
 }
 
 /// A token that was made, and the only time its key is told.
@@ -150,6 +168,7 @@ impl Identity {
             description: attempt.description,
             ttl: attempt.ttl,
             cluster: "",
+            parent: None,
         };
         let issued = self.issue(&token).await?;
         tracing::info!(user = token.user, address = %attempt.address, token = issued.token.name_any(), "a login");
@@ -158,28 +177,47 @@ impl Identity {
 
     /// Makes a token. Whoever calls has made sure that it may be made.
     pub async fn issue(&self, new: &NewToken<'_>) -> Result<Issued, Error> {
+        let parent = new.parent.and_then(|name| self.token(name));
+        let origin = parent.filter(|parent| tokens::owner(parent) == new.user).map(|parent| Origin {
+            provider: parent.auth_provider.clone(),
+            principal: parent.user_principal.clone(),
+            groups: parent.group_principals.clone(),
+        });
+        self.issue_from(new, origin).await
+    }
+
+    /// As [`Identity::issue`], for somebody who is known from elsewhere.
+    pub(crate) async fn issue_from(
+        &self,
+        new: &NewToken<'_>,
+        origin: Option<Origin>,
+    ) -> Result<Issued, Error> {
         let shared = &self.0;
-        let Some(user) = shared.users.get(&ObjectKey::cluster_wide(new.user)) else {
-            return Err(Error::Missing(format!("user {}", new.user)));
-        };
+        let user = self.user_by_now(new.user).await?;
+        let origin = origin.unwrap_or_else(|| Origin {
+            provider: LOCAL_PROVIDER.to_owned(),
+            principal: principal(&user),
+            groups: Vec::new(),
+        });
         let random = |error: remuda_auth::tokens::RandomError| Error::Internal(error.to_string());
         let prefix = match new.kind {
             token_kind::KUBECONFIG => format!("kubeconfig-{}", new.user),
             _ => "token-".to_owned(),
         };
-        let name = format!("{prefix}{}", key::letters(10).map_err(random)?);
-        let secret = key::generate().map_err(random)?;
+        let name = format!("{prefix}{}", bearer::letters(10).map_err(random)?);
+        let secret = bearer::generate().map_err(random)?;
         let ttl = shared.ttl(new.ttl, new.kind);
         let mut token = Token {
-            token: key::hash(&secret).map_err(random)?,
+            token: bearer::hash(&secret).map_err(random)?,
             user_id: new.user.to_owned(),
-            auth_provider: LOCAL_PROVIDER.to_owned(),
+            auth_provider: origin.provider,
+            group_principals: origin.groups,
             ttl,
             is_derived: new.kind != token_kind::SESSION,
             description: new.description.chars().take(1024).collect(),
             cluster_name: new.cluster.to_owned(),
             enabled: Some(true),
-            user_principal: principal(&user),
+            user_principal: origin.principal,
             ..Token::named(&name)
         };
         if ttl > 0
@@ -240,6 +278,16 @@ impl Identity {
         self.0.users.get(&ObjectKey::cluster_wide(name))
     }
 
+    /// As [`Identity::user`], also if the cache has not heard of them yet.
+    async fn user_by_now(&self, name: &str) -> Result<Arc<User>, Error> {
+        if let Some(user) = self.user(name) {
+            return Ok(user);
+        }
+        let users: Api<User> = Api::all(self.0.ctx.client.clone());
+        let found = users.get_opt(name).await.map_err(|source| Error::api("read user", name, source))?;
+        found.map(Arc::new).ok_or_else(|| Error::Missing(format!("user {name}")))
+    }
+
     /// Somebody by their name at login. Nobody if several have it.
     pub fn by_username(&self, username: &str) -> Option<Arc<User>> {
         if username.is_empty() {
@@ -274,9 +322,17 @@ impl Identity {
         self.end_sessions(&user.name_any(), keep).await
     }
 
+    /// An administrator has a password made up for somebody. All their sessions end.
+    pub async fn make_up_password(&self, user: &str, must_change: bool) -> Result<String, Error> {
+        let length = MADE_UP.max(self.shortest());
+        let password = bearer::letters(length).map_err(|error| Error::Internal(error.to_string()))?;
+        self.set_password(user, &password, must_change).await?;
+        Ok(password)
+    }
+
     /// An administrator gives somebody a password. All their sessions end.
     pub async fn set_password(&self, user: &str, new: &str, must_change: bool) -> Result<(), Error> {
-        let Some(user) = self.user(user) else { return Err(Error::Missing(format!("user {user}"))) };
+        let user = self.user_by_now(user).await?;
         password::check(new, &user.username, self.shortest())?;
         self.store_password(&user, self.hash(new).await?).await?;
         self.set_must_change(&user, must_change).await?;
@@ -421,7 +477,7 @@ impl Identity {
             Err(source) => return Err(Error::api("bind user", FIRST_USER, source)),
         }
         let random = |error: remuda_auth::tokens::RandomError| Error::Internal(error.to_string());
-        let password = key::letters(24).map_err(random)?;
+        let password = bearer::letters(MADE_UP).map_err(random)?;
         self.passwords_namespace().await?;
         let secret = password_secret(&user, self.hash(&password).await?);
         match self.passwords().create(&PostParams::default(), &secret).await {
@@ -466,9 +522,13 @@ fn principal(user: &User) -> Principal {
 impl crate::identity::Shared {
     /// Milliseconds a token is good for; 0 is for ever.
     fn ttl(&self, wanted: i64, kind: &str) -> i64 {
-        let max = self.number(setting::TOKEN_MAX_TTL, MAX_MINUTES);
+        let max = match kind {
+            token_kind::KUBECONFIG => self.number(setting::KUBECONFIG_MAX_TTL, MAX_MINUTES),
+            _ => self.number(setting::TOKEN_MAX_TTL, MAX_MINUTES),
+        };
         let default = match kind {
             token_kind::SESSION => self.number(setting::SESSION_TTL, SESSION_MINUTES),
+            token_kind::KUBECONFIG => self.number(setting::KUBECONFIG_DEFAULT_TTL, KUBECONFIG_MINUTES),
             _ => self.number(setting::TOKEN_DEFAULT_TTL, MAX_MINUTES),
         };
         ttl(wanted, default, max)

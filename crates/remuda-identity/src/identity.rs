@@ -16,7 +16,8 @@ use kube::{
 use parking_lot::Mutex;
 use remuda_api::{
     management::{
-        ClusterRoleTemplateBinding, GlobalRole, GlobalRoleBinding, RoleTemplate, Setting, Token, User,
+        AuthConfig, ClusterRoleTemplateBinding, GlobalRole, GlobalRoleBinding, RoleTemplate, Setting, Token,
+        User,
     },
     provisioning,
 };
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access::{self, Access},
     builtin, rights,
+    sso::Sso,
     throttle::Throttle,
     tokens::{Tokens, Verdict},
 };
@@ -46,6 +48,8 @@ const BY_SUBJECT: &str = "identity/subject";
 pub(crate) const BY_USERNAME: &str = "identity/username";
 pub(crate) const BY_USER: &str = "identity/user";
 
+/// For a cache to hear of a write of our own.
+pub(crate) const HEARD: Duration = Duration::from_secs(2);
 /// For the caches to fill at the start; what takes longer is told to callers.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between looks at the clock for tokens that have expired.
@@ -71,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) templates: Informer<RoleTemplate>,
     cluster_bindings: Informer<ClusterRoleTemplateBinding>,
     provisioned: Informer<provisioning::Cluster>,
+    pub(crate) auth_configs: Informer<AuthConfig>,
+    pub(crate) sso: Sso,
     pub(crate) throttle: Throttle,
     /// Few passwords are hashed at a time: it takes memory and processors.
     pub(crate) hashing: tokio::sync::Semaphore,
@@ -106,6 +112,8 @@ impl Identity {
             templates: informers.of(Scope::all()),
             cluster_bindings,
             provisioned,
+            auth_configs: informers.of(Scope::all()),
+            sso: Sso::new().expect("the system has random numbers"),
             throttle: Throttle::default(),
             hashing: tokio::sync::Semaphore::new(2),
             changed: Arc::default(),
@@ -137,6 +145,11 @@ impl Identity {
                 false => shared.tokens.put_token(token, shared.ctx.clock.now()),
             }
         });
+        let weak = Arc::downgrade(shared);
+        let providers = shared.auth_configs.subscribe(move |change| {
+            let (Some(shared), Some(config)) = (weak.upgrade(), change.object()) else { return };
+            shared.tokens.put_provider(&config.name_any(), config.enabled && !change.is_delete());
+        });
         let waker = || {
             let changed = shared.changed.clone();
             move || changed.notify_one()
@@ -146,6 +159,7 @@ impl Identity {
         let subscriptions = vec![
             users,
             tokens,
+            providers,
             shared.global_roles.subscribe(move |_| roles()),
             shared.global_bindings.subscribe(move |_| bindings()),
             shared.templates.subscribe(move |_| templates()),
@@ -253,6 +267,14 @@ impl Identity {
         Access::Member(access::roles(&resolved))
     }
 
+    /// Whether somebody was given a role anywhere.
+    pub(crate) fn has_role(&self, name: &str, groups: &[String]) -> bool {
+        let find = |principal: &str| self.0.tokens.user_of_principal(principal);
+        let is = |subject: Option<rights::Subject>| subject.is_some_and(|subject| subject.is(name, groups));
+        self.0.cluster_bindings.list().iter().any(|binding| is(rights::cluster_subject(binding, &find)))
+            || self.0.global_bindings.list().iter().any(|binding| is(rights::global_subject(binding, &find)))
+    }
+
     /// A GlobalRole as JSON.
     pub fn global_role(&self, name: &str) -> Option<Value> {
         let role = self.0.global_roles.get(&ObjectKey::cluster_wide(name))?;
@@ -291,6 +313,7 @@ impl Shared {
             self.global_bindings.wait_synced(),
             self.templates.wait_synced(),
             self.cluster_bindings.wait_synced(),
+            self.auth_configs.wait_synced(),
             self.provisioned.wait_synced(),
         );
     }

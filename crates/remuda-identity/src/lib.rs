@@ -9,7 +9,7 @@
 //!   are written nowhere.
 //!
 //! It also does what people do with their accounts: [`Identity::login`], [`Identity::issue`],
-//! [`Identity::revoke`], [`Identity::change_password`]. How that looks in HTTP is not its concern.
+//! [`Identity::revoke`], [`Identity::change_password`], and a login at an OpenID provider ([`Identity::begin_sso`]). How that looks in HTTP is not its concern.
 //!
 //! Of tokens and passwords only hashes are stored: those of passwords in Secrets of a namespace of their own.
 
@@ -17,9 +17,9 @@ pub mod access;
 mod account;
 pub mod builtin;
 mod identity;
-pub mod key;
 pub mod password;
 mod rights;
+mod sso;
 mod throttle;
 mod tokens;
 
@@ -27,5 +27,6 @@ pub use self::{
     access::{Access, Role},
     account::{Attempt, Error, FirstUser, Issued, NewToken, shown},
     identity::Identity,
+    sso::{Back, Begun, Finished},
     tokens::{Login, Verdict, expires, owner},
 };

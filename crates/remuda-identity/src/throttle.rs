@@ -88,13 +88,30 @@ impl Throttle {
         Ok(())
     }
 
-    pub(crate) fn succeeded(&self, username: &str, address: IpAddr) {
-        let (users, addresses) = &mut *self.0.lock();
-        users.0.remove(&user(username));
+    /// As [`Throttle::enter`], where nobody says who they are yet.
+    pub(crate) fn enter_from(&self, address: IpAddr) -> Result<(), Duration> {
+        let now = Instant::now();
+        let address = network(address);
+        let (_, addresses) = &mut *self.0.lock();
+        let left = addresses.left(&address, FREE_PER_ADDRESS, now);
+        if !left.is_zero() {
+            return Err(left);
+        }
+        addresses.failed(address, now);
+        Ok(())
+    }
+
+    pub(crate) fn succeeded_from(&self, address: IpAddr) {
+        let (_, addresses) = &mut *self.0.lock();
         // Only this attempt: somebody with one good password must not be able to guess others for ever.
         if let Some(failures) = addresses.0.get_mut(&network(address)) {
             failures.count = failures.count.saturating_sub(1);
         }
+    }
+
+    pub(crate) fn succeeded(&self, username: &str, address: IpAddr) {
+        self.0.lock().0.0.remove(&user(username));
+        self.succeeded_from(address);
     }
 }
 

@@ -15,15 +15,16 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use parking_lot::RwLock;
 use remuda_api::management::{Principal, Token, User};
-use remuda_auth::identity::{self, GROUP_AUTHENTICATED};
+use remuda_auth::{
+    bearer::Stored,
+    identity::{self, GROUP_AUTHENTICATED},
+};
 use remuda_names::{
-    identity::{LOCAL_PRINCIPAL, annotation, extra, group},
+    identity::{LOCAL_PRINCIPAL, LOCAL_PROVIDER, annotation, extra, group},
     rancher::label,
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-
-use crate::key::Stored;
 
 /// Somebody with a good token.
 #[derive(Debug, Clone)]
@@ -56,6 +57,8 @@ struct Entry {
     enabled: bool,
     expires: Option<Timestamp>,
     cluster: Option<Arc<str>>,
+    /// Authentication provider.
+    provider: String,
     /// Who it stands for, while that is somebody.
     user: Option<Arc<identity::User>>,
     revoked: CancellationToken,
@@ -71,6 +74,7 @@ impl Entry {
         self.stored == other.stored
             && self.user_id == other.user_id
             && self.groups == other.groups
+            && self.provider == other.provider
             && self.cluster == other.cluster
             && self.user == other.user
     }
@@ -95,6 +99,8 @@ struct Index {
     people: HashMap<String, Person>,
     /// Users by their names at authentication providers.
     principals: HashMap<String, String>,
+    /// Authentication providers that are enabled, beside our own.
+    providers: HashSet<String>,
 }
 
 /// All tokens.
@@ -190,13 +196,23 @@ impl Tokens {
             index.people.insert(name.to_owned(), person);
         }
         for token in index.by_user.get(name).cloned().unwrap_or_default() {
-            let user = index.entries.get(&token).and_then(|entry| index.person_behind(entry));
-            let Some(entry) = index.entries.get_mut(&token) else { continue };
-            if entry.user != user {
-                entry.user = user;
-                // Whoever goes on has another name or other groups: what began before must not.
-                std::mem::take(&mut entry.revoked).cancel();
-            }
+            index.look_again(&token);
+        }
+    }
+
+    /// Whoever came from a provider that is not enabled any more is nobody.
+    pub(crate) fn put_provider(&self, name: &str, enabled: bool) {
+        let mut index = self.index.write();
+        let changed = match enabled {
+            true => index.providers.insert(name.to_owned()),
+            false => index.providers.remove(name),
+        };
+        if !changed {
+            return;
+        }
+        let theirs = index.entries.iter().filter(|(_, entry)| entry.provider == name);
+        for token in theirs.map(|(token, _)| token.clone()).collect::<Vec<_>>() {
+            index.look_again(&token);
         }
     }
 
@@ -240,6 +256,17 @@ impl Tokens {
 }
 
 impl Index {
+    /// Finds out anew who a token stands for.
+    fn look_again(&mut self, token: &str) {
+        let user = self.entries.get(token).and_then(|entry| self.person_behind(entry));
+        let Some(entry) = self.entries.get_mut(token) else { return };
+        if entry.user != user {
+            entry.user = user;
+            // Whoever goes on has another name or other groups: what began before must not.
+            std::mem::take(&mut entry.revoked).cancel();
+        }
+    }
+
     fn forget(&mut self, user: &str, token: &str) {
         if let Some(tokens) = self.by_user.get_mut(user) {
             tokens.remove(token);
@@ -250,6 +277,10 @@ impl Index {
     }
 
     fn person_behind(&self, entry: &Entry) -> Option<Arc<identity::User>> {
+        let own = entry.provider.is_empty() || entry.provider == LOCAL_PROVIDER;
+        if !own && !self.providers.contains(&entry.provider) {
+            return None;
+        }
         let person = self.people.get(&entry.user_id).filter(|person| person.enabled)?;
         let mut groups = vec![GROUP_AUTHENTICATED.to_owned(), group::AUTHENTICATED.to_owned()];
         groups.extend(entry.groups.iter().cloned());
@@ -284,6 +315,7 @@ fn entry(token: &Token) -> Entry {
         enabled: token.enabled.unwrap_or(true) && !token.expired,
         expires: expires(token),
         cluster: Some(token.cluster_name.as_str()).filter(|name| !name.is_empty()).map(Arc::from),
+        provider: token.auth_provider.clone(),
         user: None,
         revoked: CancellationToken::new(),
         name: token.name_any().into(),
@@ -323,7 +355,7 @@ pub fn expires(token: &Token) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key;
+    use remuda_auth::bearer as key;
 
     fn now() -> Timestamp {
         "2026-11-16T04:00:00Z".parse().unwrap()
@@ -412,6 +444,22 @@ mod tests {
         tokens.put_user(&user("user-a"));
         let login = known(&tokens);
         tokens.remove_user("user-a");
+        assert!(login.revoked.is_cancelled() && is_refused(&tokens));
+    }
+
+    #[test]
+    fn tokens_of_a_provider_end_with_it() {
+        let tokens = tokens();
+        tokens.put_token(
+            &Token { auth_provider: "genericoidc".to_owned(), ..token("token-a", "user-a") },
+            now(),
+        );
+        assert!(is_refused(&tokens));
+        tokens.put_provider("genericoidc", true);
+        let login = known(&tokens);
+        tokens.put_provider("other", true);
+        assert!(!login.revoked.is_cancelled());
+        tokens.put_provider("genericoidc", false);
         assert!(login.revoked.is_cancelled() && is_refused(&tokens));
     }
 

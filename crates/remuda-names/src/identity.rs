@@ -10,18 +10,27 @@ pub mod path {
     pub const PROVIDERS: &str = "/v3-public/authProviders";
     /// Login, as newer ones do it.
     pub const LOGIN: &str = "/v1-public/login";
+    /// Begins a login at an OpenID provider.
+    pub const SSO: &str = "/v1-public/sso";
+    /// Where such a provider sends people back to.
+    pub const SSO_BACK: &str = "/verify-auth";
     /// Ends the session of the request.
     pub const LOGOUT: &str = "/v1/logout";
     /// Tokens of the caller. With `?action=logout` it ends the session of the request.
     pub const TOKENS: &str = "/v3/tokens";
     /// Users. With `?action=changepassword` callers choose another password.
     pub const USERS: &str = "/v3/users";
+    /// Clusters, by the names of their management Clusters. With `?action=generateKubeconfig` callers get a
+    /// kubeconfig of their own.
+    pub const CLUSTERS: &str = "/v3/clusters";
 }
 
 /// Cookies.
 pub mod cookie {
     /// The token of a session.
     pub const SESSION: &str = "R_SESS";
+    /// A login that is under way at an OpenID provider.
+    pub const SSO: &str = "R_SSO";
     /// What scripts of our own pages can read and those of others cannot.
     pub const CSRF: &str = "CSRF";
 }
@@ -61,6 +70,8 @@ pub mod label {
     pub const BOOTSTRAPPING: &str = "authz.management.cattle.io/bootstrapping";
     /// Value of that label.
     pub const ADMIN_USER: &str = "admin-user";
+    /// Value of the label of a User that is made of the name at an authentication provider.
+    pub const HASHED_PRINCIPAL: &str = "hashed-principal-name";
 }
 
 /// Values of the label that says what a Token is for.
@@ -71,6 +82,28 @@ pub mod token_kind {
     pub const API: &str = "api";
     /// In the kubeconfig of somebody.
     pub const KUBECONFIG: &str = "kubeconfig";
+    /// In the kubeconfig Secret of a cluster; the User stands for the cluster.
+    pub const PROVISIONING: &str = "provisioning";
+}
+
+/// Login at an OpenID provider.
+pub mod oidc {
+    /// Name of the AuthConfig, and of the authentication provider in Tokens.
+    pub const PROVIDER: &str = "genericoidc";
+    /// Names of people there: this, and the subject.
+    pub const USER_PRINCIPAL: &str = "genericoidc_user://";
+    /// Names of groups there: this, and the group.
+    pub const GROUP_PRINCIPAL: &str = "genericoidc_group://";
+    /// Key of the client's secret in a Secret.
+    pub const SECRET_KEY: &str = "clientsecret";
+    /// What is asked for unless configured otherwise.
+    pub const SCOPE: &str = "openid profile email groups";
+    /// Claim with the groups of somebody unless configured otherwise.
+    pub const GROUPS_CLAIM: &str = "groups";
+    /// Claim with the name of somebody unless configured otherwise.
+    pub const NAME_CLAIM: &str = "name";
+    /// Claim with the address of somebody unless configured otherwise.
+    pub const EMAIL_CLAIM: &str = "email";
 }
 
 /// Namespace of the Secrets with the hashes of passwords; each is named like its User.
@@ -108,6 +141,10 @@ pub mod setting {
     pub const TOKEN_DEFAULT_TTL: &str = "auth-token-default-ttl-minutes";
     /// Minutes a session is good for.
     pub const SESSION_TTL: &str = "auth-user-session-ttl-minutes";
+    /// Minutes the token in a kubeconfig is good for that says nothing itself.
+    pub const KUBECONFIG_DEFAULT_TTL: &str = "kubeconfig-default-token-ttl-minutes";
+    /// Minutes the token in a kubeconfig is good for at most.
+    pub const KUBECONFIG_MAX_TTL: &str = "kubeconfig-max-token-ttl-minutes";
     /// Characters a password has at least.
     pub const PASSWORD_LENGTH: &str = "password-min-length";
 }

@@ -32,7 +32,7 @@ use kube::{
 };
 use remuda_api::{
     core::{self, Machine, MachineDeployment, MachineHealthCheck},
-    management::{self, DynamicSchema},
+    management::{self, DynamicSchema, Token},
     provisioning::Cluster,
     rke::{RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
 };
@@ -42,6 +42,7 @@ use remuda_control::{
 };
 use remuda_names::{
     capi,
+    identity::token_kind,
     rancher::{annotation, condition::RKE_CLUSTER, finalizer, label, setting},
 };
 use serde::de::DeserializeOwned;
@@ -66,6 +67,8 @@ const BY_CONFIG: &str = "provisioning/config";
 const BY_CREDENTIAL: &str = "provisioning/credential";
 /// Clusters by the kinds of the configurations of their pools, in small letters.
 const BY_CONFIG_KIND: &str = "provisioning/config-kind";
+/// Clusters by the User that stands for them.
+const BY_USER: &str = "provisioning/user";
 
 /// A safety net for what is read without being watched.
 const RESYNC: Duration = Duration::from_secs(30);
@@ -89,7 +92,8 @@ pub(crate) struct Clusters {
     definitions: Definitions,
     /// All of them, by name only.
     secrets: Informer<PartialObjectMeta<Secret>>,
-    tokens: Informer<Secret>,
+    /// Of the Users that stand for clusters.
+    tokens: Informer<Token>,
     kubeconfigs: Informer<Secret>,
 }
 
@@ -125,6 +129,9 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
         kinds.into_iter().collect()
     });
     clusters.add_index(BY_CREDENTIAL, credentials);
+    clusters.add_index(BY_USER, |cluster: &Cluster| {
+        vec![naming::cluster_user(&cluster.namespace().unwrap_or_default(), &cluster.name_any())]
+    });
     let controller = Controller::<Cluster>::new("provisioning-cluster", &ctx).workers(workers);
     let this = Arc::new(Clusters {
         settings: Settings::new(&ctx),
@@ -140,7 +147,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
         schemas: informers.of(Scope::all()),
         definitions: informers.metadata(Scope::all()),
         secrets: informers.metadata(Scope::all()),
-        tokens: informers.of(Scope::labels(label::SERVICE_ACCOUNT_NAME)),
+        tokens: informers.of(Scope::labels(format!("{}={}", label::TOKEN_KIND, token_kind::PROVISIONING))),
         kubeconfigs: informers.of(Scope::labels(capi::label::CLUSTER_NAME)),
         clusters,
         ctx,

@@ -12,6 +12,8 @@ pub enum Error {
     Kit(#[from] remuda_control::Error),
     #[error("{verb} {what}")]
     Api { verb: &'static str, what: String, source: kube::Error },
+    #[error("make a key")]
+    Random(#[from] remuda_auth::tokens::RandomError),
     #[error("encode {what}")]
     Encode { what: &'static str, source: serde_json::Error },
     /// Somebody has to change an object; that wakes us.
@@ -35,7 +37,7 @@ impl Retryable for Error {
             Self::Kit(error) => error.retry(),
             Self::Api { source, .. } => source.retry(),
             Self::Encode { .. } | Self::Problem(_) => Retry::UserMustAct,
-            Self::NotServed { .. } => Retry::Transient,
+            Self::NotServed { .. } | Self::Random(_) => Retry::Transient,
         }
     }
 }

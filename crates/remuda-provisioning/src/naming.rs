@@ -1,7 +1,6 @@
 //! How things are named after each other. Names on machines and in stores depend on every character of it.
 
 pub use remuda_plan::naming::{credential, of, safe_concat_name, safe_concat_name_max};
-use sha2::{Digest, Sha256};
 
 /// Without vowels, so that no words come of it, and without what looks alike.
 const TOKEN_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -27,21 +26,12 @@ pub fn token(random: impl IntoIterator<Item = u8>) -> Option<String> {
 
 /// The User that stands for a cluster, by whose token its kubeconfig works.
 pub fn cluster_user(namespace: &str, name: &str) -> String {
-    let digest = Sha256::digest(cluster_principal(namespace, name));
-    format!("u-{}", base32(&digest, 10))
+    remuda_auth::principal::user(&cluster_principal(namespace, name))
 }
 
 /// What that User is known by.
 pub fn cluster_principal(namespace: &str, name: &str) -> String {
     format!("system://provisioning/{namespace}/{name}")
-}
-
-/// The first characters in base 32, in lower case.
-fn base32(bytes: &[u8], length: usize) -> String {
-    let bit = |place: usize| bytes.get(place / 8).map_or(0, |byte| byte >> (7 - place % 8) & 1);
-    let letters = (0..(bytes.len() * 8).div_ceil(5)).take(length);
-    let values = letters.map(|letter| (0..5).fold(0, |value, place| value << 1 | bit(letter * 5 + place)));
-    values.map(|value| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(value)])).collect()
 }
 
 /// `local`, or `c-` and five characters: made before there were provisioning Clusters, or imported beside them.

@@ -3,16 +3,20 @@
 //! | path | is |
 //! |---|---|
 //! | `POST /v3-public/localProviders/local?action=login`, `POST /v1-public/login` | a session for a password |
+//! | `GET /v1-public/sso`, `GET /verify-auth` | a session of an OpenID provider |
 //! | `POST /v1/logout`, `POST /v3/tokens?action=logout` | its end |
 //! | `/v3/tokens`, `/v3/tokens/NAME` | tokens of the caller: list, make, look at, revoke |
 //! | `GET /v3/users?me=true`, `POST /v3/users?action=changepassword` | the caller |
 //! | `POST /v3/users/NAME?action=setpassword` | a password for somebody else |
+//! | `POST /v3/clusters/ID?action=generateKubeconfig` | a kubeconfig of the caller |
 //!
 //! Everything else about users and roles goes through their objects in the API.
 
 mod access;
 mod admission;
+mod kubeconfig;
 mod session;
+mod sso;
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -27,15 +31,18 @@ use remuda_auth::{attributes::Attributes, identity::User};
 use remuda_gateway::{Authenticate, Authorize, Caller};
 use remuda_identity::{Attempt, Error, FirstUser, Identity, Issued, NewToken};
 use remuda_names::{
-    identity::{extra, path, token_kind},
+    identity::{extra, oidc, path, token_kind},
     rancher::group::MANAGEMENT,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tracing::{error, warn};
 
-use self::access::{ByApi, ByBindings, Known};
 pub(crate) use self::admission::Admission;
+use self::{
+    access::{ByApi, ByBindings, Known},
+    kubeconfig::Kubeconfigs,
+};
 use crate::{
     chain::Chain,
     controllers::{Controllers, group},
@@ -50,6 +57,7 @@ pub(crate) struct People {
     identity: Identity,
     api: ApiServer,
     by_api: ByApi,
+    kubeconfigs: Kubeconfigs,
     first: Option<FirstUser>,
 }
 
@@ -101,6 +109,9 @@ impl From<Error> for Refusal {
             Error::MustChange => StatusCode::CONFLICT,
             Error::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Missing(_) => StatusCode::NOT_FOUND,
+            Error::NotAllowed(_) => StatusCode::FORBIDDEN,
+            Error::NotBegun => StatusCode::BAD_REQUEST,
+            Error::Unreachable(_) => StatusCode::BAD_GATEWAY,
             Error::Api { .. } | Error::Internal(_) => {
                 error!(error = %Chain(&error), "a request about an account failed");
                 return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed; the log says why");
@@ -126,6 +137,10 @@ struct LoginBody {
     description: String,
     #[serde(default)]
     ttl: i64,
+    /// Of a login at a provider, with what it was asked for with; instead of a password.
+    code: Option<String>,
+    #[serde(default)]
+    verifier: String,
 }
 
 #[derive(Deserialize)]
@@ -145,6 +160,22 @@ struct TokenBody {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+struct KubeconfigBody {
+    /// Whether there is a token in it.
+    #[serde(default = "yes")]
+    token: bool,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    ttl: i64,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct PasswordBody {
     #[serde(default)]
     current_password: String,
@@ -152,6 +183,9 @@ struct PasswordBody {
     new_password: String,
     #[serde(default)]
     must_change_password: bool,
+    /// Have one made up.
+    #[serde(default)]
+    generate: bool,
 }
 
 /// Makes credentials of a browser into those all parts of the server know.
@@ -166,6 +200,7 @@ impl People {
     /// Follows users and roles, makes those that must be there, and lets the API know whose tokens are good.
     pub(crate) async fn start(controllers: &mut Controllers, api: &ApiServer, admission: &Admission) -> Self {
         let ctx = controllers.ctx.clone();
+        let kubeconfigs = Kubeconfigs::new(&ctx);
         let identity = Identity::new(ctx, api.policy().clone());
         api.ask_for_tokens(Arc::new(Known(identity.clone())));
         admission.begin(api.policy().clone(), identity.clone());
@@ -182,7 +217,7 @@ impl People {
         let running = identity.clone();
         controllers.keep(group(move |_, stop| running.clone().run(stop)));
         let by_api = ByApi { api: api.clone(), identity: Some(identity.clone()) };
-        Self { identity, api: api.clone(), by_api, first }
+        Self { identity, api: api.clone(), by_api, kubeconfigs, first }
     }
 
     pub(crate) fn first_user(&self) -> Option<FirstUser> {
@@ -203,7 +238,7 @@ impl People {
 
     /// Whether a path is where people come who are not known yet.
     pub(crate) fn is_login(path: &str) -> bool {
-        [path::LOCAL_LOGIN, path::LOGIN, path::PROVIDERS].contains(&path)
+        [path::LOCAL_LOGIN, path::LOGIN, path::PROVIDERS, path::SSO, path::SSO_BACK].contains(&path)
     }
 
     /// Whether a path is answered here.
@@ -211,7 +246,9 @@ impl People {
         let below = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        Self::is_login(path) || path == path::LOGOUT || below(path::TOKENS) || below(path::USERS)
+        Self::is_login(path)
+            || path == path::LOGOUT
+            || [path::TOKENS, path::USERS, path::CLUSTERS].into_iter().any(below)
     }
 
     pub(crate) async fn handle(&self, address: IpAddr, request: Request<Incoming>) -> Response<Body> {
@@ -236,13 +273,18 @@ impl People {
         let action = query(head, "action").unwrap_or_default();
         let post = head.method == Method::POST;
         match path {
-            path::PROVIDERS if head.method == Method::GET => return Ok(collection(vec![provider()])),
+            path::PROVIDERS if head.method == Method::GET => {
+                let sso = self.identity.has_sso().then(sso_provider);
+                return Ok(collection([provider()].into_iter().chain(sso).collect()));
+            }
+            path::SSO if head.method == Method::GET => return self.begin_sso(head).await,
+            path::SSO_BACK if head.method == Method::GET => return self.finish_sso(address, head, who).await,
             path::LOCAL_LOGIN if head.method == Method::GET => return Ok(ok(&provider())),
             path::LOCAL_LOGIN if post && action == "login" => {
                 return self.login(address, head, body, who).await;
             }
             path::LOGIN if post => return self.login(address, head, body, who).await,
-            path::PROVIDERS | path::LOCAL_LOGIN | path::LOGIN => return Err(not_allowed()),
+            path if Self::is_login(path) => return Err(not_allowed()),
             _ => {}
         }
         let caller = match self.by_api.authenticate(head).await {
@@ -270,6 +312,10 @@ impl People {
                 if let Some(name) = path.strip_prefix(path::TOKENS).and_then(|rest| rest.strip_prefix('/')) {
                     return self.one_token(&asks, name).await;
                 }
+                let cluster = path.strip_prefix(path::CLUSTERS).and_then(|rest| rest.strip_prefix('/'));
+                if let Some(id) = cluster.filter(|_| post && action == "generateKubeconfig") {
+                    return self.kubeconfig(&asks, id, body).await;
+                }
                 let name = path.strip_prefix(path::USERS).and_then(|rest| rest.strip_prefix('/'));
                 match name.filter(|_| post && action == "setpassword") {
                     Some(name) => self.set_password(&asks, name, body).await,
@@ -290,18 +336,17 @@ impl People {
             ));
         }
         let asked: LoginBody = read(body).await?;
-        let issued = self
-            .identity
-            .login(&Attempt {
-                username: &asked.username,
-                password: &asked.password,
-                new_password: asked.new_password.as_deref(),
-                address,
-                kind: token_kind::SESSION,
-                description: &asked.description,
-                ttl: asked.ttl,
-            })
-            .await?;
+        let LoginBody { username, password, description, ttl, .. } = &asked;
+        let issued = match &asked.code {
+            Some(code) => self.identity.redeem_sso(code, &asked.verifier, description, *ttl, address).await?,
+            None => {
+                let new_password = asked.new_password.as_deref();
+                let kind = token_kind::SESSION;
+                let attempt =
+                    Attempt { username, password, new_password, address, kind, description, ttl: *ttl };
+                self.identity.login(&attempt).await?
+            }
+        };
         who.name.clone_from(&issued.token.user_id);
         let mut shown = shown(&issued);
         let cookie = asked.response_type.is_empty() || asked.response_type == "cookie";
@@ -355,9 +400,49 @@ impl People {
                 description: &asked.description,
                 ttl: asked.ttl,
                 cluster: &asked.cluster_id,
+                parent: asks.token(),
             })
             .await?;
         Ok(json_response(StatusCode::CREATED, shown(&issued).to_string()))
+    }
+
+    async fn kubeconfig(&self, asks: &Asks<'_>, id: &str, body: Incoming) -> Answer {
+        let asked: KubeconfigBody = read(body).await?;
+        let caller = asks.caller;
+        let entitled = asks.user.is_master()
+            || self.identity.access(&caller.name, &caller.groups, id) != remuda_identity::Access::None;
+        if !entitled {
+            return Err(forbidden(&format!("user {:?} has no role in cluster {id:?}", caller.name)));
+        }
+        let Some(cluster) = self.kubeconfigs.cluster(id) else {
+            let message = format!("clusters.management.cattle.io {id:?} not found");
+            return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        };
+        if self.identity.user(&caller.name).is_none() {
+            let message = format!("{:?} is not a user of this server and has no tokens; log in", caller.name);
+            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, message));
+        }
+        let endpoints = self.kubeconfigs.endpoints(asks.head, &cluster);
+        if !asked.token {
+            let config = kubeconfig::render(&endpoints, None);
+            return Ok(ok(&json!({"type": "generateKubeconfigOutput", "config": config})));
+        }
+        let description = match asked.description.as_str() {
+            "" => format!("kubeconfig of cluster {}", endpoints[0].name),
+            description => description.to_owned(),
+        };
+        let new = NewToken {
+            user: &caller.name,
+            kind: token_kind::KUBECONFIG,
+            description: &description,
+            ttl: asked.ttl,
+            cluster: id,
+            parent: asks.token(),
+        };
+        let issued = self.identity.issue(&new).await?;
+        let config = kubeconfig::render(&endpoints, Some(&issued.bearer));
+        let expires = issued.expires().map(|at| at.to_string()).unwrap_or_default();
+        Ok(ok(&json!({"type": "generateKubeconfigOutput", "config": config, "expiresAt": expires})))
     }
 
     fn list_tokens(&self, asks: &Asks<'_>) -> Answer {
@@ -413,6 +498,10 @@ impl People {
             && admission::outranks(self.api.policy(), asks.user, name);
         if !may {
             return Err(forbidden(&format!("you may not set the password of user {name:?}")));
+        }
+        if asked.generate {
+            let password = self.identity.make_up_password(name, asked.must_change_password).await?;
+            return Ok(ok(&json!({"password": password})));
         }
         self.identity.set_password(name, &asked.new_password, asked.must_change_password).await?;
         Ok(ok(&json!({})))
@@ -488,6 +577,10 @@ fn collection(data: Vec<Value>) -> Response<Body> {
 
 fn provider() -> Value {
     json!({"id": "local", "type": "localProvider", "actions": {"login": format!("{}?action=login", path::LOCAL_LOGIN)}})
+}
+
+fn sso_provider() -> Value {
+    json!({"id": oidc::PROVIDER, "type": "genericOIDCProvider", "redirectUrl": path::SSO})
 }
 
 fn forbidden(message: &str) -> Refusal {

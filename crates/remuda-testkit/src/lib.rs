@@ -3,6 +3,8 @@
 // Helpers of tests are tests.
 #![allow(clippy::unwrap_used)]
 
+pub mod oidc;
+
 use std::{
     collections::BTreeMap,
     future::Future,

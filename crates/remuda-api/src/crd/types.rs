@@ -156,6 +156,7 @@ impl Types {
             "dynamicschemas" => Self::object::<management::DynamicSchema>(),
             "users" => Self::object::<management::User>(),
             "tokens" => Self::object::<management::Token>(),
+            "authconfigs" => Self::object::<management::AuthConfig>(),
             "globalroles" => Self::object::<management::GlobalRole>(),
             "globalrolebindings" => Self::object::<management::GlobalRoleBinding>(),
             "roletemplates" => Self::object::<management::RoleTemplate>(),

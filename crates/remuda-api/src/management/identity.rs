@@ -91,3 +91,46 @@ object! {
         ..other: Other,
     }
 }
+
+object! {
+    /// How people log in who have no password here. Fields are those of an OpenID provider.
+    mod auth_config; AuthConfig = "AuthConfig", MANAGEMENT, "v3", "authconfigs", ClusterResourceScope;
+    {
+        /// Kind of the provider: genericOIDCConfig.
+        #[serde(rename = "type")]
+        pub provider_type: String,
+        /// Whether people can log in so.
+        pub enabled: bool,
+        /// Who may: unrestricted, restricted to those with a role in a cluster or allowed, or required to be allowed.
+        pub access_mode: String,
+        /// Users and groups that are allowed.
+        pub allowed_principal_ids: Vec<String>,
+        /// Name of this server at the provider.
+        pub client_id: String,
+        /// Its secret there, or the Secret with it as namespace:name.
+        pub client_secret: String,
+        /// URL of the provider.
+        pub issuer: String,
+        /// Where people log in, if the provider does not tell.
+        pub auth_endpoint: String,
+        /// Where codes become tokens, if the provider does not tell.
+        pub token_endpoint: String,
+        /// Where more is told about people, if the provider does not tell.
+        pub user_info_endpoint: String,
+        /// Where keys are published, if the provider does not tell.
+        pub jwks_url: String,
+        /// Where the provider sends people back to, if not to this server's own URL.
+        pub rancher_url: String,
+        /// What is asked for, separated by blanks.
+        pub scope: String,
+        /// Claim with the groups of somebody.
+        pub groups_claim: String,
+        /// Claim with the name of somebody for people.
+        pub name_claim: String,
+        /// Claim with the address of somebody.
+        pub email_claim: String,
+        /// Certificates the provider is trusted by.
+        pub certificate: String,
+        ..other: Other,
+    }
+}

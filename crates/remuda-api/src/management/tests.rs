@@ -110,6 +110,13 @@ fn people_and_their_rights_survive() {
             "userPrincipal": {"displayName": "x", "metadata": {"name": "local://u"}}, "isDerived": true,
         }),
     );
+    let _: AuthConfig = check(
+        "authconfigs.management.cattle.io",
+        json!({
+            "apiVersion": API, "kind": "AuthConfig", "metadata": {"name": "genericoidc"}, "type": "genericOIDCConfig",
+            "enabled": true, "issuer": "https://op", "clientId": "remuda", "scope": "openid", "acrValue": "x",
+        }),
+    );
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
     let _: GlobalRole = check(
         "globalroles.management.cattle.io",

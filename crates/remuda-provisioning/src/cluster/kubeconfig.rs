@@ -1,36 +1,37 @@
-//! The kubeconfig of a cluster: through this server, as an account that stands for the cluster.
+//! The kubeconfig of a cluster: through this server, as a User that stands for the cluster.
 //!
-//! The account is a ServiceAccount in the namespace of the management Cluster, bound there as the owner of the
-//! cluster; it may do nothing else. The Secret is also the one by which Cluster API reaches the cluster.
+//! The User is bound as the owner of the cluster and may do nothing else; its Token is good for this cluster
+//! only and does not expire. Whoever deletes the Token gets another one into the Secret, and the old one is
+//! good for nothing. The Secret is also the one by which Cluster API reaches the cluster.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{Secret, ServiceAccount},
-};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use remuda_api::{management, provisioning::Cluster};
+use remuda_api::{
+    management::{self, Token, User},
+    provisioning::Cluster,
+};
+use remuda_auth::{bearer, principal};
 use remuda_control::{
     Ctx, ObjectKey,
     write::{get_or_create, is_controlled_by, owner_reference},
 };
 use remuda_names::{
     capi,
+    identity::{LOCAL_PROVIDER, annotation, label::HASHED_PRINCIPAL, role, token_kind},
     rancher::{label, secret_key},
 };
 
 use super::Clusters;
-use crate::{Error, naming, settings::Server};
+use crate::{Error, error::is_code, naming, settings::Server};
 
-const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
-const ACCOUNT: &str = "kubernetes.io/service-account.name";
-/// Role of those who may do everything in a cluster.
-const OWNER: &str = "cluster-owner";
+/// For a cache to hear of a write of our own.
+const HEARD: Duration = Duration::from_secs(2);
 
 /// The kubeconfig of a cluster.
 pub(super) fn render(server: &Server, management: &str, token: &str) -> String {
@@ -77,34 +78,85 @@ pub(super) async fn ensure(
         return Ok(None);
     }
     let id = management.name_any();
-    let account = naming::cluster_user(&namespace, &cluster.name_any());
-    let Some(token) = token(this, &id, &account) else {
-        make_account(ctx, cluster, management, &account).await?;
-        return Ok(None);
-    };
-    let wanted = secret(cluster, &name, &render(&server, &id, &token), &token)?;
-    if let Some(known) = this.kubeconfigs.get(&ObjectKey::namespaced(&namespace, &name))
-        && is_as_wanted(&known, &wanted, cluster)
+    let user = naming::cluster_user(&namespace, &cluster.name_any());
+    let known = this.kubeconfigs.get(&ObjectKey::namespaced(&namespace, &name));
+    let token = this.tokens.get(&ObjectKey::cluster_wide(&user));
+    if let Some((known, bearer)) = known.as_ref().and_then(|known| Some((known, held(known)?)))
+        && token.is_some_and(|token| is_of(&token, &user, &id, &bearer))
+        && is_as_wanted(known, &secret(cluster, &name, &render(&server, &id, &bearer), &bearer)?, cluster)
     {
         return Ok(Some(name));
     }
-    // The account may do nothing before its binding is there.
-    make_account(ctx, cluster, management, &account).await?;
+    // The token is good for nothing before its user is there and bound.
+    let owner = make_user(ctx, cluster, management, &user).await?;
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
+    let what = || format!("secrets {namespace}/{name}");
+    let bearer = {
+        // Caches lag, and a key that others hold is not replaced for that.
+        let tokens: Api<Token> = Api::all(ctx.client.clone());
+        let known = secrets.get_opt(&name).await.map_err(Error::api("read", what()))?;
+        let token = tokens.get_opt(&user).await.map_err(Error::api("read", format!("token {user}")))?;
+        let bearer = known.as_ref().and_then(held);
+        match bearer.filter(|bearer| token.is_some_and(|token| is_of(&token, &user, &id, bearer))) {
+            Some(bearer) => bearer,
+            None => issue(this, &tokens, &owner, &id).await?,
+        }
+    };
+    let wanted = secret(cluster, &name, &render(&server, &id, &bearer), &bearer)?;
     let params = PatchParams::apply(&ctx.field_manager).force();
     let written = secrets.patch(&name, &params, &Patch::Apply(&wanted)).await;
-    written.map_err(Error::api("apply", format!("secrets {namespace}/{name}")))?;
+    let written = written.map_err(Error::api("apply", what()))?;
+    this.kubeconfigs.wait_for(&written.resource_version().unwrap_or_default(), HEARD).await;
     Ok(Some(name))
 }
 
-fn token(this: &Clusters, namespace: &str, account: &str) -> Option<String> {
-    let secret = this.tokens.get(&ObjectKey::namespaced(namespace, token_secret(account)))?;
+/// The token in a Secret, as `name:key`.
+fn held(secret: &Secret) -> Option<String> {
     let token = secret.data.as_ref()?.get(secret_key::TOKEN)?;
     String::from_utf8(token.0.clone()).ok().filter(|token| !token.is_empty())
 }
 
-fn token_secret(account: &str) -> String {
-    format!("{account}-token")
+/// Whether a bearer is this token, of this user, for this cluster. A token somebody disabled is: it is not made
+/// good again behind their back.
+fn is_of(token: &Token, user: &str, cluster: &str, bearer: &str) -> bool {
+    token.metadata.deletion_timestamp.is_none()
+        && token.user_id == user
+        && token.cluster_name == cluster
+        && bearer.split_once(':').is_some_and(|(name, key)| {
+            let hashed = token.annotations().get(annotation::TOKEN_HASHED).is_some_and(|is| is == "true");
+            name == user
+                && bearer::Stored::parse(&token.token, hashed).is_some_and(|stored| stored.verify(key))
+        })
+}
+
+/// Replaces the token of a cluster by a new one, and gives it as `name:key`.
+async fn issue(this: &Clusters, tokens: &Api<Token>, user: &User, cluster: &str) -> Result<String, Error> {
+    let name = user.name_any();
+    let what = || format!("token {name}");
+    match tokens.delete(&name, &DeleteParams::default()).await {
+        Err(error) if !is_code(&error, 404) => return Err(Error::api("delete", what())(error)),
+        _ => {}
+    }
+    let key = bearer::generate()?;
+    let mut token = Token {
+        token: bearer::hash(&key)?,
+        user_id: name.clone(),
+        auth_provider: LOCAL_PROVIDER.to_owned(),
+        is_derived: true,
+        description: "the kubeconfig of a cluster".to_owned(),
+        cluster_name: cluster.to_owned(),
+        enabled: Some(true),
+        ..Token::named(&name)
+    };
+    token.labels_mut().insert(label::TOKEN_USER_ID.to_owned(), name.clone());
+    token.labels_mut().insert(label::TOKEN_KIND.to_owned(), token_kind::PROVISIONING.to_owned());
+    token.annotations_mut().insert(annotation::TOKEN_HASHED.to_owned(), "true".to_owned());
+    token.metadata.owner_references = Some(vec![owner_reference(user, &())?]);
+    let made = tokens.create(&PostParams::default(), &token).await;
+    let made = made.map_err(Error::api("create", what()))?;
+    this.tokens.wait_for(&made.resource_version().unwrap_or_default(), HEARD).await;
+    tracing::info!(user = name, cluster, "the kubeconfig of a cluster has a new token");
+    Ok(format!("{name}:{key}"))
 }
 
 fn secret(cluster: &Cluster, name: &str, kubeconfig: &str, token: &str) -> Result<Secret, Error> {
@@ -133,40 +185,46 @@ fn is_as_wanted(known: &Secret, wanted: &Secret, cluster: &Cluster) -> bool {
         && [secret_key::VALUE, secret_key::TOKEN].iter().all(|key| data(known, key) == data(wanted, key))
 }
 
-/// The account, what it may do, and its token, in this order.
-async fn make_account(
+/// The user that stands for a cluster, bound as its owner.
+async fn make_user(
     ctx: &Ctx,
     cluster: &Cluster,
     management: &management::Cluster,
-    account: &str,
-) -> Result<(), Error> {
+    name: &str,
+) -> Result<User, Error> {
     let id = management.name_any();
+    let (namespace, cluster) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let owner = vec![owner_reference(management, &())?];
-    let named = |name: &str, namespace: Option<&str>| ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: namespace.map(str::to_owned),
-        owner_references: Some(owner.clone()),
-        ..ObjectMeta::default()
+    let principal = naming::cluster_principal(&namespace, &cluster);
+    let mut user = User {
+        display_name: format!("Cluster {cluster}"),
+        description: format!("Stands for cluster {namespace}/{cluster} in its kubeconfig"),
+        principal_ids: vec![principal.clone()],
+        enabled: Some(true),
+        ..User::named(name)
     };
-    let namespace = cluster.namespace().unwrap_or_default();
-    let name = naming::safe_concat_name(&[&id, &namespace, "owner"]);
+    user.metadata.owner_references = Some(owner.clone());
+    user.labels_mut().insert(principal::label(&principal), HASHED_PRINCIPAL.to_owned());
+    let user = get_or_create(ctx, &Api::all(ctx.client.clone()), &user).await?;
+    let bound = naming::safe_concat_name(&[&id, &namespace, "owner"]);
     let binding = management::ClusterRoleTemplateBinding {
-        metadata: named(&name, Some(&id)),
+        metadata: ObjectMeta {
+            name: Some(bound.clone()),
+            namespace: Some(id.clone()),
+            owner_references: Some(owner),
+            ..ObjectMeta::default()
+        },
         cluster_name: id.clone(),
-        user_name: format!("system:serviceaccount:{id}:{account}"),
-        user_principal_name: naming::cluster_principal(&namespace, &cluster.name_any()),
-        role_template_name: OWNER.to_owned(),
+        user_name: name.to_owned(),
+        user_principal_name: principal,
+        role_template_name: role::CLUSTER_OWNER.to_owned(),
         ..management::ClusterRoleTemplateBinding::default()
     };
-    get_or_create(ctx, &Api::namespaced(ctx.client.clone(), &id), &binding).await?;
-    let made = ServiceAccount { metadata: named(account, Some(&id)), ..ServiceAccount::default() };
-    get_or_create(ctx, &Api::namespaced(ctx.client.clone(), &id), &made).await?;
-    let mut token = Secret { metadata: named(&token_secret(account), Some(&id)), ..Secret::default() };
-    token.type_ = Some(TOKEN_TYPE.to_owned());
-    token.labels_mut().insert(label::SERVICE_ACCOUNT_NAME.to_owned(), account.to_owned());
-    token.annotations_mut().insert(ACCOUNT.to_owned(), account.to_owned());
-    get_or_create(ctx, &Api::namespaced(ctx.client.clone(), &id), &token).await?;
-    Ok(())
+    let bindings: Api<management::ClusterRoleTemplateBinding> = Api::namespaced(ctx.client.clone(), &id);
+    let params = PatchParams::apply(&ctx.field_manager).force();
+    let applied = bindings.patch(&bound, &params, &Patch::Apply(&binding)).await;
+    applied.map_err(Error::api("apply", format!("the binding {id}/{bound}")))?;
+    Ok(user)
 }
 
 #[cfg(test)]

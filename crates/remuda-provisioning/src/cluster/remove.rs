@@ -5,10 +5,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::{
-    api::core::v1::{Secret, ServiceAccount},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Resource, ResourceExt,
     api::ListParams,
@@ -16,7 +13,7 @@ use kube::{
 };
 use remuda_api::{
     core::{self, Machine, MachineDeployment, MachineHealthCheck, MachineSet},
-    management,
+    management::{self, User},
     provisioning::{Cluster, ClusterStatus},
     rke::{RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
 };
@@ -339,9 +336,17 @@ fn template_kinds(this: &Clusters) -> Vec<ApiResource> {
     kinds
 }
 
-/// The management Cluster and the account of the cluster's kubeconfig. The former need not be gone: its own end
-/// waits for ours.
+/// The management Cluster and the User of the cluster's kubeconfig, whose tokens go with it. The former need not
+/// be gone: its own end waits for ours.
 async fn dismiss(this: &Clusters, cluster: &Cluster) -> Result<Option<String>, Error> {
+    let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let users: Api<User> = Api::all(this.ctx.client.clone());
+    let user = naming::cluster_user(&namespace, &name);
+    let user = users.get_opt(&user).await.map_err(Error::api("read", format!("user {user}")))?;
+    let stands = |user: &User| user.principal_ids.contains(&naming::cluster_principal(&namespace, &name));
+    if let Some(user) = user.filter(stands) {
+        object_set::delete(&this.ctx, &resource::<User>(), &user.metadata).await?;
+    }
     let id = identity::name(cluster);
     let managements: Api<management::Cluster> = Api::all(this.ctx.client.clone());
     let found =
@@ -352,12 +357,6 @@ async fn dismiss(this: &Clusters, cluster: &Cluster) -> Result<Option<String>, E
     };
     if Some(&found.spec.fleet_workspace_name) == cluster.metadata.namespace.as_ref() {
         object_set::delete(&this.ctx, &resource::<management::Cluster>(), &found.metadata).await?;
-    }
-    let account = naming::cluster_user(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
-    let accounts: Api<ServiceAccount> = Api::namespaced(this.ctx.client.clone(), &id);
-    let account = accounts.get_opt(&account).await;
-    if let Some(account) = account.map_err(Error::api("read", "a service account"))? {
-        object_set::delete(&this.ctx, &resource::<ServiceAccount>(), &account.metadata).await?;
     }
     Ok(None)
 }

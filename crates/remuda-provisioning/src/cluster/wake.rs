@@ -8,7 +8,7 @@ use remuda_names::{
     rancher::{group, setting},
 };
 
-use super::{BY_CONFIG_KIND, BY_CREDENTIAL, BY_MANAGEMENT, Clusters};
+use super::{BY_CONFIG_KIND, BY_CREDENTIAL, BY_MANAGEMENT, BY_USER, Clusters};
 use crate::naming;
 
 impl Clusters {
@@ -19,7 +19,7 @@ impl Clusters {
             move |value: &str| clusters.keys_by_index(index, value)
         };
         let by_management = managed(BY_MANAGEMENT);
-        let by_token = managed(BY_MANAGEMENT);
+        let by_user = managed(BY_USER);
         let by_schema = managed(BY_CONFIG_KIND);
         let by_definition = managed(BY_CONFIG_KIND);
         let by_credential = managed(BY_CREDENTIAL);
@@ -58,7 +58,7 @@ impl Clusters {
                 let name = setting.name_any();
                 if WATCHED_SETTINGS.contains(&name.as_str()) { all.keys() } else { Vec::new() }
             })
-            .wakes(&self.tokens, move |secret| by_token(&secret.namespace().unwrap_or_default()))
+            .wakes(&self.tokens, move |token| by_user(&token.name_any()))
             .wakes(&self.kubeconfigs, |secret| {
                 let cluster = secret.labels().get(capi::label::CLUSTER_NAME).cloned().unwrap_or_default();
                 if secret.name_any() == naming::of::kubeconfig_secret(&cluster) {

@@ -1,11 +1,11 @@
 //! What people are told.
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Secret, ServiceAccount},
+    core::v1::{ConfigMap, Secret},
     events::v1::Event,
 };
 use kube::{Api, ResourceExt, api::ListParams};
-use remuda_api::management::ClusterRoleTemplateBinding;
+use remuda_api::management::{ClusterRoleTemplateBinding, Token, User};
 use serde_json::{Value, json};
 
 use crate::world::{World, edge, until};
@@ -90,17 +90,38 @@ async fn a_kubeconfig_leads_through_this_server() {
         format!("https://mgr.example.com/k8s/clusters/{id}")
     );
     assert_eq!(kubeconfig["users"][0]["user"]["token"], token);
-    let accounts: Api<ServiceAccount> = Api::namespaced(world.client(), &id);
-    let accounts = accounts.list(&ListParams::default()).await.unwrap().items;
-    let account = accounts.iter().find(|account| account.name_any().starts_with("u-")).unwrap();
+    let (name, key) = token.split_once(':').unwrap();
+    let users: Api<User> = Api::all(world.client());
+    let user = users.get(name).await.unwrap();
+    assert_eq!(user.principal_ids, ["system://provisioning/fleet-default/edge"]);
+    let tokens: Api<Token> = Api::all(world.client());
+    let stored = tokens.get(name).await.unwrap();
+    assert!(stored.token.starts_with("$3:1:") && !stored.token.contains(key), "only a hash is stored");
+    assert_eq!((stored.user_id.as_str(), &stored.cluster_name, stored.ttl), (name, &id, 0));
+    assert_eq!(stored.owner_references()[0].uid, user.uid().unwrap());
     let bindings: Api<ClusterRoleTemplateBinding> = Api::namespaced(world.client(), &id);
     let binding = bindings.get(&format!("{id}-fleet-default-owner")).await.unwrap();
-    assert_eq!(binding.user_name, format!("system:serviceaccount:{id}:{}", account.name_any()));
+    assert_eq!(binding.user_name, name);
     assert_eq!((binding.cluster_name, binding.role_template_name), (id, "cluster-owner".to_owned()));
 
     // A Secret that somebody broke is put right.
     world.api::<Secret>().delete("edge-kubeconfig", &Default::default()).await.unwrap();
-    world.eventually(&world.api::<Secret>(), "edge-kubeconfig", "is back", |_| true).await;
+    let back = world.eventually(&world.api::<Secret>(), "edge-kubeconfig", "is back", |_| true).await;
+    let token = back.data.unwrap()["token"].clone();
+    world.settle().await;
+    let same = world.api::<Secret>().get("edge-kubeconfig").await.unwrap();
+    assert_eq!(same.data.unwrap()["token"], token, "and stays as it is then");
+
+    // Whoever revokes the token gets another one into the Secret.
+    tokens.delete(name, &Default::default()).await.unwrap();
+    world
+        .eventually(&world.api::<Secret>(), "edge-kubeconfig", "has another token", |secret| {
+            secret.data.as_ref().is_some_and(|data| data["token"] != token)
+        })
+        .await;
+
+    world.clusters().delete("edge", &Default::default()).await.unwrap();
+    until("the user is gone", async || users.get_opt(name).await.unwrap().is_none()).await;
     running.stop().await;
 }
 

@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 use remuda_apiserver::{AdmissionRequest as Request, ApiError, Hook, Named, Operation};
 use remuda_auth::{
     attributes::Attributes,
+    bearer,
     identity::User,
     rbac::{cover::covers, policy::Policy, rule::Rule},
 };
-use remuda_identity::{Identity, key};
+use remuda_identity::Identity;
 use remuda_names::{
     identity::{LOCAL_PRINCIPAL, annotation},
     rancher::group::MANAGEMENT,
@@ -215,9 +216,11 @@ impl Hook for Admission {
             return Ok(());
         }
         let old = request.old.and_then(|old| old["token"].as_str());
-        let stored = match old.filter(|old| key::matches(old, key)) {
+        let stored = match old.filter(|old| bearer::matches(old, key)) {
             Some(old) => old.to_owned(),
-            None => key::hash(key).map_err(|error| ApiError::new(500, "InternalError", error.to_string()))?,
+            None => {
+                bearer::hash(key).map_err(|error| ApiError::new(500, "InternalError", error.to_string()))?
+            }
         };
         object["token"] = stored.into();
         if !object["metadata"]["annotations"].is_object() {

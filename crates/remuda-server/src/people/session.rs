@@ -10,7 +10,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use http::{HeaderMap, HeaderValue, Method, header};
-use remuda_names::identity::{CSRF_HEADER, cookie};
+use remuda_names::identity::{CSRF_HEADER, cookie, path};
 
 /// With or without padding: clients differ.
 const LENIENT: GeneralPurposeConfig =
@@ -85,7 +85,7 @@ fn basic(given: &HeaderValue) -> Option<HeaderValue> {
 }
 
 /// A cookie; the first, if there are several.
-fn read(headers: &HeaderMap, name: &str) -> Option<String> {
+pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<String> {
     let values = headers.get_all(header::COOKIE);
     let mut pairs = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(';'));
     let value = pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))?;
@@ -109,6 +109,15 @@ pub(crate) fn end(headers: &mut HeaderMap) {
     for name in [cookie::SESSION, cookie::CSRF] {
         set(headers, &format!("{name}=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0"));
     }
+}
+
+/// The cookie of a login at a provider; `None` ends it.
+pub(crate) fn set_pending(headers: &mut HeaderMap, sealed: Option<&str>) {
+    // Long enough for the login, and for nothing but its end.
+    let age = if sealed.is_some() { 600 } else { 0 };
+    let value = sealed.unwrap_or_default();
+    let rest = format!("Path={}; Secure; HttpOnly; SameSite=Lax; Max-Age={age}", path::SSO_BACK);
+    set(headers, &format!("{}={value}; {rest}", cookie::SSO));
 }
 
 fn set(headers: &mut HeaderMap, cookie: &str) {

@@ -1,5 +1,8 @@
 //! People on a whole server, through its socket.
 
+mod kubeconfig;
+mod sso;
+
 use std::{path::PathBuf, time::Duration};
 
 use bytes::Bytes;
@@ -28,6 +31,7 @@ struct Got {
     code: StatusCode,
     headers: HeaderMap,
     body: Value,
+    text: String,
 }
 
 impl Site {
@@ -90,8 +94,9 @@ impl Site {
         let body = Full::new(Bytes::from(body.to_string()));
         let (head, body) = client.request(request.body(body).unwrap()).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&body).into_owned();
         let body = serde_json::from_slice(&body).unwrap_or_default();
-        Got { code: head.status, headers: head.headers, body }
+        Got { code: head.status, headers: head.headers, body, text }
     }
 
     async fn login(&self, username: &str, password: &str) -> Got {
@@ -303,6 +308,40 @@ async fn a_user_bound_to_one_cluster_is_refused_in_another_and_the_log_says_so()
     let line = refused.iter().find(|line| line["responseStatus"]["code"] == 403).expect("it is in the log");
     assert_eq!(line["user"]["username"], "ann");
     assert_eq!(line["annotations"]["authorization.k8s.io/decision"], "forbid");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_who_asked_and_as_whom() {
+    let site = Site::start().await;
+    site.cluster("c-a").await;
+    site.user("ann", json!({})).await;
+    let password = site.server.first_user().unwrap().password.clone();
+    let admin = site.login("admin", &password).await.body["token"].as_str().unwrap().to_owned();
+    let path = "/k8s/clusters/c-a/api/v1/secrets";
+    let as_ann = [("impersonate-user", "ann")];
+    let got = site.send(Some(&admin), "GET", path, &as_ann, json!(null)).await;
+    assert_eq!(got.code, StatusCode::FORBIDDEN, "whoever acts as somebody may what they may: {}", got.text);
+    let own = site.send(Some(&admin), "GET", path, &[], json!(null)).await;
+    assert_eq!(own.code, StatusCode::SERVICE_UNAVAILABLE);
+    let ann = site.user("eve", json!({})).await;
+    let got = site.send(Some(&ann), "GET", path, &[("impersonate-user", "user-admin")], json!(null)).await;
+    assert_eq!(got.code, StatusCode::FORBIDDEN, "not everybody may be anybody");
+
+    let log = std::fs::read_to_string(site.dir.path().join("audit.log")).unwrap();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let found: Vec<(String, String, String, u64)> = lines
+        .filter(|line| line["requestURI"] == path)
+        .map(|line| {
+            let text =
+                |pointer: &str| line.pointer(pointer).and_then(Value::as_str).unwrap_or("-").to_owned();
+            let code = line["responseStatus"]["code"].as_u64().unwrap();
+            (text("/user/username"), text("/impersonatedUser/username"), text("/verb"), code)
+        })
+        .collect();
+    let line = |who: &str, whom: &str, code| (who.to_owned(), whom.to_owned(), "get".to_owned(), code);
+    assert!(found.contains(&line("user-admin", "ann", 403)), "{found:?}");
+    assert!(found.contains(&line("user-admin", "-", 503)), "{found:?}");
     site.stop().await;
 }
 

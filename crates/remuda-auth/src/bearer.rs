@@ -1,12 +1,13 @@
-//! Token keys and how they are stored.
+//! Keys of tokens that look like `name:key`, and how they are stored.
 //!
 //! A key is random and long, so a single round of a hash is enough: nobody can try them all. The formats are
 //! Rancher's; version 1, which is slow and was replaced long ago, is not taken.
 
 use aws_lc_rs::{digest, rand};
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
-use remuda_auth::tokens::RandomError;
 use subtle::ConstantTimeEq;
+
+use crate::tokens::RandomError;
 
 /// Letters that are hard to confuse and make no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -19,7 +20,7 @@ pub fn generate() -> Result<String, RandomError> {
 }
 
 /// Random letters, each equally likely.
-pub(crate) fn letters(length: usize) -> Result<String, RandomError> {
+pub fn letters(length: usize) -> Result<String, RandomError> {
     let limit = 256 - 256 % LETTERS.len();
     let mut out = String::with_capacity(length);
     while out.len() < length {
@@ -57,7 +58,7 @@ pub fn matches(stored: &str, key: &str) -> bool {
 
 /// What is stored of a token, taken apart once.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub enum Stored {
     /// As it is, by servers that do not hash.
     Plain(String),
     Hashed {
@@ -69,7 +70,7 @@ pub(crate) enum Stored {
 
 impl Stored {
     /// Nothing if it is empty or of an unknown kind: then no key is right.
-    pub(crate) fn parse(text: &str, hashed: bool) -> Option<Self> {
+    pub fn parse(text: &str, hashed: bool) -> Option<Self> {
         if !hashed && !text.starts_with('$') {
             return Some(Self::Plain(text.to_owned())).filter(|_| !text.is_empty());
         }
@@ -84,7 +85,7 @@ impl Stored {
         (digest.len() == algorithm.output_len()).then_some(Self::Hashed { algorithm, salt, digest })
     }
 
-    pub(crate) fn verify(&self, key: &str) -> bool {
+    pub fn verify(&self, key: &str) -> bool {
         match self {
             Self::Plain(stored) => bool::from(stored.as_bytes().ct_eq(key.as_bytes())),
             Self::Hashed { algorithm, salt, digest } => {
