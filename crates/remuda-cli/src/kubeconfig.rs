@@ -1,22 +1,29 @@
-//! `remuda get kubeconfig` and `remuda kubeconfig merge`.
+//! `remuda get kubeconfig`, `remuda kubeconfig merge` and `remuda kubeconfig credential`.
+//!
+//! Whoever is logged in gets a kubeconfig of their own, with a token that is good for one cluster and for a
+//! while, or with this program in place of the token. Others, who have a certificate of the server, get the
+//! kubeconfig the cluster itself has.
 
+mod credential;
 mod file;
 mod merge;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use clap::{Args, Subcommand};
-use remuda_names::rancher::secret_key;
-use serde_json::Value;
+use clap::{Args, Subcommand, ValueEnum};
+use http::Method;
+use remuda_names::{PROGRAM, identity::path, rancher::secret_key};
+use serde_json::{Value, json};
 
+pub(crate) use self::credential::credential;
 use crate::{
-    api,
+    age, api,
     failure::{Code, Failure},
     gather::{self, Depth},
     output,
     session::{Global, Session},
-    why,
+    token, why,
 };
 
 #[derive(Args, Debug)]
@@ -30,9 +37,12 @@ pub struct Get {
 #[derive(Subcommand, Debug)]
 pub enum GetCommand {
     /// The kubeconfig of a cluster
-    #[command(after_help = "Examples:
+    #[command(after_help = "Whoever is logged in gets a token of their own in it, for this cluster only.
+
+Examples:
   remuda get kubeconfig demo > demo.kubeconfig
-  remuda get kubeconfig demo -o demo.kubeconfig
+  remuda get kubeconfig demo -o demo.kubeconfig --ttl 8h
+  remuda get kubeconfig demo --exec               tokens renew themselves
   kubectl --kubeconfig <(remuda get kubeconfig demo) get nodes
   remuda kubeconfig merge demo                    into ~/.kube/config")]
     Kubeconfig {
@@ -42,7 +52,39 @@ pub enum GetCommand {
         /// Write it to this file, which only you can read then [default: standard output]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
+
+        #[command(flatten)]
+        form: Form,
     },
+}
+
+/// How a kubeconfig logs in.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Form {
+    /// How long the token is good for, at most what the server allows [default: what the server says]
+    #[arg(long, value_name = "DURATION", value_parser = age::parse)]
+    pub ttl: Option<Duration>,
+
+    /// Instead of a token, have kubectl ask this program for one, which renews it; v1beta1 is for kubectl before 1.22
+    #[arg(long, value_name = "VERSION", num_args = 0..=1, require_equals = true, default_missing_value = "v1")]
+    pub exec: Option<ExecVersion>,
+}
+
+/// Versions of how kubectl asks a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExecVersion {
+    V1,
+    V1beta1,
+}
+
+impl ExecVersion {
+    fn api_version(self) -> String {
+        let version = match self {
+            Self::V1 => "v1",
+            Self::V1beta1 => "v1beta1",
+        };
+        format!("{}/{version}", credential::GROUP)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -60,9 +102,15 @@ pub enum KubeconfigCommand {
 
 Examples:
   remuda kubeconfig merge demo
+  remuda kubeconfig merge demo --exec             tokens renew themselves
   remuda kubeconfig merge demo edge --into ~/.kube/clusters --switch
   kubectl --context demo get nodes")]
     Merge(Merge),
+    /// Answer kubectl when it asks for a token; kubeconfigs made with --exec have it do so
+    #[command(after_help = "Examples:
+  remuda kubeconfig credential --cluster c-m-x7k2p9qz
+  remuda kubeconfig credential --cluster c-m-x7k2p9qz --kubeconfig ~/.kube/config --context remuda")]
+    Credential(credential::Credential),
 }
 
 #[derive(Args, Debug)]
@@ -79,11 +127,14 @@ pub struct Merge {
     #[arg(long = "as", value_name = "NAME")]
     pub called: Option<String>,
 
+    #[command(flatten)]
+    pub form: Form,
+
     /// Make it the current context
     #[arg(long)]
     pub switch: bool,
 
-    /// Replace a context of the same name that leads to another server
+    /// Replace what has the same name and leads to another server
     #[arg(long)]
     pub force: bool,
 
@@ -93,8 +144,8 @@ pub struct Merge {
 }
 
 pub(crate) async fn get(session: &Session, command: GetCommand) -> Result<(), Failure> {
-    let GetCommand::Kubeconfig { name, output } = command;
-    let text = read(session, &name).await?;
+    let GetCommand::Kubeconfig { name, output, form } = command;
+    let text = own(session, &name, &form).await?;
     match output {
         Some(path) if path.as_os_str() != "-" => {
             file::write(&path, &text)?;
@@ -114,6 +165,7 @@ pub(crate) fn add(
     force: bool,
 ) -> Result<PathBuf, Failure> {
     let path = into.map_or_else(file::default_path, Ok)?;
+    let _lock = file::lock(&path)?;
     let mut merged = file::read(&path)?;
     merge::merge(&mut merged, incoming, called, force)?;
     if switch {
@@ -123,10 +175,78 @@ pub(crate) fn add(
     Ok(path)
 }
 
-/// The kubeconfig of a cluster, as text.
+/// The kubeconfig of a cluster for whoever asks, as text.
 pub async fn read(session: &Session, name: &str) -> Result<String, Failure> {
-    let namespace = session.namespace.as_str();
+    own(session, name, &Form::default()).await
+}
+
+async fn own(session: &Session, name: &str, form: &Form) -> Result<String, Failure> {
     api::check_name(name)?;
+    let id = match token::management_name(session, name).await {
+        Err(failure) if failure.code == Code::NotFound => None,
+        id => Some(id?),
+    };
+    let Some(id) = id else { return of_cluster(session, name).await };
+    let request = json!({"token": form.exec.is_none(), "ttl": form.ttl.map_or(0, token::milliseconds)});
+    let path = format!("{}/{id}?action=generateKubeconfig", path::CLUSTERS);
+    let answer = token::send(session, "make a kubeconfig", Method::POST, &path, &request).await;
+    let text = match answer {
+        Ok(answer) => answer["config"].as_str().unwrap_or_default().to_owned(),
+        // Who asks is no user of the server and has no tokens, or the server knows no users.
+        Err(failure) if matches!(failure.code, Code::Invalid | Code::NotFound) => {
+            if form.exec.is_some() || form.ttl.is_some() {
+                return Err(failure.hint("log in first: remuda login"));
+            }
+            return of_cluster(session, name).await;
+        }
+        Err(failure) => return Err(failure),
+    };
+    match form.exec {
+        None => Ok(text),
+        Some(version) => with_program(session, &text, &id, version, form.ttl),
+    }
+}
+
+/// A kubeconfig that has kubectl ask this program for tokens.
+fn with_program(
+    session: &Session,
+    text: &str,
+    id: &str,
+    version: ExecVersion,
+    ttl: Option<Duration>,
+) -> Result<String, Failure> {
+    let mut config = file::parse(text, "what the server sent")?;
+    let mut arguments = vec!["kubeconfig".to_owned(), "credential".to_owned(), format!("--cluster={id}")];
+    if let Some(ttl) = ttl {
+        arguments.push(format!("--ttl={}s", ttl.as_secs().max(1)));
+    }
+    // Whatever the environment says then: the login this was made with is meant.
+    if let Some(origin) = &session.origin {
+        arguments.push(format!("--kubeconfig={}", origin.file.display()));
+        arguments.push(format!("--context={}", origin.context));
+    }
+    let exec = json!({
+        "apiVersion": version.api_version(), "command": program(), "args": arguments,
+        "interactiveMode": "Never", "provideClusterInfo": false,
+        "installHint": "remuda is needed to log in to this cluster; put it into your PATH",
+    });
+    for user in config["users"].as_array_mut().into_iter().flatten() {
+        user["user"] = json!({"exec": exec});
+    }
+    output::yaml(&config)
+}
+
+/// By name if that is found, so that an update of the program is no matter.
+fn program() -> String {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(PROGRAM).is_file()));
+    let own = std::env::current_exe().ok().filter(|_| !found);
+    own.map_or_else(|| PROGRAM.to_owned(), |path| path.display().to_string())
+}
+
+/// The kubeconfig the cluster itself has.
+async fn of_cluster(session: &Session, name: &str) -> Result<String, Failure> {
+    let namespace = session.namespace.as_str();
     let secrets = api::core("Secret", "secrets");
     let secret = api::get(&session.client, &secrets, Some(namespace), &format!("{name}-kubeconfig")).await?;
     let Some(secret) = secret else {
@@ -145,24 +265,36 @@ pub async fn read(session: &Session, name: &str) -> Result<String, Failure> {
 }
 
 pub(crate) async fn run(session: &Session, command: KubeconfigCommand) -> Result<(), Failure> {
-    let KubeconfigCommand::Merge(arguments) = command;
+    match command {
+        KubeconfigCommand::Merge(arguments) => merge_all(session, arguments).await,
+        KubeconfigCommand::Credential(_) => Err(Failure::invalid("it is asked for by kubectl only")),
+    }
+}
+
+async fn merge_all(session: &Session, arguments: Merge) -> Result<(), Failure> {
     if arguments.called.is_some() && arguments.names.len() > 1 {
         return Err(Failure::invalid("--as names one context, and there are several clusters"));
+    }
+    let mut incoming = Vec::new();
+    for name in &arguments.names {
+        let text = own(session, name, &arguments.form).await?;
+        incoming.push((name, file::parse(&text, &format!("the kubeconfig of cluster {name}"))?));
     }
     let path = match arguments.into {
         Some(path) => path,
         None => file::default_path()?,
     };
+    let _lock = if arguments.dry_run { None } else { file::lock(&path)? };
     let mut merged = file::read(&path)?;
-    for name in &arguments.names {
-        let text = read(session, name).await?;
-        let incoming = file::parse(&text, &format!("the kubeconfig of cluster {name}"))?;
+    let mut notes = Vec::new();
+    for (name, incoming) in &incoming {
         let called = arguments.called.as_deref().unwrap_or(name);
-        merge::merge(&mut merged, &incoming, called, arguments.force)?;
+        let more = merge::merge(&mut merged, incoming, called, arguments.force)?;
         let unset = merged.get("current-context").and_then(Value::as_str).unwrap_or_default().is_empty();
         if arguments.switch || unset {
             merged["current-context"] = called.into();
         }
+        notes.push((*name, called.to_owned(), more));
     }
     let text = output::yaml(&merged)?;
     if arguments.dry_run {
@@ -171,14 +303,16 @@ pub(crate) async fn run(session: &Session, command: KubeconfigCommand) -> Result
     }
     file::write(&path, &text)?;
     let current = merged["current-context"].as_str().unwrap_or_default();
-    for name in &arguments.names {
-        let called = arguments.called.as_deref().unwrap_or(name);
+    for (name, called, more) in notes {
         let how = if current == called {
             "current context".to_owned()
         } else {
             format!("kubectl --context {called}")
         };
         session.out.note(&format!("cluster {name} is in {} as {called} ({how})", path.display()));
+        for direct in more {
+            session.out.note(&format!("and directly as {direct}"));
+        }
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Commands for people: `remuda cluster`, `machine`, `generate`, `get`, `kubeconfig`, `login`, `token`
-//! and `why`.
+//! Commands for people: `remuda cluster`, `machine`, `generate`, `get`, `kubeconfig`, `login`, `token`,
+//! `user` and `why`.
 //!
 //! They speak to any server through a `kube::Client` and know nothing of what is behind it. [`Command`] is what
 //! can be asked for and [`run`] does it; the program adds both to its own command line and gives [`Hooks`] for
@@ -30,6 +30,7 @@ mod quote;
 mod session;
 mod table;
 pub mod token;
+pub mod user;
 pub mod why;
 
 use clap::{Args, Subcommand};
@@ -42,7 +43,7 @@ pub use self::{
     },
     object::{Condition, Object},
     output::{Format, Out},
-    session::{Global, Session},
+    session::{Global, Origin, Session},
 };
 
 /// What commands end with; see [`Code`].
@@ -69,11 +70,15 @@ pub enum Command {
     #[command(after_help = "Examples:
   remuda login https://remuda.example:8443
   remuda login https://10.0.0.5:8443 --username ann --ca-file ca.pem
+  remuda login https://remuda.example --sso       with a browser
   echo \"$PASSWORD\" | remuda login --password-stdin --into ~/.kube/remuda")]
     Login(login::Login),
     /// Make, list and revoke tokens for programs
     #[command(after_help = EXIT_CODES)]
     Token(token::Token),
+    /// Make, list and keep out users, and give them roles
+    #[command(after_help = EXIT_CODES)]
+    User(user::User),
     /// Say why a cluster or a machine is not ready, and what to do about it
     #[command(
         after_help = "The exit code is 0 if it is ready, 10 if it only takes time, 11 if somebody has to act.
@@ -107,8 +112,14 @@ pub async fn run(command: Command, hooks: &Hooks) -> Result<(), Failure> {
         Command::Cluster(cluster) => &cluster.global,
         Command::Machine(machine) => &machine.global,
         Command::Get(get) => &get.global,
-        Command::Kubeconfig(kubeconfig) => &kubeconfig.global,
+        Command::Kubeconfig(kubeconfig) => {
+            if let kubeconfig::KubeconfigCommand::Credential(arguments) = &kubeconfig.command {
+                return Box::pin(kubeconfig::credential(&kubeconfig.global, arguments)).await;
+            }
+            &kubeconfig.global
+        }
         Command::Token(token) => &token.global,
+        Command::User(user) => &user.global,
         Command::Why(why) => &why.global,
     };
     let session = global.connect(hooks).await?;
@@ -125,6 +136,7 @@ pub async fn run_on(session: &Session, command: Command) -> Result<(), Failure> 
         Command::Kubeconfig(kubeconfig) => Box::pin(kubeconfig::run(session, kubeconfig.command)).await,
         Command::Login(login) => Box::pin(login::run(&login)).await,
         Command::Token(token) => Box::pin(token::run(session, token.command)).await,
+        Command::User(user) => Box::pin(user::run(session, user.command)).await,
         Command::Why(arguments) => Box::pin(why::run(session, &arguments)).await,
     }
 }

@@ -1,16 +1,14 @@
-//! `remuda login`: a password becomes a context in a kubeconfig file.
+//! `remuda login`: a password, or a login in a browser, becomes a context in a kubeconfig file.
 
-mod prompt;
+pub(crate) mod prompt;
+mod sso;
 
-use std::{io::Read, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
 use http::{Request, StatusCode};
-use kube::{
-    Client, Config,
-    config::{AuthInfo, KubeConfigOptions},
-};
+use kube::{Client, Config, config::AuthInfo};
 use remuda_names::identity::{FIRST_USERNAME, path};
 use serde_json::{Value, json};
 
@@ -35,6 +33,14 @@ pub struct Login {
     /// Read the password from standard input
     #[arg(long)]
     pub password_stdin: bool,
+
+    /// Log in with a browser, at the provider the server trusts
+    #[arg(long, conflicts_with_all = ["username", "password_stdin"])]
+    pub sso: bool,
+
+    /// With --sso: print where to log in, and do not start a browser
+    #[arg(long, requires = "sso")]
+    pub no_browser: bool,
 
     /// Certificates the server is trusted by [default: those of the system, or of the server that is known]
     #[arg(long, value_name = "FILE")]
@@ -67,26 +73,22 @@ pub(crate) async fn run(arguments: &Login) -> Result<(), Failure> {
     let ca: String = config.root_cert.iter().flatten().map(|der| pem(der)).collect();
     let client = Client::try_from(config)
         .map_err(|error| Failure::new(Code::Unreachable, format!("{url}: {}", chain(&error))))?;
-    let password = if arguments.password_stdin {
-        let mut text = String::new();
-        let read = std::io::stdin().take(4096).read_to_string(&mut text);
-        read.map_err(|error| Failure::invalid(format!("read the password: {error}")))?;
-        text.trim_end_matches(['\r', '\n']).to_owned()
+    let mut body = if arguments.sso {
+        sso::login(&url, !arguments.no_browser, &out).await?
     } else {
-        prompt::hidden(&format!("Password of {} at {url}: ", arguments.username))?
+        let password = match arguments.password_stdin {
+            true => prompt::from_stdin()?,
+            false => prompt::hidden(&format!("Password of {} at {url}: ", arguments.username))?,
+        };
+        json!({"username": arguments.username, "password": password})
     };
-    let mut body = json!({
-        "username": arguments.username, "password": password, "responseType": "json",
-        "description": "remuda login", "ttl": arguments.ttl.map_or(0, token::milliseconds),
-    });
+    body["responseType"] = "json".into();
+    body["description"] = "remuda login".into();
+    body["ttl"] = arguments.ttl.map_or(0, token::milliseconds).into();
     let issued = match ask(&client, &body).await {
         Err(failure) if failure.code == Code::Conflict && !arguments.password_stdin => {
             out.note("another password must be chosen");
-            let new = prompt::hidden("New password: ")?;
-            if prompt::hidden("Again: ")? != new {
-                return Err(Failure::invalid("the two are not the same"));
-            }
-            body["newPassword"] = new.into();
+            body["newPassword"] = prompt::twice("New password: ")?.into();
             ask(&client, &body).await?
         }
         answer => answer?,
@@ -117,13 +119,7 @@ async fn server(arguments: &Login) -> Result<Config, Failure> {
             };
             Config::new(url)
         }
-        None => {
-            let (kubeconfig, origin) = arguments.global.find()?;
-            let context = arguments.global.context.clone();
-            let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            config.map_err(|error| Failure::new(Code::Unreachable, format!("{origin}: {}", chain(&error))))?
-        }
+        None => arguments.global.config().await?.0,
     };
     if let Some(path) = &arguments.ca_file {
         let text = std::fs::read_to_string(path)
@@ -144,7 +140,8 @@ async fn ask(client: &Client, body: &Value) -> Result<Value, Failure> {
     let request = request.map_err(|error| Failure::new(Code::Other, error.to_string()))?;
     client.request::<Value>(request).await.map_err(|error| match &error {
         kube::Error::Api(status) if status.code == StatusCode::UNAUTHORIZED.as_u16() => {
-            Failure::new(Code::Forbidden, "log in: the name or the password is wrong")
+            let wrong = if body["code"].is_null() { "the name or the password is wrong" } else { "it took too long" };
+            Failure::new(Code::Forbidden, format!("log in: {wrong}"))
         }
         kube::Error::Api(_) => Failure::api("log in", &error),
         _ => Failure::api("log in", &error).hint(

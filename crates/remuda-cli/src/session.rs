@@ -47,6 +47,38 @@ pub struct Session {
     pub out: Out,
     /// The server's data directory, if there is one here.
     pub data_dir: Option<PathBuf>,
+    /// Where the credentials are from, if they are from a file.
+    pub origin: Option<Origin>,
+}
+
+/// A context in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub file: PathBuf,
+    pub context: String,
+}
+
+/// A kubeconfig that was found.
+pub(crate) struct Found {
+    pub(crate) kubeconfig: Kubeconfig,
+    /// For people.
+    pub(crate) origin: String,
+    /// Where it was read from; several if it was put together.
+    files: Vec<PathBuf>,
+}
+
+impl Found {
+    /// The context that is meant, and the file it is in.
+    fn context(&self, named: Option<&str>) -> Option<Origin> {
+        let context = named.or(self.kubeconfig.current_context.as_deref())?.to_owned();
+        let has = |file: &&PathBuf| {
+            self.files.len() == 1
+                || Kubeconfig::read_from(file)
+                    .is_ok_and(|read| read.contexts.iter().any(|known| known.name == context))
+        };
+        let file = self.files.iter().find(has)?;
+        Some(Origin { file: std::path::absolute(file).ok()?, context })
+    }
 }
 
 impl Session {
@@ -58,22 +90,17 @@ impl Session {
             hooks: Hooks::default(),
             out: Out::default(),
             data_dir: None,
+            origin: None,
         }
     }
 }
 
 impl Global {
     pub(crate) async fn connect(&self, hooks: &Hooks) -> Result<Session, Failure> {
-        let (kubeconfig, origin) = self.find()?;
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let unusable = |error: &dyn std::error::Error| {
-            let failure = Failure::new(Code::Unreachable, format!("{origin}: {}", chain(error)));
-            failure.hint("name another kubeconfig with --kubeconfig, or another context with --context")
-        };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let config = config.map_err(|error| unusable(&error))?;
-        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let (config, text, origin) = self.config().await?;
+        let client = Client::try_from(config).map_err(|error| unusable(&text, &error))?;
         let mut session = Session::new(client);
+        session.origin = origin;
         if let Some(namespace) = &self.namespace {
             crate::api::check_name(namespace)?;
             session.namespace = namespace.clone();
@@ -83,6 +110,16 @@ impl Global {
         Ok(session)
     }
 
+    /// How the server is reached, where that is from in words, and from which context.
+    pub(crate) async fn config(&self) -> Result<(Config, String, Option<Origin>), Failure> {
+        let found = self.find()?;
+        let context = found.context(self.context.as_deref());
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(found.kubeconfig, &options).await;
+        let config = config.map_err(|error| unusable(&found.origin, &error))?;
+        Ok((config, found.origin, context))
+    }
+
     /// The server's data directory, whether it exists or not.
     pub fn data_dir(&self) -> Option<PathBuf> {
         self.data_dir
@@ -90,7 +127,7 @@ impl Global {
             .or_else(|| default_data_dir(is_root(), |name| env::var_os(name).map(PathBuf::from)))
     }
 
-    pub(crate) fn find(&self) -> Result<(Kubeconfig, String), Failure> {
+    pub(crate) fn find(&self) -> Result<Found, Failure> {
         if let Some(path) = &self.kubeconfig {
             return read(path);
         }
@@ -112,7 +149,11 @@ impl Global {
                 self.data_dir().map(|dir| dir.join(file::ADMIN_KUBECONFIG)).filter(|path| path.exists());
             match (found.map_err(|error| failed(&error))?, ours) {
                 (Some(kubeconfig), Some(path)) if elsewhere(&kubeconfig) => return read(&path),
-                (Some(kubeconfig), _) => return Ok((kubeconfig, "$KUBECONFIG".to_owned())),
+                (Some(kubeconfig), _) => {
+                    let files = env::var_os("KUBECONFIG").unwrap_or_default();
+                    let files = env::split_paths(&files).filter(|path| path.exists()).collect();
+                    return Ok(Found { kubeconfig, origin: "$KUBECONFIG".to_owned(), files });
+                }
                 (None, _) => {}
             }
         }
@@ -132,6 +173,11 @@ impl Global {
     }
 }
 
+fn unusable(origin: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::new(Code::Unreachable, format!("{origin}: {}", chain(error)))
+        .hint("name another kubeconfig with --kubeconfig, or another context with --context")
+}
+
 /// Whether the current context is one of a cluster behind a server, rather than of a server.
 fn leads_into_a_cluster(kubeconfig: &Kubeconfig) -> bool {
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
@@ -142,9 +188,11 @@ fn leads_into_a_cluster(kubeconfig: &Kubeconfig) -> bool {
     server.is_some_and(|server| server.contains(gateway::path::CLUSTERS))
 }
 
-fn read(path: &Path) -> Result<(Kubeconfig, String), Failure> {
+fn read(path: &Path) -> Result<Found, Failure> {
     match Kubeconfig::read_from(path) {
-        Ok(kubeconfig) => Ok((kubeconfig, path.display().to_string())),
+        Ok(kubeconfig) => {
+            Ok(Found { kubeconfig, origin: path.display().to_string(), files: vec![path.to_owned()] })
+        }
         Err(error) => {
             let code = if path.exists() { Code::Invalid } else { Code::NotFound };
             let failure = Failure::new(code, format!("read {}: {}", path.display(), chain(&error)));

@@ -107,7 +107,7 @@ pub(crate) async fn run(session: &Session, command: TokenCommand) -> Result<(), 
     }
 }
 
-async fn send(
+pub(crate) async fn send(
     session: &Session,
     doing: &str,
     method: Method,
@@ -151,7 +151,7 @@ async fn create(session: &Session, arguments: Create) -> Result<(), Failure> {
 }
 
 /// What the server calls a cluster people know by another name.
-async fn management_name(session: &Session, name: &str) -> Result<String, Failure> {
+pub(crate) async fn management_name(session: &Session, name: &str) -> Result<String, Failure> {
     let clusters = api::provisioning_clusters();
     let found = match api::get(&session.client, &clusters, Some(&session.namespace), name).await {
         // They may know it by its id only.

@@ -5,6 +5,8 @@ use std::{
     io::{ErrorKind, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -41,6 +43,42 @@ pub(super) fn parse(text: &str, origin: &str) -> Result<Value, Failure> {
         Ok(_) => Err(Failure::invalid(format!("{origin} is not a kubeconfig"))),
         Err(error) => Err(Failure::invalid(format!("{origin} is not YAML: {}", error.without_snippet()))),
     }
+}
+
+/// Keeps others from changing the file, kubectl too: it has the same custom.
+pub(super) struct Lock(PathBuf);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Waits a moment for others to be done.
+pub(super) fn lock(path: &Path) -> Result<Option<Lock>, Failure> {
+    const TRIES: u32 = 40;
+    const BETWEEN: Duration = Duration::from_millis(50);
+    // What is no file is written through, and beside what is in /dev nobody puts a file.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Ok(None);
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    let failed =
+        |error: std::io::Error| Failure::new(Code::Other, format!("create {}: {error}", name.display()));
+    if let Some(dir) = name.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        fs::create_dir_all(dir).map_err(failed)?;
+    }
+    for _ in 0..TRIES {
+        match fs::OpenOptions::new().write(true).create_new(true).open(&name) {
+            Ok(_) => return Ok(Some(Lock(name))),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => thread::sleep(BETWEEN),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(Failure::new(Code::Conflict, format!("somebody else is changing {}", path.display()))
+        .hint(format!("if nobody is, remove {}", name.display())))
 }
 
 /// Replaces the file in one step. A link stays a link.
@@ -82,6 +120,17 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "a: 2\n");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn one_at_a_time_changes_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("new/config");
+        let held = lock(&file).unwrap();
+        assert_eq!(lock(&file).err().unwrap().code, Code::Conflict);
+        drop(held);
+        assert!(lock(&file).unwrap().is_some());
+        assert!(lock(Path::new("/dev/null")).unwrap().is_none());
     }
 
     #[test]

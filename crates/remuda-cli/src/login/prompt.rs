@@ -32,7 +32,7 @@ fn stty(arguments: &[&str]) -> Option<String> {
 }
 
 /// A line somebody types, unseen.
-pub(super) fn hidden(question: &str) -> Result<String, Failure> {
+pub(crate) fn hidden(question: &str) -> Result<String, Failure> {
     let cannot = |why: &str| Failure::invalid(why).hint("give the password with --password-stdin");
     if !std::io::stdin().is_terminal() {
         return Err(cannot("there is no terminal to ask for the password"));
@@ -44,6 +44,23 @@ pub(super) fn hidden(question: &str) -> Result<String, Failure> {
     drop(quiet);
     let _ = writeln!(err);
     typed.ok_or_else(|| Failure::silent(Code::Interrupted))
+}
+
+/// As [`hidden`], asked for twice.
+pub(crate) fn twice(question: &str) -> Result<String, Failure> {
+    let new = hidden(question)?;
+    if hidden("Again: ")? != new {
+        return Err(Failure::invalid("the two are not the same"));
+    }
+    Ok(new)
+}
+
+/// All of standard input, without the end of its last line.
+pub(crate) fn from_stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(4096).read_to_string(&mut text);
+    read.map_err(|error| Failure::invalid(format!("read the password: {error}")))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// What was typed before Enter; nothing if it was given up.

@@ -22,7 +22,8 @@ fn the_commands_are_those_people_know() {
         "cluster\ncluster create\ncluster list\ncluster get\ncluster describe\ncluster delete\ncluster scale\n\
          cluster upgrade\ncluster edit\ncluster registration-command\ncluster logs\nmachine\nmachine list\n\
          machine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine orphans\ngenerate\ngenerate cluster\n\
-         get\nget kubeconfig\nkubeconfig\nkubeconfig merge\nlogin\ntoken\ntoken create\ntoken list\ntoken revoke\nwhy"
+         get\nget kubeconfig\nkubeconfig\nkubeconfig merge\nkubeconfig credential\nlogin\ntoken\ntoken create\ntoken list\ntoken revoke\nuser\nuser create\nuser list\nuser disable\n\
+         user enable\nuser delete\nuser password\nuser grant\nuser revoke\nwhy"
     );
 }
 

@@ -13,4 +13,5 @@ mod harness;
 mod kubectl;
 mod life;
 mod local;
+mod people;
 mod python;

@@ -1,0 +1,258 @@
+//! People at a server: their logins, users, roles and kubeconfigs, as they come by them on the command line.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, PostParams},
+    core::GroupVersionKind,
+};
+use remuda_testkit::oidc::{CLIENT, Provider, SECRET};
+use serde_json::{Value, json};
+
+use crate::{
+    client::client,
+    harness::{Place, Server, remuda, skipped},
+};
+
+/// What a command said and how it ended.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+struct Desk {
+    server: Server,
+    place: Place,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Desk {
+    fn open() -> Desk {
+        let place = Place::new();
+        let server = Server::start(&place.data(), &[]);
+        fs::create_dir_all(place.join("home")).unwrap();
+        Desk { server, place, runtime: tokio::runtime::Runtime::new().unwrap() }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = remuda();
+        command.env_remove("KUBECONFIG").env_remove("XDG_CACHE_HOME").env("HOME", self.place.join("home"));
+        command.args(line.split(' '));
+        command
+    }
+
+    fn say(&self, line: &str, input: &str) -> Said {
+        let mut command = self.command(line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Said { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    #[track_caller]
+    fn run_with(&self, line: &str, input: &str) -> String {
+        let said = self.say(line, input);
+        assert_eq!(said.code, 0, "remuda {line}\n{}{}", said.out, said.err);
+        said.out + &said.err
+    }
+
+    /// As whoever runs the server.
+    #[track_caller]
+    fn admin(&self, line: &str) -> String {
+        self.run_with(&format!("{line} --data-dir {}", self.place.data().display()), "")
+    }
+
+    #[track_caller]
+    fn fails(&self, line: &str, code: i32) -> String {
+        let said = self.say(line, "");
+        assert_eq!(said.code, code, "remuda {line}\n{}{}", said.out, said.err);
+        said.err
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.place.join(name).display().to_string()
+    }
+
+    fn objects(&self, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let client = self.runtime.block_on(client(&self.server));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        }
+    }
+
+    /// A cluster that is to be imported, once the server has a name for it.
+    fn cluster(&self, name: &str) -> String {
+        let clusters = self.objects("provisioning.cattle.io", "v1", "Cluster", Some("fleet-default"));
+        let object = json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
+            "metadata": {"name": name, "namespace": "fleet-default"}, "spec": {},
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.until(|| self.runtime.block_on(clusters.create(&PostParams::default(), &object)).ok());
+        self.until(|| {
+            let cluster = self.runtime.block_on(clusters.get(name)).unwrap();
+            cluster.data.pointer("/status/clusterName").and_then(Value::as_str).map(str::to_owned)
+        })
+    }
+
+    #[track_caller]
+    fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+        for _ in 0..300 {
+            if let Some(found) = look() {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("it did not come to be\n{}", self.server.log());
+    }
+}
+
+#[test]
+fn somebody_is_given_a_cluster_and_loses_it_without_any_yaml() {
+    let desk = Desk::open();
+    let (edge, other) = (desk.cluster("edge"), desk.cluster("other"));
+    assert_ne!(edge, other);
+
+    let data = desk.place.data().display().to_string();
+    let made = desk.run_with(
+        &format!("user create ann --display-name Ann --password-stdin --data-dir {data}"),
+        "correct horse battery\n",
+    );
+    assert_eq!(made, "user ann is made\n");
+    let again = desk.admin("user create ann");
+    assert!(again.starts_with("user ann was there already"), "{again}");
+    let made_up = desk.admin("user create bob -o json");
+    assert!(made_up.contains("\"password\""), "{made_up}");
+    assert_eq!(
+        desk.admin("user grant ann --cluster edge --role cluster-member"),
+        "user ann is cluster-member in cluster edge\n"
+    );
+    assert!(desk.admin("user grant ann --cluster edge --role cluster-member").contains("already"));
+    let unknown =
+        desk.fails(&format!("user grant ann --cluster edge --role cluster-membr --data-dir {data}"), 3);
+    assert!(unknown.contains("did you mean cluster-member"), "{unknown}");
+    assert!(
+        desk.fails(&format!("user grant an --role user --data-dir {data}"), 3).contains("did you mean ann")
+    );
+    let listed = desk.admin("user list");
+    let row = listed.lines().find(|line| line.starts_with("ann ")).unwrap();
+    assert!(row.contains("edge:cluster-member") && row.contains("user-ann"), "{listed}");
+
+    // Ann, on her own machine.
+    let mine = desk.file("ann.kubeconfig");
+    let login = format!("login --data-dir {data} -u ann --password-stdin --into {mine}");
+    assert!(desk.run_with(&login, "correct horse battery\n").contains("logged in"));
+    let wrong = desk.say(&login, "wrong\n");
+    assert_eq!(wrong.code, 5, "{}", wrong.err);
+    let own = desk.run_with(&format!("get kubeconfig edge --kubeconfig {mine} --ttl 1h"), "");
+    assert!(own.contains(&format!("/k8s/clusters/{edge}")) && own.contains("kubeconfig-user-ann"), "{own}");
+    assert!(own.contains("certificate-authority-data"), "{own}");
+    let stranger = desk.fails(&format!("get kubeconfig other --kubeconfig {mine}"), 5);
+    assert!(stranger.contains("forbidden") || stranger.contains("no role"), "{stranger}");
+    let denied = desk.fails(&format!("user create eve --kubeconfig {mine}"), 5);
+    assert!(denied.contains("hint:"), "{denied}");
+
+    // Tokens that renew themselves.
+    let exec = desk.file("edge.kubeconfig");
+    desk.run_with(&format!("get kubeconfig edge --exec --kubeconfig {mine} -o {exec}"), "");
+    let text = fs::read_to_string(&exec).unwrap();
+    assert!(text.contains("client.authentication.k8s.io/v1") && !text.contains("token:"), "{text}");
+    let ask = format!("kubeconfig credential --cluster {edge} --kubeconfig {mine} --context remuda");
+    let token = || -> String {
+        let answer: Value = serde_json::from_str(&desk.run_with(&ask, "")).unwrap();
+        answer["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let first = token();
+    assert_eq!(token(), first, "it is kept");
+    let (name, _) = first.split_once(':').unwrap();
+    desk.run_with(&format!("token revoke {name} --kubeconfig {mine}"), "");
+    let second = token();
+    assert_ne!(second, first, "one that was revoked is not handed out");
+    let kubectl = Command::new("kubectl")
+        .args(["--kubeconfig", &exec, "get", "nodes"])
+        .env("HOME", desk.place.join("home"))
+        .output();
+    match kubectl {
+        Ok(output) => {
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            // Who is not known would be told so; the cluster has no agent.
+            assert!(told.contains("ServiceUnavailable"), "{told}");
+        }
+        Err(_) => skipped("there is no kubectl in PATH"),
+    }
+
+    desk.admin("user revoke ann --cluster edge");
+    let refused = desk.until(|| {
+        let said = desk.say(&format!("get kubeconfig edge --kubeconfig {mine}"), "");
+        (said.code == 5).then_some(said.err)
+    });
+    assert!(refused.contains("hint:"), "{refused}");
+    desk.admin("user disable ann");
+    let out = desk.until(|| {
+        let said = desk.say(&ask, "");
+        (said.code == 5).then_some(said.err)
+    });
+    assert!(out.contains("remuda login"), "{out}");
+    assert!(desk.admin("user disable ann").contains("already"));
+    desk.admin("user delete ann");
+    assert!(desk.admin("user delete ann").contains("nothing to delete"));
+}
+
+#[test]
+fn somebody_logs_in_with_a_browser() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return skipped("there is no curl in PATH to be the browser");
+    }
+    let desk = Desk::open();
+    let provider = desk.runtime.block_on(Provider::start());
+    let configs = desk.objects("management.cattle.io", "v3", "AuthConfig", None);
+    let config = json!({
+        "apiVersion": "management.cattle.io/v3", "kind": "AuthConfig", "metadata": {"name": "genericoidc"},
+        "type": "genericOIDCConfig", "enabled": true, "issuer": provider.issuer(), "clientId": CLIENT,
+        "clientSecret": SECRET,
+    });
+    let config: DynamicObject = serde_json::from_value(config).unwrap();
+    desk.runtime.block_on(configs.create(&PostParams::default(), &config)).unwrap();
+    let mine = desk.file("mine.kubeconfig");
+    let data = desk.place.data();
+    let mut command =
+        desk.command(&format!("login --sso --no-browser --data-dir {} --into {mine}", data.display()));
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let url = loop {
+        let line = lines.next().expect("it says where").unwrap();
+        if let Some(url) = line.trim().strip_prefix("https://") {
+            break format!("https://{url}");
+        }
+    };
+    // The browser: follows, keeps a cookie, and its owner clicks.
+    let jar = desk.file("cookies");
+    let browse = |url: &str| -> String {
+        let output = Command::new("curl")
+            .args(["-sS", "-k", "-L", "--max-time", "20", "-c", &jar, "-b", &jar])
+            .arg(url)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let page = desk.until(|| Some(browse(&url)).filter(|page| page.contains("You are Ann.")));
+    let (_, link) = page.split_once("href=\"").unwrap();
+    let link = link.split('"').next().unwrap().replace("&amp;", "&");
+    assert!(browse(&link).contains("You are logged in."));
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read_to_string(&mine).unwrap().contains("token-"));
+    let tokens = desk.run_with(&format!("token list --kubeconfig {mine}"), "");
+    assert!(tokens.contains("remuda login"), "{tokens}");
+}
