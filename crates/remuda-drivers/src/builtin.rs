@@ -18,7 +18,7 @@ use crate::{
 pub struct Context {
     pub log: Log,
     pub pace: Pace,
-    /// Where DigitalOcean's API is. EC2 has a flag for its own.
+    /// Where DigitalOcean's API is, if [`DIGITALOCEAN_API`] says nothing else. EC2 has a flag for its own.
     pub digitalocean: String,
     pub connections: Connections,
 }
@@ -32,7 +32,19 @@ impl Context {
             connections: Connections::default(),
         }
     }
+
+    /// The same, as the variables of a machine say. A credential may have them as any other variable.
+    #[must_use]
+    pub fn with_variables<'a>(mut self, variable: impl Fn(&str) -> Option<&'a str>) -> Self {
+        if let Some(url) = variable(DIGITALOCEAN_API).filter(|url| !url.is_empty()) {
+            url.clone_into(&mut self.digitalocean);
+        }
+        self
+    }
 }
+
+/// Variable with the address of DigitalOcean's API, as DigitalOcean's own tools read it.
+pub const DIGITALOCEAN_API: &str = "DIGITALOCEAN_API_URL";
 
 type Open = Arc<dyn Fn(Context) -> Arc<dyn Driver> + Send + Sync>;
 

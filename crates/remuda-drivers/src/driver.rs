@@ -87,6 +87,10 @@ pub trait Driver: Send + Sync {
         let name = self.name().to_owned();
         Box::pin(async move { Err(Error::unsupported(format!("driver {name} has no upgrade"))) })
     }
+    /// Whether there is anything at a provider that would be left behind.
+    fn makes_servers(&self) -> bool {
+        true
+    }
     /// Every machine of ours the provider has for these credentials, also those no record knows.
     fn inventory(&self) -> Pending<'_, Vec<Owned>> {
         let name = self.name().to_owned();

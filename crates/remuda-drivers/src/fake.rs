@@ -46,11 +46,11 @@ pub struct Call {
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
-    pub body: String,
+    pub body: Bytes,
 }
 
 impl Reply {
-    pub fn new(status: u16, body: impl Into<String>) -> Self {
+    pub fn new(status: u16, body: impl Into<Bytes>) -> Self {
         Self { status, headers: Vec::new(), body: body.into() }
     }
 }
@@ -60,6 +60,14 @@ pub trait Api: Send + Sync + 'static {
     fn handle(&self, call: &Call) -> Reply;
     /// An error of the API's own shape.
     fn error(&self, status: u16, code: &str) -> Reply;
+}
+
+/// Runs real machines for the servers of a fake. What it is asked for may be asked for again.
+pub trait Hosts: Send + Sync {
+    /// Starts a machine that runs the user data, and says at which address.
+    fn boot(&self, id: &str, name: &str, user_data: &str) -> Result<String, String>;
+    /// Ends a machine.
+    fn end(&self, id: &str) -> Result<(), String>;
 }
 
 /// A running fake. Dropping it stops it.
@@ -193,7 +201,7 @@ async fn answer<A: Api>(
     for (name, value) in reply.headers {
         response = response.header(name, value);
     }
-    response.body(Full::new(Bytes::from(reply.body))).map_err(|_| Broken)
+    response.body(Full::new(reply.body)).map_err(|_| Broken)
 }
 
 fn describe(call: &Call) -> String {

@@ -165,6 +165,10 @@ impl Driver for Generic {
         })
     }
 
+    fn makes_servers(&self) -> bool {
+        false
+    }
+
     fn url(&self) -> Pending<'_, String> {
         Box::pin(async {
             let record = self.record.lock();

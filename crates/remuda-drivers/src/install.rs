@@ -36,6 +36,9 @@ pub const EXEC: &str = "remuda-driver-";
 /// URLs of drivers that need no program.
 pub const BUILT_IN: &str = "local://";
 
+/// File with the digest of the program beside it.
+const DIGEST: &str = "sha256";
+
 /// Larger downloads and programs are refused.
 const LARGEST: u64 = 512 << 20;
 /// For the whole download.
@@ -96,6 +99,9 @@ pub async fn open(
         return obtain(source).await?.open(driver, env, context.log).await;
     }
     let log = context.log.clone();
+    let variable =
+        |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let context = context.with_variables(variable);
     if let Some(driver) = drivers.open(driver, context) {
         return Ok(driver);
     }
@@ -230,7 +236,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The driver's name in a file name, if it is that of a program.
-fn driver_name(file: &str) -> Option<(Protocol, &str)> {
+pub fn driver_name(file: &str) -> Option<(Protocol, &str)> {
     let (protocol, rest) = match (file.strip_prefix(PLUGIN), file.strip_prefix(EXEC)) {
         (Some(rest), _) => (Protocol::Plugin, rest),
         (None, Some(rest)) => (Protocol::Exec, rest),
@@ -333,6 +339,8 @@ fn keep(place: &Path, name: &str, program: &[u8]) -> Result<Program> {
         fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&temporary).map_err(failed)?;
     file.write_all(program).and_then(|()| file.sync_all()).map_err(failed)?;
     drop(file);
+    let digest = hex(digest::digest(&digest::SHA256, program).as_ref());
+    fs::write(place.join(DIGEST), digest).map_err(failed)?;
     fs::rename(&temporary, &path).map_err(failed)?;
     kept(place).ok_or_else(|| Error::new(Class::Other, format!("{name} is not there after it was written")))
 }
@@ -344,8 +352,12 @@ fn kept(place: &Path) -> Option<Program> {
         Some((entry.path(), protocol, driver.to_owned()))
     })?;
     let (path, protocol, driver) = found;
-    let content = fs::read(&path).ok()?;
-    let digest = hex(digest::digest(&digest::SHA256, &content).as_ref());
+    // Every job asks; programs are large.
+    let noted = fs::read_to_string(place.join(DIGEST)).ok().filter(|noted| noted.len() == 64);
+    let digest = match noted {
+        Some(noted) => noted,
+        None => hex(digest::digest(&digest::SHA256, &fs::read(&path).ok()?).as_ref()),
+    };
     Some(Program { driver, path, protocol, digest })
 }
 

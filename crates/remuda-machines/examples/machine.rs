@@ -1,5 +1,5 @@
-//! The process of a machine's job, as tests run it: `machine machine …`. `REMUDA_DIGITALOCEAN_URL` points it at a
-//! fake cloud, which it asks more often than a real one.
+//! The process of a machine's job, as tests run it: `machine machine …`. It asks the fake clouds of tests more often
+//! than it would ask real ones.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -13,12 +13,8 @@ use remuda_drivers::{
 use remuda_machines::job;
 
 fn main() -> ExitCode {
-    let url = std::env::var_os("REMUDA_DIGITALOCEAN_URL").map(|url| url.to_string_lossy().into_owned());
     let drivers = Registry::standard()
-        .with("digitalocean", true, move |context| {
-            let digitalocean = url.clone().unwrap_or_else(|| context.digitalocean.clone());
-            Arc::new(DigitalOcean::new(Context { digitalocean, ..fast(context) }))
-        })
+        .with("digitalocean", true, |context| Arc::new(DigitalOcean::new(fast(context))))
         .with("amazonec2", true, |context| Arc::new(AmazonEc2::new(fast(context))));
     if std::env::var_os("MACHINE_PLUGIN_TOKEN").is_some() {
         return serve_builtin(&drivers, "");

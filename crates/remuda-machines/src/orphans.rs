@@ -102,9 +102,13 @@ async fn inventory(
     variables: &BTreeMap<String, String>,
     log: Log,
 ) -> Result<Vec<Owned>, DriverError> {
-    let Some(driver) = drivers.open(&query.driver, Context::new(log)) else {
+    let context = Context::new(log).with_variables(|name| variable(variables, name));
+    let Some(driver) = drivers.open(&query.driver, context) else {
         return Err(DriverError::unsupported(format!("driver {} cannot list its machines", query.driver)));
     };
+    if !driver.makes_servers() {
+        return Ok(Vec::new());
+    }
     let flags = driver.flags().await?;
     let mut values = Flags::defaults(&flags);
     values.apply_env(&flags, |name| variable(variables, name))?;

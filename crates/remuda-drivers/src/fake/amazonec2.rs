@@ -2,11 +2,12 @@
 //!
 //! Signatures are checked by signing again, so a call with a wrong secret, host, body or time is refused.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use parking_lot::Mutex;
 
-use super::{Api, Call, Reply, pairs};
+use super::{Api, Call, Hosts, Reply, pairs};
 use crate::{
     amazonec2::sign::{Credentials, Request, authorization},
     secret::Secret,
@@ -17,6 +18,7 @@ pub struct AmazonEc2 {
     credentials: Credentials,
     region: String,
     state: Mutex<Account>,
+    hosts: Option<Arc<dyn Hosts>>,
 }
 
 #[derive(Default)]
@@ -32,6 +34,8 @@ struct Instance {
     form: BTreeMap<String, String>,
     state: &'static str,
     groups: Vec<String>,
+    /// Of the machine behind it, if there is one.
+    address: Option<String>,
 }
 
 struct Group {
@@ -49,7 +53,38 @@ impl AmazonEc2 {
             secret_key: Secret::new(secret_key),
             session_token: Secret::default(),
         };
-        Self { credentials, region: region.into(), state: Mutex::default() }
+        Self { credentials, region: region.into(), state: Mutex::default(), hosts: None }
+    }
+
+    /// The same with real machines behind its instances.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: Arc<dyn Hosts>) -> Self {
+        self.hosts = Some(hosts);
+        self
+    }
+
+    /// Starts the machines of instances that have none yet.
+    fn boot(&self, state: &mut Account) -> Result<(), String> {
+        let Some(hosts) = &self.hosts else { return Ok(()) };
+        for (id, instance) in &mut state.instances {
+            if instance.address.is_none() && instance.state == "pending" {
+                let data = instance.form.get("UserData").map(String::as_str).unwrap_or_default();
+                let data = BASE64_STANDARD.decode(data).map_err(|error| error.to_string())?;
+                let address = hosts.boot(id, id, &String::from_utf8_lossy(&data))?;
+                (instance.address, instance.state) = (Some(address), "running");
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the machines of instances that are going.
+    fn end(&self, state: &mut Account) -> Result<(), String> {
+        let Some(hosts) = &self.hosts else { return Ok(()) };
+        for (id, instance) in state.instances.iter_mut().filter(|(_, held)| held.state == "shutting-down") {
+            hosts.end(id)?;
+            instance.state = "terminated";
+        }
+        Ok(())
     }
 
     /// Instances beyond this many are refused.
@@ -78,7 +113,12 @@ impl AmazonEc2 {
         state.keys.insert("other".into(), "x".into());
         let group = Group { name: "other".into(), tags: vec![], rules: vec![] };
         state.groups.insert("sg-other".into(), group);
-        let instance = Instance { form: BTreeMap::new(), state: "running", groups: vec!["sg-other".into()] };
+        let instance = Instance {
+            form: BTreeMap::new(),
+            state: "running",
+            groups: vec!["sg-other".into()],
+            address: None,
+        };
         state.instances.insert("i-other".into(), instance);
     }
 
@@ -156,7 +196,10 @@ fn show(id: &str, instance: &mut Instance) -> String {
         .collect();
     let number: u32 = id.bytes().map(u32::from).sum::<u32>() % 250;
     let public = match instance.form.get("NetworkInterface.1.AssociatePublicIpAddress").map(String::as_str) {
-        Some("true") if shown != "pending" => format!("<ipAddress>198.51.100.{number}</ipAddress>"),
+        Some("true") if shown != "pending" => {
+            let address = instance.address.clone().unwrap_or_else(|| format!("198.51.100.{number}"));
+            format!("<ipAddress>{address}</ipAddress>")
+        }
         _ => String::new(),
     };
     format!(
@@ -191,7 +234,7 @@ impl Account {
             return Err("InvalidGroup.NotFound");
         }
         let id = self.id("i");
-        let mut instance = Instance { form, state: "pending", groups };
+        let mut instance = Instance { form, state: "pending", groups, address: None };
         let shown = show(&id, &mut instance);
         instance.state = "pending";
         self.instances.insert(id, instance);
@@ -385,6 +428,14 @@ impl Api for AmazonEc2 {
             "StartInstances" | "RebootInstances" => power(&mut state, "running"),
             _ => Err("InvalidAction"),
         };
+        let machines = match action.as_str() {
+            "RunInstances" => self.boot(&mut state),
+            "TerminateInstances" => self.end(&mut state),
+            _ => Ok(()),
+        };
+        if let Err(why) = machines {
+            return self.error(500, &why);
+        }
         match outcome {
             Ok(inner) => ok(&action, &inner),
             Err(code) => self.error(400, code),

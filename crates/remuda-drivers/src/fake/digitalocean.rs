@@ -1,11 +1,14 @@
 //! A fake of DigitalOcean's API: droplets, keys, tags, regions and images.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{Api, Call, Reply, pairs};
+use super::{Api, Call, Hosts, Reply, pairs};
 
 /// The fake account.
 pub struct DigitalOcean {
@@ -13,6 +16,7 @@ pub struct DigitalOcean {
     state: Mutex<Account>,
     /// Entries per page, whatever the caller asks for.
     page: usize,
+    hosts: Option<Arc<dyn Hosts>>,
 }
 
 #[derive(Default)]
@@ -30,12 +34,21 @@ struct Droplet {
     /// Looks until it has an address.
     looks: u32,
     status: &'static str,
+    /// Of the machine behind it, if there is one.
+    address: Option<String>,
 }
 
 impl DigitalOcean {
     /// An account that accepts only this token.
     pub fn new(token: &str) -> Self {
-        Self { token: token.into(), state: Mutex::default(), page: 2 }
+        Self { token: token.into(), state: Mutex::default(), page: 2, hosts: None }
+    }
+
+    /// The same with real machines behind its droplets.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: Arc<dyn Hosts>) -> Self {
+        self.hosts = Some(hosts);
+        self
     }
 
     /// The same with longer pages.
@@ -76,7 +89,8 @@ impl DigitalOcean {
             state.next += 1;
             let id = state.next;
             let body = json!({"name": "other", "ipv6": false});
-            state.droplets.insert(id, Droplet { body, tags: vec![], looks: 0, status: "active" });
+            let droplet = Droplet { body, tags: vec![], looks: 0, status: "active", address: None };
+            state.droplets.insert(id, droplet);
         }
     }
 
@@ -108,7 +122,8 @@ impl Account {
                 droplet.status = "active";
             }
             v4.push(json!({"ip_address": format!("10.0.0.{}", id % 250), "type": "private"}));
-            v4.push(json!({"ip_address": format!("203.0.113.{}", id % 250), "type": "public"}));
+            let public = droplet.address.clone().unwrap_or_else(|| format!("203.0.113.{}", id % 250));
+            v4.push(json!({"ip_address": public, "type": "public"}));
             if droplet.body["ipv6"] == true {
                 v6.push(json!({"ip_address": format!("2001:db8::{id}"), "type": "public"}));
             }
@@ -186,8 +201,18 @@ impl Api for DigitalOcean {
                     .collect();
                 state.next += 1;
                 let id = state.next;
+                let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
+                let booted = self
+                    .hosts
+                    .as_ref()
+                    .map(|hosts| hosts.boot(&format!("droplet-{id}"), &text("name"), &text("user_data")));
+                let address = match booted.transpose() {
+                    Ok(address) => address,
+                    Err(why) => return self.error(500, &why),
+                };
                 state.tags.extend(tags.iter().cloned());
-                state.droplets.insert(id, Droplet { body, tags, looks: 1, status: "new" });
+                let looks = u32::from(address.is_none());
+                state.droplets.insert(id, Droplet { body, tags, looks, status: "new", address });
                 let shown = state.show(id);
                 Reply::new(202, json!({"droplet": shown}).to_string())
             }
@@ -203,10 +228,16 @@ impl Api for DigitalOcean {
                 Some(shown) => Reply::new(200, json!({"droplet": shown}).to_string()),
                 None => missing(),
             },
-            ("DELETE", ["droplets", droplet]) => match state.droplets.remove(&id(droplet)) {
-                Some(_) => Reply::new(204, ""),
-                None => missing(),
-            },
+            ("DELETE", ["droplets", droplet]) => {
+                let ended = self.hosts.as_ref().map(|hosts| hosts.end(&format!("droplet-{droplet}")));
+                if let Some(Err(why)) = ended {
+                    return self.error(500, &why);
+                }
+                match state.droplets.remove(&id(droplet)) {
+                    Some(_) => Reply::new(204, ""),
+                    None => missing(),
+                }
+            }
             ("POST", ["droplets", droplet, "actions"]) => match state.droplets.get_mut(&id(droplet)) {
                 Some(droplet) => {
                     droplet.status = match body["type"].as_str() {

@@ -1,5 +1,5 @@
 //! A small SSH server: one user key, and commands are really run by `sh`, except for what would change the host
-//! the tests run on.
+//! the tests run on, or somewhere else.
 #![allow(clippy::unwrap_used, reason = "a fake that cannot start fails the test")]
 
 use std::{collections::HashMap, process::Stdio, sync::Arc};
@@ -10,6 +10,9 @@ use russh::{
     server::{self, Auth, ChannelOpenHandle, Msg, Session, VerifiedPublicKey},
 };
 use tokio::{io::AsyncWriteExt, net::TcpListener, task::JoinSet};
+
+/// Makes a program of a command.
+pub type Shell = Arc<dyn Fn(&str) -> std::process::Command + Send + Sync>;
 
 pub struct SshServer {
     pub port: u16,
@@ -24,6 +27,16 @@ impl SshServer {
     }
 
     pub async fn start_with(authorized: &str, host_key: &str) -> Self {
+        let shell = |command: &str| {
+            let mut shell = std::process::Command::new("sh");
+            shell.arg("-c").arg(format!("{HARMLESS}{command}"));
+            shell
+        };
+        Self::start_in(authorized, host_key, Arc::new(shell)).await
+    }
+
+    /// Serves somewhere else: commands are run by `shell`.
+    pub async fn start_in(authorized: &str, host_key: &str, shell: Shell) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let config = Arc::new(server::Config {
@@ -40,6 +53,7 @@ impl SshServer {
                     authorized: authorized.clone(),
                     channels: HashMap::new(),
                     tasks: JoinSet::new(),
+                    shell: shell.clone(),
                 };
                 let config = config.clone();
                 connections.spawn(async move {
@@ -60,6 +74,7 @@ struct Handler {
     authorized: PublicKey,
     channels: HashMap<ChannelId, Channel<Msg>>,
     tasks: JoinSet<()>,
+    shell: Shell,
 }
 
 impl server::Handler for Handler {
@@ -89,16 +104,15 @@ impl server::Handler for Handler {
     ) -> Result<(), russh::Error> {
         session.channel_success(id)?;
         if let Some(channel) = self.channels.remove(&id) {
-            self.tasks.spawn(execute(channel, String::from_utf8_lossy(data).into_owned()));
+            let command = (self.shell)(&String::from_utf8_lossy(data));
+            self.tasks.spawn(execute(channel, command));
         }
         Ok(())
     }
 }
 
-async fn execute(mut channel: Channel<Msg>, command: String) {
-    let mut child = tokio::process::Command::new("sh")
-        .arg("-c")
-        .arg(format!("{HARMLESS}{command}"))
+async fn execute(mut channel: Channel<Msg>, command: std::process::Command) {
+    let mut child = tokio::process::Command::from(command)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 use tokio::net::TcpListener;
 
 use crate::{
-    builtin::{Context, Registry},
+    builtin::{Context, DIGITALOCEAN_API, Registry},
     driver::Driver,
     log::{Level, Log, LogSink},
     rpc::server::{Ended, HEARTBEAT, serve},
@@ -22,11 +22,13 @@ pub struct Handshake {
 
 impl Handshake {
     pub fn from_env() -> Self {
-        let read = |name: &str| {
-            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()
-        };
         Self { is_plugin: read("MACHINE_PLUGIN_TOKEN") == "42", driver: read("MACHINE_PLUGIN_DRIVER_NAME") }
     }
+}
+
+/// A variable of this process.
+fn read(name: &str) -> String {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Serves `driver` on a loopback port, which it prints first, until the parent is done with it.
@@ -59,7 +61,10 @@ pub fn serve_builtin(drivers: &Registry, name: &str) -> ExitCode {
     let name = if name.is_empty() { handshake.driver.as_str() } else { name };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (true, Ok(runtime)) = (handshake.is_plugin, runtime) else { return explain(name) };
-    let Some(driver) = drivers.open(name, Context::new(Log::new(Arc::new(ParentLog)))) else {
+    let api = read(DIGITALOCEAN_API);
+    let context = Context::new(Log::new(Arc::new(ParentLog)))
+        .with_variables(|name| (name == DIGITALOCEAN_API).then_some(api.as_str()));
+    let Some(driver) = drivers.open(name, context) else {
         let _ = writeln!(std::io::stderr(), "there is no driver {name:?} in this program");
         return ExitCode::FAILURE;
     };
@@ -68,6 +73,7 @@ pub fn serve_builtin(drivers: &Registry, name: &str) -> ExitCode {
 
 /// Tells a person who started the plugin by hand what it is.
 fn explain(name: &str) -> ExitCode {
+    let name = if name.is_empty() { "this program" } else { name };
     let _ = writeln!(
         std::io::stderr(),
         "{name} is a machine driver plugin, started by the program that uses it.\nAPI version: 1"

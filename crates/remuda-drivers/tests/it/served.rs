@@ -35,7 +35,7 @@ impl World {
 
     fn launch(&self) -> Launch {
         let mut launch = Launch::new("digitalocean", binary());
-        launch.env.push(("REMUDA_DIGITALOCEAN_URL".into(), self.fake.url()));
+        launch.env.push(("DIGITALOCEAN_API_URL".into(), self.fake.url()));
         launch
     }
 

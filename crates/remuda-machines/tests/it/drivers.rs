@@ -52,7 +52,7 @@ async fn a_driver_from_a_url_becomes_kinds_and_makes_servers() {
     let running = world.run();
     // A script that starts the real program, which is too large to serve in a test.
     let script = format!(
-        "#!/bin/sh\nMACHINE_PLUGIN_DRIVER_NAME=digitalocean REMUDA_DIGITALOCEAN_URL={} exec {}\n",
+        "#!/bin/sh\nMACHINE_PLUGIN_DRIVER_NAME=digitalocean DIGITALOCEAN_API_URL={} exec {}\n",
         world.cloud.url(),
         program().display()
     );

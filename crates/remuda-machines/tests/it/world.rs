@@ -94,7 +94,7 @@ impl World {
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::new(Registry::standard(), &self.url, self.data.path());
         options.program = Some(program());
-        options.job_environment = vec![("REMUDA_DIGITALOCEAN_URL".to_owned(), self.cloud.url())];
+        options.job_environment = vec![("DIGITALOCEAN_API_URL".to_owned(), self.cloud.url())];
         options.retry = Duration::from_millis(50);
         // Without one, each process would read all authorities of the system.
         options.server_ca = Some(remuda_testkit::config().root_ca_pem);
