@@ -1,5 +1,6 @@
 //! `remuda cluster`.
 
+mod apply_config;
 mod change;
 mod create;
 mod delete;
@@ -23,6 +24,7 @@ use crate::{
 
 pub(crate) use self::describe::conditions;
 pub use self::{
+    apply_config::ApplyConfig,
     change::{Scale, Upgrade},
     create::{Create, create, ensure},
     delete::{Delete, delete_all},
@@ -100,6 +102,18 @@ Examples:
   remuda cluster upgrade demo --to v1.35.2+k3s1 --wait
   remuda cluster upgrade demo --to 1.35.2")]
     Upgrade(Upgrade),
+
+    /// Let edits of machine configurations replace machines
+    #[command(
+        after_help = "A configuration may be used by many clusters. What an edit of it would replace is told by
+remuda why; nothing is replaced before this is said, unless the annotation
+remuda.io/config-update-policy of the cluster or the pool is Auto (or Never, then nothing ever is).
+
+Examples:
+  remuda cluster apply-config demo --dry-run
+  remuda cluster apply-config demo --pool workers --wait"
+    )]
+    ApplyConfig(ApplyConfig),
 
     /// Edit a cluster in $EDITOR
     #[command(
@@ -181,6 +195,7 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
         ClusterCommand::Delete(arguments) => delete::run(session, arguments).await,
         ClusterCommand::Scale(arguments) => change::scale(session, arguments).await,
         ClusterCommand::Upgrade(arguments) => change::upgrade(session, arguments).await,
+        ClusterCommand::ApplyConfig(arguments) => apply_config::run(session, arguments).await,
         ClusterCommand::Edit { name, wait } => edit::run(session, &name, wait).await,
         ClusterCommand::RegistrationCommand(arguments) => register::run(session, arguments).await,
         ClusterCommand::Logs { name, follow, tail } => logs::run(session, &name, follow, tail).await,

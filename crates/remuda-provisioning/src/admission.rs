@@ -11,7 +11,7 @@ mod metadata;
 mod pools;
 mod restore;
 
-use remuda_names::rancher::name::LOCAL;
+use remuda_names::{provisioning::annotation::CONFIG_POLICY, rancher::name::LOCAL};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
@@ -91,6 +91,10 @@ pub fn judge(write: &Write<'_>, object: &Value, known: &Known) -> Result<(), Ref
     if write.old.is_none() {
         metadata::name(write, object, known, &mut findings);
     }
+    let policy = &object["metadata"]["annotations"][CONFIG_POLICY];
+    if write.old.is_none_or(|old| old["metadata"]["annotations"][CONFIG_POLICY] != *policy) {
+        pools::policy_at(&format!("metadata.annotations[{CONFIG_POLICY}]"), policy, &mut findings);
+    }
     // Labels, annotations and finalizers can be written whatever the spec is: rules may be younger than it.
     if write.old.is_none_or(|old| old["spec"] != object["spec"]) {
         judge_spec(write, &object["spec"], known, &mut findings);
@@ -104,6 +108,9 @@ fn judge_spec(write: &Write<'_>, spec: &Value, known: &Known, findings: &mut Fin
         kept_kind(write, old, spec, findings);
     } else {
         pools::names(spec, findings);
+    }
+    if old.is_none_or(|old| old["rkeConfig"]["machinePools"] != spec["rkeConfig"]["machinePools"]) {
+        pools::policies(spec, findings);
     }
     endpoint(spec, findings);
     agents::customizations(spec, findings);

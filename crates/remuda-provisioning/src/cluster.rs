@@ -18,6 +18,7 @@ mod remove;
 mod rollback;
 mod status;
 mod template;
+pub(crate) mod update;
 mod wake;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -207,6 +208,8 @@ struct Progress {
     control_plane: Option<RkeControlPlane>,
     created: Says,
     objects: Option<Says>,
+    /// Edits of configurations that do not reach machines, once that is known.
+    pending: Option<Vec<update::Pending>>,
     kubeconfig: Option<String>,
 }
 
@@ -221,6 +224,7 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
         control_plane: this.control_planes.get(&key).map(|known| (*known).clone()),
         created: Says::yes(),
         objects: cluster.spec.rke_config.as_ref().map(|_| objects_so_far(&cluster)),
+        pending: None,
         kubeconfig: None,
     };
     let result = steps(this, api, &cluster, &mut progress).await;
@@ -239,6 +243,7 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
         control_plane: progress.control_plane.as_ref(),
         created: progress.created,
         objects: progress.objects,
+        configuration: progress.pending.as_deref().map(update::says),
         kubeconfig: progress.kubeconfig,
     };
     let status = status::status(&view, this.ctx.clock.now());

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use remuda_names::{
     capi,
+    provisioning::condition::CONFIGURATION_APPLIED,
     rancher::{annotation, condition},
 };
 
@@ -71,7 +72,7 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
         let control_plane = evidence.control_plane.as_ref().map(Object::reference).unwrap_or_default();
         chosen = chosen.exhibit(format!("condition Ready of {control_plane}"), said.message);
     }
-    chosen
+    edits(evidence, chosen)
 }
 
 /// After all machines.
@@ -96,9 +97,24 @@ fn ready(evidence: &Evidence) -> Finding {
     let mut finding =
         Finding::new(State::Ready, Cause::None, format!("cluster {} is ready", evidence.name()));
     finding = finding.brief("ready").since(since);
-    match paused(evidence) {
-        Some(object) => finding.exhibit(object.reference(), "is paused: changes have no effect"),
-        None => finding,
+    if let Some(object) = paused(evidence) {
+        finding = finding.exhibit(object.reference(), "is paused: changes have no effect");
+    }
+    edits(evidence, finding)
+}
+
+/// With what is known of edits that have not reached machines.
+fn edits(evidence: &Evidence, finding: Finding) -> Finding {
+    let Some(cluster) = &evidence.cluster else { return finding };
+    let Some(told) = cluster.condition(CONFIGURATION_APPLIED).filter(Condition::is_false) else {
+        return finding;
+    };
+    let finding = finding.condition(cluster, CONFIGURATION_APPLIED);
+    match told.reason {
+        "WaitingForApproval" => {
+            finding.next(format!("remuda cluster apply-config {} replaces them", cluster.name()))
+        }
+        _ => finding,
     }
 }
 

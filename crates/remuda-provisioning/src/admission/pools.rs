@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use remuda_names::rancher::{annotation::ALLOW_SCHEMA_DROP, name::LOCAL};
+use remuda_names::{
+    provisioning::annotation::CONFIG_POLICY,
+    rancher::{annotation::ALLOW_SCHEMA_DROP, name::LOCAL},
+};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
 use super::{Findings, is_empty, list};
+use crate::cluster::update::Policy;
 
 /// The longest name that fits a label.
 const NAME: usize = 63;
@@ -17,6 +21,22 @@ pub(super) fn names(spec: &Value, findings: &mut Findings) {
             let field = format!("spec.rkeConfig.machinePools[{place}].name");
             findings.invalid.push(FieldError::too_long(field, NAME));
         }
+    }
+}
+
+/// A policy that cannot be read would be one nobody meant.
+pub(super) fn policies(spec: &Value, findings: &mut Findings) {
+    for (place, pool) in list(&spec["rkeConfig"]["machinePools"]).enumerate() {
+        let policy = &pool["machineDeploymentAnnotations"][CONFIG_POLICY];
+        let field =
+            format!("spec.rkeConfig.machinePools[{place}].machineDeploymentAnnotations[{CONFIG_POLICY}]");
+        policy_at(&field, policy, findings);
+    }
+}
+
+pub(super) fn policy_at(field: &str, policy: &Value, findings: &mut Findings) {
+    if policy.as_str().is_some_and(|text| Policy::parse(text).is_none()) {
+        findings.invalid(field, policy, "must be one of Never, Ask, Auto");
     }
 }
 

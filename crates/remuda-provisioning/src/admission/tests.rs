@@ -387,3 +387,27 @@ proptest! {
         prop_assert_eq!(again, filled);
     }
 }
+
+#[test]
+fn a_policy_for_edits_of_configurations_is_one_of_three() {
+    const POLICY: &str = "remuda.io/config-update-policy";
+    let pools = |policy: &str| {
+        let pool = json!({"name": "a", "machineDeploymentAnnotations": {POLICY: policy}});
+        json!({"rkeConfig": {"machinePools": [pool]}})
+    };
+    for policy in ["Never", "Ask", "Auto"] {
+        assert_eq!(created(pools(policy)), "");
+    }
+    let refused = created(pools("auto"));
+    let field = format!("spec.rkeConfig.machinePools[0].machineDeploymentAnnotations[{POLICY}]");
+    assert!(
+        refused.starts_with(&format!("422 {field}: ")) && refused.contains("Never, Ask, Auto"),
+        "{refused}"
+    );
+    let mut object = cluster(json!({}));
+    object["metadata"]["annotations"][POLICY] = "sometimes".into();
+    let refused = refusal(judge(&write("demo", None), &object, &Known::default()));
+    assert!(refused.starts_with(&format!("422 metadata.annotations[{POLICY}]: ")), "{refused}");
+    // One that is there already keeps nobody from writing anything else.
+    assert_eq!(refusal(judge(&write("demo", Some(&object.clone())), &object, &Known::default())), "");
+}

@@ -17,12 +17,16 @@ use remuda_api::{
     },
 };
 use remuda_control::write::{controller_of, owner_reference};
-use remuda_names::rancher::{annotation, group, label};
+use remuda_names::{
+    provisioning::annotation::{PENDING_CONFIG, SHARED},
+    rancher::{annotation, group, label},
+};
 
 use super::{
     pool,
     problem::Problem,
-    template::{self, Source},
+    template::{self, Source, Stamped},
+    update::{Census, Pending},
 };
 use crate::{Error, archive, naming, object_set::Child};
 
@@ -45,6 +49,7 @@ pub(super) struct PoolView {
     pub(super) template: Option<Arc<DynamicObject>>,
     /// Namespace and name of a credential that is not there.
     pub(super) missing_credential: Option<(String, String)>,
+    pub(super) census: Census,
 }
 
 /// Where machines of a pool are described.
@@ -65,13 +70,18 @@ pub(super) struct Graph {
     pub(super) children: Vec<Child>,
     /// Configurations that become ours, with the owners they then have.
     pub(super) adoptions: Vec<Adoption>,
+    /// Edits of configurations that do not reach machines.
+    pub(super) pending: Vec<Pending>,
 }
 
+/// A change of whose a configuration is.
 #[derive(Debug)]
 pub(super) struct Adoption {
     pub(super) resource: ApiResource,
     pub(super) config: Arc<DynamicObject>,
     pub(super) owners: Vec<OwnerReference>,
+    /// It is to be known as shared.
+    pub(super) shared: bool,
 }
 
 /// The pools whose description is ours, with the kind of their configurations.
@@ -217,7 +227,12 @@ fn add_pool(view: &View<'_>, pool: &MachinePool, ours: bool, graph: &mut Graph) 
         name: bootstrap,
     };
     let templates = pool::Templates { bootstrap, infrastructure };
-    graph.children.push(Child::new(&pool::deployment(view.cluster, pool, templates)?)?);
+    let mut made = pool::deployment(view.cluster, pool, templates)?;
+    if let Some(pending) = graph.pending.iter().find(|pending| pending.pool == pool.name) {
+        let annotations = made.metadata.annotations.get_or_insert_default();
+        annotations.insert(PENDING_CONFIG.to_owned(), pending.annotation());
+    }
+    graph.children.push(Child::new(&made)?);
     if let Some(check) = pool::health_check(view.cluster, pool)? {
         graph.children.push(Child::new(&check)?);
     }
@@ -258,10 +273,8 @@ fn add_template(
     if let Some((namespace, name)) = found.missing_credential {
         return Err(Problem::NoCredential { pool: pool_name(), namespace, name }.into());
     }
-    if let Some(owners) = adopt(view.cluster, &config, kind)? {
-        let resource = template::resource(group::MACHINE_CONFIG, kind);
-        graph.adoptions.push(Adoption { resource, config: config.clone(), owners });
-    }
+    let resource = template::resource(group::MACHINE_CONFIG, kind);
+    graph.adoptions.extend(adopt(view.cluster, &config, resource)?);
     let schema = schema(pool).unwrap_or_default();
     let source = Source {
         cluster: view.cluster,
@@ -271,40 +284,45 @@ fn add_template(
         config_kind: kind,
         schema: &schema,
         current: found.template.as_deref(),
+        census: found.census,
     };
-    let (child, reference) = source.template()?;
+    let Stamped { child, reference, pending } = source.template()?;
     graph.children.push(child);
+    graph.pending.extend(pending);
     Ok(reference)
 }
 
-/// Owners of a configuration that becomes ours; `None` if it is already. One configuration serves one cluster.
+/// Makes a configuration ours, so that it goes with the cluster, unless it is shared: one that is marked so, or that
+/// another cluster uses as well, belongs to no cluster, so that it goes with none. `None` if all is as it should be.
 fn adopt(
     cluster: &Cluster,
-    config: &DynamicObject,
-    kind: &str,
-) -> Result<Option<Vec<OwnerReference>>, Error> {
+    config: &Arc<DynamicObject>,
+    resource: ApiResource,
+) -> Result<Option<Adoption>, Error> {
     let us = owner_reference(cluster, &())?;
     let known = config.metadata.owner_references.clone().unwrap_or_default();
-    if known.iter().any(|owner| owner.uid == us.uid) {
-        return Ok(None);
-    }
-    let name = config.name_any();
     let provisioned = |owner: &&OwnerReference| {
         owner.kind == us.kind
             && owner.api_version.split_once('/').is_some_and(|(group, _)| group == Cluster::group(&()))
     };
-    if let Some(other) = known.iter().find(provisioned).filter(|other| other.name != us.name) {
-        return Err(Problem::OwnedByCluster { kind: kind.to_owned(), name, owner: other.name.clone() }.into());
+    let marked = config.annotations().get(SHARED).is_some_and(|shared| shared == "true");
+    let shared = marked || known.iter().filter(provisioned).any(|owner| owner.name != us.name);
+    let is_ours = known.iter().any(|owner| owner.uid == us.uid);
+    let done = if shared { marked && !known.iter().any(|owner| provisioned(&owner)) } else { is_ours };
+    if done {
+        return Ok(None);
     }
     let other = controller_of(&config.metadata).filter(|owner| !provisioned(owner));
     if let Some(other) = other {
         let owner = format!("{} {}", other.kind, other.name);
-        return Err(Problem::Controlled { kind: kind.to_owned(), name, owner }.into());
+        return Err(Problem::Controlled { kind: resource.kind, name: config.name_any(), owner }.into());
     }
     // A predecessor of our name is gone, and its reference with it.
     let mut owners: Vec<OwnerReference> = known.iter().filter(|owner| !provisioned(owner)).cloned().collect();
-    owners.push(us);
-    Ok(Some(owners))
+    if !shared {
+        owners.push(us);
+    }
+    Ok(Some(Adoption { resource, config: config.clone(), owners, shared }))
 }
 
 #[cfg(test)]

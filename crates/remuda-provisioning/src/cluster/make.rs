@@ -1,19 +1,24 @@
 //! Makes the objects of a cluster, after edits of its spec that are ours to make.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::{Api, ResourceExt, api::Patch};
 use remuda_api::{
     provisioning::{Cluster, ClusterSpec, RkeConfig},
     rke::{EtcdSnapshot, RkeControlPlane},
 };
-use remuda_control::ObjectKey;
+use remuda_control::{
+    ObjectKey,
+    events::{Happening, Tone},
+};
+use remuda_names::{provisioning::annotation::PENDING_CONFIG, rancher::group};
 use serde_json::{Value, json};
 
 use super::{
     Clusters, Problem, Progress, cluster_text,
-    graph::{self, View},
+    graph::{self, PoolView, View},
     identity, object_set_of, pool, rollback, template, typed,
+    update::Pending,
 };
 use crate::{
     archive,
@@ -51,7 +56,29 @@ impl Clusters {
         for adoption in &graph.adoptions {
             self.adopt(adoption).await?;
         }
+        self.tell(cluster, &graph.pending, &pools);
+        progress.pending = Some(graph.pending);
         self.apply(cluster, graph.children, progress).await
+    }
+
+    /// Tells of edits that do not reach machines, once each, whoever looks at the cluster or at the configuration.
+    fn tell(&self, cluster: &Cluster, pending: &[Pending], pools: &BTreeMap<String, PoolView>) {
+        for pending in pending {
+            let deployment = naming::of::machine_deployment(&cluster.name_any(), &pending.pool);
+            let deployment = self.deployments.get(&ObjectKey::of(&cluster.metadata).sibling(deployment));
+            let told = deployment.and_then(|found| found.annotations().get(PENDING_CONFIG).cloned());
+            if told.as_ref() == Some(&pending.annotation()) {
+                continue;
+            }
+            self.ctx.recorder.warning(cluster, "ConfigEdited", "Reconcile", pending.message());
+            if let Some(PoolView { config: graph::Config::Found(config), .. }) = pools.get(&pending.pool) {
+                let resource = template::resource(group::MACHINE_CONFIG, &pending.kind);
+                let note = format!("cluster {}: {}", cluster.name_any(), pending.message());
+                let happening =
+                    Happening { tone: Tone::Warning, reason: "ConfigEdited", action: "Reconcile", note };
+                self.ctx.recorder.record(&**config, &resource, happening);
+            }
+        }
     }
 
     /// Edits of the spec that are ours to make: each is a pass of its own, since it wakes us again.

@@ -8,16 +8,24 @@ use kube::{
     api::Patch,
     core::{ApiResource, DynamicObject},
 };
-use remuda_api::provisioning::{Cluster, MachinePool, RkeConfig};
+use remuda_api::{
+    core::Machine,
+    provisioning::{Cluster, MachinePool, RkeConfig},
+};
 use remuda_control::{Informer, Kind, ObjectKey, Scope, informer::Cached};
-use remuda_names::rancher::{group, label};
+use remuda_names::{
+    capi,
+    provisioning::annotation::SHARED,
+    rancher::{group, label},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    BY_CONFIG, Clusters,
+    BY_CLUSTER, BY_CONFIG, Clusters,
     graph::{self, Adoption, Config, PoolView},
     template,
+    update::Census,
 };
 use crate::{
     error::Error,
@@ -89,9 +97,25 @@ impl Clusters {
                     missing
                 }
             };
-            views.insert(pool.name.clone(), PoolView { config, template, missing_credential });
+            let census = self.census(cluster, pool);
+            views.insert(pool.name.clone(), PoolView { config, template, missing_credential, census });
         }
         Ok(views)
+    }
+
+    /// How many machines a pool has.
+    fn census(&self, cluster: &Cluster, pool: &MachinePool) -> Census {
+        let deployment = naming::of::machine_deployment(&cluster.name_any(), &pool.name);
+        let all = self.machines.by_index(BY_CLUSTER, &ObjectKey::of(&cluster.metadata).to_string());
+        let ours = |machine: &&Arc<Machine>| {
+            machine.labels().get(capi::label::DEPLOYMENT_NAME) == Some(&deployment)
+                && machine.metadata.deletion_timestamp.is_none()
+        };
+        let is_node = |machine: &&Arc<Machine>| {
+            machine.status.as_ref().is_some_and(|status| !status.node_ref.name.is_empty())
+        };
+        let ours: Vec<&Arc<Machine>> = all.iter().filter(ours).collect();
+        Census { machines: ours.len(), nodes: ours.iter().copied().filter(is_node).count() }
     }
 
     /// All objects of a kind of a driver; `None` if it is not served. Nothing is asked of a kind that has no
@@ -184,14 +208,17 @@ impl Clusters {
         Ok(found.is_none().then(|| (namespace.to_owned(), secret.to_owned())))
     }
 
-    /// Makes a configuration ours, so that it goes with the cluster.
+    /// Makes a configuration ours, so that it goes with the cluster, or everybody's.
     pub(super) async fn adopt(&self, adoption: &Adoption) -> Result<(), Error> {
         let meta = &adoption.config.metadata;
-        let patch = json!({"metadata": {
+        let mut patch = json!({"metadata": {
             "uid": meta.uid,
             "resourceVersion": meta.resource_version,
             "ownerReferences": adoption.owners,
         }});
+        if adoption.shared {
+            patch["metadata"]["annotations"][SHARED] = "true".into();
+        }
         let key = ObjectKey::of(meta);
         let api = object_set::api(&self.ctx.client, &adoption.resource, key.namespace.as_deref());
         let written = api.patch(&key.name, &self.params(), &Patch::Merge(patch)).await;

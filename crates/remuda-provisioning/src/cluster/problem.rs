@@ -19,8 +19,6 @@ pub enum Problem {
         "kind {kind} of the config of machinePool [{pool}] is not served, its node driver may not be active"
     )]
     NoKind { pool: String, kind: String },
-    #[error("can not use {kind} {name} because it is already owned by cluster {owner}")]
-    OwnedByCluster { kind: String, name: String, owner: String },
     #[error("can not use {kind} {name} because it is already controlled by {owner}")]
     Controlled { kind: String, name: String, owner: String },
     #[error("cloud credential {namespace}/{name} of machinePool [{pool}] not found")]

@@ -6,7 +6,7 @@ use remuda_api::{
     provisioning::{Cluster, ClusterStatus},
     rke::{Condition, RkeControlPlane},
 };
-use remuda_names::rancher::condition;
+use remuda_names::{provisioning::condition::CONFIGURATION_APPLIED, rancher::condition};
 
 use crate::condition::{ERROR, Says, get, is_true, set};
 
@@ -21,6 +21,8 @@ pub(super) struct View<'a> {
     pub(super) created: Says,
     /// Whether the objects of the cluster are as wanted; `None` for a cluster that somebody else made.
     pub(super) objects: Option<Says>,
+    /// Whether machines are as their configurations say, if that is known.
+    pub(super) configuration: Option<Says>,
     /// The Secret with the kubeconfig, once it is there.
     pub(super) kubeconfig: Option<String>,
 }
@@ -49,6 +51,12 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
     set(conditions, condition::CREATED, &view.created, now);
     if let Some(objects) = &view.objects {
         set(conditions, condition::RKE_CLUSTER, objects, now);
+    }
+    if let Some(says) = &view.configuration
+        && (!says.is_true() || get(conditions, CONFIGURATION_APPLIED).is_some())
+    {
+        // Nobody is told of edits who never had any.
+        set(conditions, CONFIGURATION_APPLIED, says, now);
     }
     set(conditions, condition::UPDATED, &told.updated, now);
     set(conditions, condition::PROVISIONED, &told.provisioned, now);
@@ -175,6 +183,7 @@ mod tests {
             control_plane: control_plane.as_ref(),
             created: Says::yes(),
             objects,
+            configuration: None,
             kubeconfig: None,
         };
         let status = status(&view, Timestamp::UNIX_EPOCH);

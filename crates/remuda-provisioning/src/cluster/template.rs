@@ -4,7 +4,7 @@
 //! pool. Only content that means something else counts: the order of fields, fields that are empty, and fields that
 //! say what the driver assumes anyway do not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::{
     ResourceExt,
@@ -20,6 +20,7 @@ use remuda_names::rancher::{annotation, group, label};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::update::{self, Census, Pending};
 use crate::{Error, naming, object_set::Child};
 
 /// Version of the kinds of drivers.
@@ -98,16 +99,20 @@ fn escape_html(text: &str) -> String {
     escaped
 }
 
-/// Whether machines made from one would be like machines made from the other.
-pub(super) fn same(one: &Map<String, Value>, other: &Map<String, Value>, schema: &DynamicSchemaSpec) -> bool {
-    let keys = one.keys().chain(other.keys()).filter(|key| *key != COMMON);
+/// The fields in which machines made from one would not be like machines made from the other.
+pub(super) fn differences(
+    one: &Map<String, Value>,
+    other: &Map<String, Value>,
+    schema: &DynamicSchemaSpec,
+) -> Vec<String> {
+    let keys: BTreeSet<&String> = one.keys().chain(other.keys()).filter(|key| *key != COMMON).collect();
     let meaning = |fields: &Map<String, Value>, key: &String| {
         let given = fields.get(key).filter(|value| !is_empty(value)).cloned();
         let meant = given.unwrap_or_else(|| schema.resource_fields.get(key).map_or(Value::Null, default));
         // What is absent is not, or none, or nothing.
         if meant == false || meant == 0 || is_empty(&meant) { Value::Null } else { meant }
     };
-    keys.into_iter().all(|key| meaning(one, key) == meaning(other, key))
+    keys.into_iter().filter(|key| meaning(one, key) != meaning(other, key)).cloned().collect()
 }
 
 fn default(field: &SchemaField) -> Value {
@@ -131,19 +136,30 @@ pub(super) struct Source<'a> {
     pub(super) schema: &'a DynamicSchemaSpec,
     /// The template machines of the pool are made from so far.
     pub(super) current: Option<&'a DynamicObject>,
+    pub(super) census: Census,
 }
 
+/// A template for the machines of a pool.
+pub(super) struct Stamped {
+    pub(super) child: Child,
+    pub(super) reference: ContractReference,
+    /// Why it is not what the configuration says.
+    pub(super) pending: Option<Pending>,
+}
+
+/// Name, hash and content of a template.
+type Named = (String, String, Map<String, Value>);
+
 impl Source<'_> {
-    /// The template, and how it is referred to.
-    pub(super) fn template(&self) -> Result<(Child, ContractReference), Error> {
+    pub(super) fn template(&self) -> Result<Stamped, Error> {
         let resource = resource(group::MACHINE, &template_kind(self.config_kind));
         let namespace = self.cluster.namespace().unwrap_or_default();
         let wanted = fields(&self.config.data, self.schema);
-        let (name, hash, mut spec) = match self.kept(&wanted) {
-            Some((name, hash, fields)) => (name, hash, fields),
+        let ((name, hash, mut spec), pending) = match self.kept(&wanted) {
+            Some(kept) => kept,
             None => {
                 let hash = hash(self.deployment, &wanted);
-                (naming::safe_concat_name(&[self.deployment, &hash]), hash, wanted)
+                ((naming::safe_concat_name(&[self.deployment, &hash]), hash, wanted), None)
             }
         };
         let common = self.common()?;
@@ -175,16 +191,24 @@ impl Source<'_> {
             name: name.clone(),
         };
         let kind = Kind::of::<DynamicObject>(&resource);
-        Ok((Child { kind, key: ObjectKey::namespaced(namespace, name), value }, reference))
+        let child = Child { kind, key: ObjectKey::namespaced(namespace, name), value };
+        Ok(Stamped { child, reference, pending })
     }
 
-    /// Name, hash and content of the current template, if it will do.
-    fn kept(&self, wanted: &Map<String, Value>) -> Option<(String, String, Map<String, Value>)> {
+    /// The current template, if it will do, or has to.
+    fn kept(&self, wanted: &Map<String, Value>) -> Option<(Named, Option<Pending>)> {
         let current = self.current.filter(|current| current.metadata.deletion_timestamp.is_none())?;
         let mut content = current.data.pointer("/spec/template/spec")?.as_object()?.clone();
         content.remove(COMMON);
         let hash = current.labels().get(label::MACHINE_TEMPLATE_HASH)?.clone();
-        same(&content, wanted, self.schema).then(|| (current.name_any(), hash, content))
+        let named = (current.name_any(), hash, content);
+        let fields = differences(&named.2, wanted, self.schema);
+        if fields.is_empty() {
+            return Some((named, None));
+        }
+        let (config, kind) = (self.config, self.config_kind);
+        let pending = update::held(self.cluster, self.pool, config, kind, current, self.census, fields)?;
+        Some((named, Some(pending)))
     }
 
     fn common(&self) -> Result<Map<String, Value>, Error> {

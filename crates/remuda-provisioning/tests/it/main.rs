@@ -10,5 +10,6 @@ mod editing;
 mod identity;
 mod making;
 mod restarting;
+mod sharing;
 mod telling;
 mod together;

@@ -9,7 +9,7 @@ use remuda_api::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{NAMESPACE, World, edge, plain, until};
+use crate::world::{NAMESPACE, World, edge, plain};
 
 #[tokio::test(start_paused = true)]
 async fn a_custom_cluster_becomes_its_objects() {
@@ -283,25 +283,5 @@ async fn what_is_missing_is_said_and_waited_for() {
     assert!(world.api::<core::Cluster>().get_opt("demo").await.unwrap().is_none());
     world.config("nc-demo-workers", fields).await;
     world.told("demo", "RKECluster", "True", "").await;
-    running.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_configuration_serves_one_cluster() {
-    let (world, running) = World::running().await;
-    world.create_demo().await;
-    world.create("other", crate::world::demo()).await;
-    world
-        .told(
-            "other",
-            "RKECluster",
-            "False",
-            "can not use DigitaloceanConfig nc-demo-pool1 because it is already owned by cluster demo",
-        )
-        .await;
-    until("nothing of the other is there", async || {
-        world.api::<core::Cluster>().get_opt("other").await.unwrap().is_none()
-    })
-    .await;
     running.stop().await;
 }

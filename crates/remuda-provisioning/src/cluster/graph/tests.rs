@@ -89,15 +89,33 @@ fn a_configuration_is_taken_over_unless_it_is_somebody_elses() {
     let former = adopted(json!([owner("Cluster", "provisioning.cattle.io/v1", "demo", true)])).unwrap();
     assert_eq!(former.adoptions[0].owners.iter().map(|owner| owner.uid.as_str()).collect::<Vec<_>>(), ["1"]);
     assert_eq!(
-        adopted(json!([owner("Cluster", "provisioning.cattle.io/v1", "other", true)])).unwrap_err(),
-        "can not use XConfig x because it is already owned by cluster other"
-    );
-    assert_eq!(
         adopted(json!([owner("Thing", "a.b/v1", "t", true)])).unwrap_err(),
         "can not use XConfig x because it is already controlled by Thing t"
     );
-    let shared = adopted(json!([owner("Thing", "a.b/v1", "t", false)])).unwrap();
-    assert_eq!(shared.adoptions[0].owners.len(), 2);
+    let beside = adopted(json!([owner("Thing", "a.b/v1", "t", false)])).unwrap();
+    assert_eq!(beside.adoptions[0].owners.len(), 2);
+}
+
+#[test]
+fn a_configuration_that_several_clusters_use_belongs_to_none() {
+    let owner = |name: &str, uid: &str| json!({"apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "name": name, "uid": uid});
+    let thing = json!({"apiVersion": "a.b/v1", "kind": "Thing", "name": "t", "uid": "9"});
+    let check = |owners: Value, marked: bool| {
+        let mut config = (*config(owners)).clone();
+        if marked {
+            config.metadata.annotations = Some([(SHARED.to_owned(), "true".to_owned())].into());
+        }
+        let adoptions = built(&of_driver(), found(Config::Found(Arc::new(config)))).unwrap().adoptions;
+        let uids = |adoption: &Adoption| adoption.owners.iter().map(|owner| owner.uid.clone()).collect();
+        adoptions.first().map(|adoption| (adoption.shared, uids(adoption)))
+    };
+    let becomes = |uids: &[&str]| Some((true, uids.iter().map(|uid| (*uid).to_owned()).collect::<Vec<_>>()));
+    assert_eq!(check(json!([owner("other", "2"), thing]), false), becomes(&["9"]));
+    assert_eq!(check(json!([owner("demo", "1"), owner("other", "2")]), false), becomes(&[]));
+    // Somebody said so before anybody used it, or while only we did.
+    assert_eq!(check(json!([owner("demo", "1")]), true), becomes(&[]));
+    assert_eq!(check(json!([]), true), None);
+    assert_eq!(check(json!([thing]), true), None);
 }
 
 #[test]

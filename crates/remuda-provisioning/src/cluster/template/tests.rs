@@ -31,6 +31,10 @@ fn the_hash_is_the_one_everywhere() {
     assert_eq!(escape_html("a<b>&c"), "a\\u003cb\\u003e\\u0026c");
 }
 
+fn same(one: &Map<String, Value>, other: &Map<String, Value>, schema: &DynamicSchemaSpec) -> bool {
+    differences(one, other, schema).is_empty()
+}
+
 #[track_caller]
 fn check(one: Value, other: Value, expected: bool) {
     assert_eq!(same(&map(one.clone()), &map(other.clone()), &schema()), expected, "{one} {other}");
