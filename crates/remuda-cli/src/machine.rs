@@ -84,6 +84,16 @@ Examples:
   remuda machine ssh prod-workers-x8k2p-abcde -- uptime")]
     Ssh(Enter),
 
+    /// Be a driver plugin: serve a built-in driver to docker-machine, rancher-machine or another server
+    #[command(
+        after_help = "The program that uses the plugin starts it; so it does with a copy of this program named
+docker-machine-driver-NAME.
+
+Examples:
+  remuda machine serve-driver digitalocean"
+    )]
+    ServeDriver { name: String },
+
     /// List servers that providers have and that belong to no machine
     #[command(after_help = "Examples:
   remuda machine orphans
@@ -124,6 +134,9 @@ pub(crate) async fn run(session: &Session, command: MachineCommand) -> Result<()
         MachineCommand::Logs { name, follow, tail } => logs::run(session, &name, follow, tail).await,
         MachineCommand::Shell(arguments) => enter::shell(session, arguments).await,
         MachineCommand::Ssh(arguments) => enter::ssh(session, arguments).await,
+        MachineCommand::ServeDriver { .. } => {
+            Err(Failure::invalid("write it as the first words: remuda machine serve-driver NAME"))
+        }
         MachineCommand::Orphans(arguments) => orphans::run(session, arguments).await,
     }
 }

@@ -69,6 +69,8 @@ pub mod env {
     pub const MAX_REQUEST_BYTES: &str = "REMUDA_MAX_REQUEST_BYTES";
     /// Whether the server runs its controllers.
     pub const CONTROLLERS: &str = "REMUDA_CONTROLLERS";
+    /// Proxies, as most programs read them. Jobs of machines get those of the server.
+    pub const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 }
 
 /// Files. Relative ones are below the data directory.

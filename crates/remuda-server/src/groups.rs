@@ -44,6 +44,7 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
     };
     let machines = remuda_machines::Options {
         server_ca: Some(site.ca_pem.clone()).filter(|pem| !pem.is_empty()),
+        environment: proxies(|name| std::env::var_os(name)?.into_string().ok()),
         ..remuda_machines::Options::new(drivers, site.local_url.clone(), site.data_dir.clone())
     };
     let (connections, cluster_api, rke) = (workloads.clone(), workloads.clone(), workloads);
@@ -65,6 +66,15 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
     ]
 }
 
+/// How jobs of machines reach their providers: as this server does.
+fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let value = |name: &str| variable(name).or_else(|| variable(&name.to_lowercase()));
+    let known = remuda_names::env::PROXIES.iter();
+    known
+        .filter_map(|name| Some(((*name).to_owned(), value(name).filter(|text| !text.is_empty())?)))
+        .collect()
+}
+
 /// The gateway of a server.
 pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People) -> Gateway {
     Gateway::new(GatewayOptions {
@@ -72,4 +82,21 @@ pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People) -> Gateway {
         audit: Some(people.audit()),
         ..GatewayOptions::new(ctx.clone(), people.authenticate())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_use_the_proxies_of_the_server() {
+        let found = proxies(|name| match name {
+            "https_proxy" => Some("http://proxy:3128".to_owned()),
+            "HTTP_PROXY" => Some(String::new()),
+            "NO_PROXY" => Some("10.0.0.0/8".to_owned()),
+            _ => None,
+        });
+        let found: Vec<_> = found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(found, [("HTTPS_PROXY", "http://proxy:3128"), ("NO_PROXY", "10.0.0.0/8")]);
+    }
 }

@@ -11,6 +11,10 @@ use std::{
 };
 
 use remuda_agent::{command, environment::Environment, run};
+use remuda_drivers::{
+    install::{self, Protocol},
+    plugin,
+};
 use remuda_names::env;
 use remuda_node::Invocation;
 
@@ -35,12 +39,17 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
     if DISTRIBUTIONS.contains(&name.as_str()) {
         return Some(node(&name, rest));
     }
+    if let Some((Protocol::Plugin, driver)) = install::driver_name(&name) {
+        return Some(serve_driver(driver));
+    }
     let (first, rest) = rest.split_first()?;
     match first.to_str()? {
         remuda_sandbox::stage::COMMAND => Some(ended(remuda_sandbox::run_stage(rest))),
         "agent" => Some(run_agent(rest)),
         "node" => Some(node(&name, rest.to_vec())),
         "machine" if is_job(rest) => Some(job(rest)),
+        // What comes after the name is the command line of whoever uses the plugin.
+        "machine" if is_plugin(rest) => Some(serve_driver(&rest[1].to_string_lossy())),
         _ => None,
     }
 }
@@ -48,6 +57,11 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
 /// Jobs are called with flags first, people with what they want.
 fn is_job(arguments: &[OsString]) -> bool {
     arguments.first().is_some_and(|first| first.to_string_lossy().starts_with("--driver-"))
+}
+
+fn is_plugin(arguments: &[OsString]) -> bool {
+    let name = arguments.get(1).is_some_and(|name| !name.to_string_lossy().starts_with('-'));
+    arguments.first().is_some_and(|first| first == "serve-driver") && name
 }
 
 /// The node agent: the service, and its way onto a machine.
@@ -94,8 +108,19 @@ fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// A driver of ours as a plugin of another program. A copy under a name that is none of ours serves whichever it
+/// is asked for.
+fn serve_driver(name: &str) -> ExitCode {
+    let drivers = local::drivers(&data_dir());
+    plugin::serve_builtin(&drivers, if drivers.has(name) { name } else { "" })
+}
+
+fn data_dir() -> PathBuf {
+    std::env::var_os(env::DATA_DIR).map(PathBuf::from).unwrap_or_default()
+}
+
 fn job(arguments: &[OsString]) -> ExitCode {
-    let data_dir = std::env::var_os(env::DATA_DIR).map(PathBuf::from).unwrap_or_default();
+    let data_dir = data_dir();
     let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
     remuda_machines::job::main(arguments, &local::drivers(&data_dir))
 }
@@ -134,5 +159,15 @@ mod tests {
         assert!(!job("list"));
         assert!(!job("--help"));
         assert!(!job("--namespace x list"));
+        assert!(!job("serve-driver generic"));
+    }
+
+    #[test]
+    fn a_plugin_is_told_by_its_first_words() {
+        let plugin = |text: &str| is_plugin(&text.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(plugin("serve-driver digitalocean rancher-machine create"));
+        assert!(!plugin("serve-driver"));
+        assert!(!plugin("serve-driver --help"));
+        assert!(!plugin("list serve-driver"));
     }
 }

@@ -3,7 +3,10 @@
 use std::{process::ExitCode, sync::Arc};
 
 use futures::future::BoxFuture;
-use remuda_cli::{Code, Failure, Hooks, MachineTarget, Shell};
+use kube::Client;
+use remuda_cli::{Code, Failure, Hooks, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, Shell};
+use remuda_drivers::{builtin::Registry, log::Log};
+use remuda_machines::orphans;
 use remuda_sandbox::{driver::NAME, machines::Sandbox};
 
 use crate::{local, serve};
@@ -20,7 +23,40 @@ pub(crate) fn run(command: remuda_cli::Command) -> ExitCode {
 }
 
 pub(crate) fn hooks() -> Hooks {
-    Hooks { shells: vec![Arc::new(LocalShell)], ..Hooks::default() }
+    Hooks { shells: vec![Arc::new(LocalShell)], orphans: Some(Arc::new(Providers)), ..Hooks::default() }
+}
+
+/// Asks providers through the drivers of this program.
+struct Providers;
+
+impl Orphans for Providers {
+    fn find(&self, client: Client, query: OrphanQuery) -> BoxFuture<'_, Result<OrphanReport, Failure>> {
+        Box::pin(async move {
+            let OrphanQuery { driver, credential, flags, data_dir } = query;
+            // Machines of the server's host are known there only.
+            let drivers = data_dir.as_deref().map_or_else(Registry::standard, local::drivers);
+            let query = orphans::Query { driver: driver.clone(), credential, flags };
+            let found = orphans::orphans(client, &drivers, &query, Log::tracing()).await;
+            let found = found.map_err(|error| Failure::new(Code::Other, crate::failure::chain(&error)))?;
+            let mut report = OrphanReport::default();
+            for orphans::Report { credential, found } in found {
+                match found {
+                    Ok(found) => report.found.extend(found.into_iter().map(|owned| Orphan {
+                        driver: driver.clone(),
+                        credential: credential.clone(),
+                        kind: owned.kind.to_owned(),
+                        id: owned.id,
+                        name: owned.name,
+                    })),
+                    Err(error) if credential.is_empty() => report.problems.push(error.to_string()),
+                    Err(error) => {
+                        report.problems.push(format!("{driver} with credential {credential}: {error}"));
+                    }
+                }
+            }
+            Ok(report)
+        })
+    }
 }
 
 /// Into machines on this host.

@@ -1,14 +1,18 @@
 //! `remuda cluster create`.
 
-use std::{io::Read, path::PathBuf};
+use std::{
+    io::Read,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
-use remuda_names::rancher::group;
+use remuda_names::rancher::{condition, group};
 use serde_json::{Value, json};
 
 use super::Wait;
 use crate::{
-    api,
+    api::{self, Which},
     failure::{Code, Failure},
     generate::{self, ClusterShape},
     object::Object,
@@ -130,7 +134,19 @@ pub async fn ensure(session: &Session, objects: &[Object]) -> Result<bool, Failu
 async fn one(session: &Session, object: &Object, dry_run: bool) -> Result<(Object, bool), Failure> {
     let resource = resource(object)?;
     let namespace = Some(object.namespace());
-    match api::create(&session.client, &resource, namespace, object, dry_run).await {
+    let mut created = api::create(&session.client, &resource, namespace, object, dry_run).await;
+    if object.group() == group::MACHINE_CONFIG {
+        // The kinds of a driver come a moment after it is put into use, as all do after a server has started.
+        let began = Instant::now();
+        while matches!(&created, Err(failure) if failure.code == Code::NotFound)
+            && began.elapsed() < COMING
+            && is_coming(session, &driver_of(object)).await?
+        {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            created = api::create(&session.client, &resource, namespace, object, dry_run).await;
+        }
+    }
+    match created {
         Ok(created) => Ok((created, true)),
         Err(failure) if failure.code == Code::Conflict => {
             let there = api::get(&session.client, &resource, namespace, object.name()).await?;
@@ -158,7 +174,7 @@ async fn one(session: &Session, object: &Object, dry_run: bool) -> Result<(Objec
             }
         }
         Err(failure) if failure.code == Code::NotFound && object.group() == group::MACHINE_CONFIG => {
-            let driver = object.kind().strip_suffix("Config").unwrap_or(object.kind()).to_lowercase();
+            let driver = driver_of(object);
             let message = format!(
                 "the server knows no {}: driver {driver} does not exist or is not active",
                 object.kind()
@@ -176,6 +192,30 @@ async fn one(session: &Session, object: &Object, dry_run: bool) -> Result<(Objec
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Longer than a driver takes that needs no download.
+const COMING: Duration = Duration::from_secs(10);
+
+fn driver_of(config: &Object) -> String {
+    config.kind().strip_suffix("Config").unwrap_or(config.kind()).to_lowercase()
+}
+
+/// Whether a driver is in use, so that its kinds are to be expected. Where nobody has listed drivers yet, it may be.
+async fn is_coming(session: &Session, driver: &str) -> Result<bool, Failure> {
+    let drivers = match api::list(&session.client, &api::management("NodeDriver"), None, Which::All).await {
+        Err(failure) if failure.code == Code::Forbidden => return Ok(false),
+        drivers => drivers?,
+    };
+    Ok(drivers.is_empty() || drivers.iter().any(|found| will_serve(found, driver)))
+}
+
+fn will_serve(found: &Object, driver: &str) -> bool {
+    let named = found.name() == driver || found.text("/spec/displayName").eq_ignore_ascii_case(driver);
+    let failed = found.conditions().any(|condition| {
+        [condition::DOWNLOADED, condition::INSTALLED].contains(&condition.kind) && condition.is_false()
+    });
+    named && found.flag("/spec/active") && !failed
 }
 
 /// Every field of `wanted` is in `there`.
@@ -278,6 +318,20 @@ mod tests {
         let objects = parse(text, "f", "team").unwrap();
         let found: Vec<_> = objects.iter().map(Object::reference).collect();
         assert_eq!(found, ["LocalConfig x/c", "provisioning Cluster team/demo"]);
+    }
+
+    #[test]
+    fn the_kinds_of_a_driver_are_waited_for_only_if_they_may_come() {
+        let driver = |active: bool, installed: &str| {
+            Object(json!({
+                "metadata": {"name": "nd-1"}, "spec": {"displayName": "Demo", "active": active},
+                "status": {"conditions": [{"type": "Installed", "status": installed}]},
+            }))
+        };
+        assert!(will_serve(&driver(true, "Unknown"), "demo"));
+        assert!(!will_serve(&driver(true, "Unknown"), "other"));
+        assert!(!will_serve(&driver(false, "True"), "demo"));
+        assert!(!will_serve(&driver(true, "False"), "demo"));
     }
 
     #[test]

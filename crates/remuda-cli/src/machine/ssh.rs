@@ -1,7 +1,8 @@
 //! SSH with the key a driver made for its machine.
 //!
 //! The program `ssh` does the work: it has the terminal, the user's settings and every algorithm there is. The
-//! host's key is remembered at the first contact, under the machine's id, and compared from then on.
+//! host's key must be the one that was there when the machine was made; where nobody looked, it is remembered at
+//! the first contact, under the machine's id, and compared from then on.
 
 use std::{
     env, fs,
@@ -27,6 +28,8 @@ struct Access {
     user: String,
     port: u16,
     key: Vec<u8>,
+    /// What the host showed when the machine was made; empty if nobody looked.
+    host_key: String,
 }
 
 /// More than any archive of a machine has.
@@ -47,7 +50,14 @@ pub(super) async fn run(target: &MachineTarget) -> Result<u8, Failure> {
     let dir = tempfile::Builder::new().prefix("remuda-ssh-").tempdir().map_err(failed)?;
     let key = dir.path().join("key");
     write_private(&key, &access.key).map_err(failed)?;
-    let known = known_hosts().unwrap_or_else(|| dir.path().join("known_hosts"));
+    let own = dir.path().join("known_hosts");
+    let known = match access.host_key.as_str() {
+        "" => known_hosts().unwrap_or(own),
+        host_key => {
+            write_private(&own, format!("{} {host_key}\n", alias(target)).as_bytes()).map_err(failed)?;
+            own
+        }
+    };
     if let Some(parent) = known.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
@@ -65,17 +75,15 @@ fn arguments(access: &Access, key: &Path, known: &Path, target: &MachineTarget) 
     let option = |text: String| ["-o".to_owned(), text];
     let mut words: Vec<String> = vec!["-i".to_owned(), key.display().to_string()];
     words.extend(["-p".to_owned(), access.port.to_string()]);
-    let id = match target.server.uid() {
-        "" => format!("{}.{}", target.machine, target.namespace),
-        uid => uid.to_owned(),
-    };
+    // What is pinned leaves nothing to trust.
+    let checking = if access.host_key.is_empty() { "accept-new" } else { "yes" };
     for text in [
         "IdentitiesOnly=yes".to_owned(),
         "ForwardAgent=no".to_owned(),
-        "StrictHostKeyChecking=accept-new".to_owned(),
+        format!("StrictHostKeyChecking={checking}"),
         "ConnectTimeout=15".to_owned(),
         format!("UserKnownHostsFile={}", known.display()),
-        format!("HostKeyAlias={id}"),
+        format!("HostKeyAlias={}", alias(target)),
     ] {
         words.extend(option(text));
     }
@@ -84,6 +92,14 @@ fn arguments(access: &Access, key: &Path, known: &Path, target: &MachineTarget) 
     // The other side's shell reads them once more.
     words.extend(target.command.iter().map(|word| quote(word)));
     words
+}
+
+/// What the host is called where its key is remembered: addresses are used again.
+fn alias(target: &MachineTarget) -> String {
+    match target.server.uid() {
+        "" => format!("{}.{}", target.machine, target.namespace),
+        uid => uid.to_owned(),
+    }
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -129,12 +145,18 @@ fn access(state: &[u8], addresses: &[String]) -> Option<Access> {
     if host.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
         return None;
     }
+    let ours = config.pointer("/Remuda/HostKey").and_then(Value::as_str).unwrap_or_default();
+    let host_key = text("SSHHostKey").unwrap_or_else(|| ours.to_owned());
+    if host_key.chars().any(char::is_control) {
+        return None;
+    }
     let port = driver.get("SSHPort").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok());
     Some(Access {
         host,
         user: text("SSHUser").unwrap_or_else(|| "root".to_owned()),
         port: port.filter(|port| *port != 0).unwrap_or(22),
         key,
+        host_key,
     })
 }
 
@@ -163,9 +185,17 @@ mod tests {
         let config =
             json!({"Driver": {"IPAddress": "203.0.113.7", "SSHUser": "ubuntu", "SSHPort": 2222}}).to_string();
         let state = archive(&[("machines/x/config.json", &config), ("machines/x/id_rsa", "KEY")]);
-        let expected =
-            Access { host: "203.0.113.7".into(), user: "ubuntu".into(), port: 2222, key: b"KEY".to_vec() };
+        let expected = Access {
+            host: "203.0.113.7".into(),
+            user: "ubuntu".into(),
+            port: 2222,
+            key: b"KEY".to_vec(),
+            host_key: String::new(),
+        };
         assert_eq!(access(&state, &[]), Some(expected));
+        let pinned = json!({"Driver": {"IPAddress": "a"}, "Remuda": {"HostKey": "ssh-ed25519 AAAA"}});
+        let state = archive(&[("config.json", &pinned.to_string()), ("id_rsa", "KEY")]);
+        assert_eq!(access(&state, &[]).unwrap().host_key, "ssh-ed25519 AAAA");
         let bare = archive(&[("machines/x/id_rsa", "KEY")]);
         let found = access(&bare, &["10.0.0.1".to_owned()]).unwrap();
         assert_eq!((found.host.as_str(), found.user.as_str(), found.port), ("10.0.0.1", "root", 22));
@@ -176,14 +206,24 @@ mod tests {
         assert_eq!(access(&[], &["a".into()]), None);
         assert_eq!(access(b"rubbish", &["a".into()]), None);
         assert_eq!(access(&archive(&[("machines/x/config.json", "{}")]), &["a".into()]), None);
-        let hostile = json!({"Driver": {"IPAddress": "a b"}}).to_string();
-        assert_eq!(access(&archive(&[("config.json", &hostile), ("id_rsa", "KEY")]), &[]), None);
+        for hostile in [
+            json!({"Driver": {"IPAddress": "a b"}}),
+            json!({"Driver": {"IPAddress": "a", "SSHHostKey": "x\n* ssh-ed25519 AAAA"}}),
+        ] {
+            let state = archive(&[("config.json", &hostile.to_string()), ("id_rsa", "KEY")]);
+            assert_eq!(access(&state, &[]), None);
+        }
     }
 
     #[test]
     fn a_host_cannot_become_an_option() {
-        let access =
-            Access { host: "-oProxyCommand=x".into(), user: "root".into(), port: 22, key: Vec::new() };
+        let access = Access {
+            host: "-oProxyCommand=x".into(),
+            user: "root".into(),
+            port: 22,
+            key: Vec::new(),
+            host_key: "ssh-ed25519 AAAA".into(),
+        };
         let target = MachineTarget {
             namespace: "n".into(),
             machine: "m".into(),
@@ -198,5 +238,6 @@ mod tests {
         let end = words.iter().position(|word| word == "--").unwrap();
         assert_eq!(words[end..], ["--", "-oProxyCommand=x", "echo", "'a b'"]);
         assert!(words.contains(&"HostKeyAlias=u-1".to_owned()));
+        assert!(words.contains(&"StrictHostKeyChecking=yes".to_owned()));
     }
 }

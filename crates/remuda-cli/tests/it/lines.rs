@@ -20,8 +20,8 @@ fn the_commands_are_those_people_know() {
     assert_eq!(
         names[1..].join("\n"),
         "cluster\ncluster create\ncluster list\ncluster get\ncluster describe\ncluster delete\ncluster scale\n\
-         cluster upgrade\ncluster edit\ncluster registration-command\ncluster logs\nmachine\nmachine list\n\
-         machine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine orphans\ngenerate\ngenerate cluster\n\
+         cluster upgrade\ncluster apply-config\ncluster edit\ncluster registration-command\ncluster logs\nmachine\nmachine list\n\
+         machine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine serve-driver\nmachine orphans\ngenerate\ngenerate cluster\n\
          get\nget kubeconfig\nkubeconfig\nkubeconfig merge\nkubeconfig credential\nlogin\ntoken\ntoken create\ntoken list\ntoken revoke\nuser\nuser create\nuser list\nuser disable\n\
          user enable\nuser delete\nuser password\nuser grant\nuser revoke\nwhy"
     );
