@@ -48,6 +48,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Machines of a cloud, many at once, and how soon a driver has its kinds
+    Machines {
+        /// Passed on to the load generator; --help lists what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// From the Cluster people write to a Ready one: simulated at scale, on local machines, planner and agent
     Provision {
         /// Passed on to the load generator; --help lists what it takes
@@ -62,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Crds { check } => crds::run(check),
         Chore::Bench { what: Bench::Api { arguments } } => bench::run("api", &arguments),
         Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
+        Chore::Bench { what: Bench::Machines { arguments } } => bench::run("machines", &arguments),
         Chore::Bench { what: Bench::Provision { arguments } } => bench::provision(&arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {

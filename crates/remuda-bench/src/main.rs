@@ -7,6 +7,7 @@
 mod capi;
 mod http;
 mod load;
+mod machines;
 mod process;
 mod provision;
 mod table;
@@ -40,6 +41,8 @@ enum What {
     Api(ApiArguments),
     /// The Cluster API controllers, with simulated machines
     Capi(capi::CapiArguments),
+    /// Machines of a cloud, and kinds of drivers
+    Machines(machines::MachinesArguments),
     /// The path from the Cluster people write to a Ready one
     Provision(provision::ProvisionArguments),
 }
@@ -71,6 +74,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match what {
         What::Api(arguments) => api(&server, &with, arguments).await,
         What::Capi(arguments) => capi::run(&server, &with, arguments).await,
+        What::Machines(arguments) => machines::run(&server, &with, &arguments).await,
         What::Provision(arguments) => provision::run(&server, &with, &arguments).await,
     }
 }

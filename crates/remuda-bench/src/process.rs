@@ -77,9 +77,16 @@ pub(crate) fn peak(pid: u32) -> u64 {
     status(pid, "VmHWM:")
 }
 
+pub(crate) fn threads(pid: u32) -> u64 {
+    number(pid, "Threads:")
+}
+
 fn status(pid: u32, key: &str) -> u64 {
+    number(pid, key) * 1024
+}
+
+fn number(pid: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap_or_default();
-    kib * 1024
+    line.trim().trim_end_matches("kB").trim().parse().unwrap_or_default()
 }
