@@ -31,27 +31,27 @@ use crate::{
 };
 
 const OLD: &str = "v1.34.2+k3s1";
-const NEW: &str = "v1.35.1+k3s1";
+pub(crate) const NEW: &str = "v1.35.1+k3s1";
 /// Machines are many processes each, and tests have two cores: they take turns.
 static TURN: Mutex<()> = Mutex::new(());
 /// Somebody who may nothing in particular.
 const NOBODY: u32 = 65_534;
 
 /// A server whose machines are on this host.
-struct Lab {
-    server: Option<Server>,
-    place: Place,
+pub(crate) struct Lab {
+    pub(crate) server: Option<Server>,
+    pub(crate) place: Place,
     bind: String,
     /// Whom everything belongs to, if not to whoever runs the tests.
     user: Option<u32>,
     /// The program, where that user can read it.
     program: PathBuf,
-    runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: tokio::runtime::Runtime,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Lab {
-    fn open(user: Option<u32>) -> Option<Lab> {
+    pub(crate) fn open(user: Option<u32>) -> Option<Lab> {
         let turn = TURN.lock();
         let place = Place::new();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_remuda"));
@@ -89,7 +89,7 @@ impl Lab {
         Some(lab)
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.place.data()
     }
 
@@ -119,15 +119,24 @@ impl Lab {
     }
 
     /// Runs a command for people. Answers with its exit code and what it said.
-    fn say(&self, line: &str) -> (i32, String) {
+    pub(crate) fn say(&self, line: &str) -> (i32, String) {
+        self.say_to(line, &[])
+    }
+
+    /// As [`Lab::say`], with words for a program inside a machine.
+    pub(crate) fn say_to(&self, line: &str, words: &[&str]) -> (i32, String) {
         let mut command = self.command(&line.split(' ').collect::<Vec<_>>());
-        let output = command.arg("--data-dir").arg(self.data()).output().unwrap();
+        command.arg("--data-dir").arg(self.data());
+        if !words.is_empty() {
+            command.arg("--").args(words);
+        }
+        let output = command.output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
     }
 
     #[track_caller]
-    fn run(&self, line: &str) -> String {
+    pub(crate) fn run(&self, line: &str) -> String {
         let (code, text) = self.say(line);
         assert_eq!(code, 0, "remuda {line}\n{text}\n{}", self.evidence());
         text
@@ -141,7 +150,7 @@ impl Lab {
         text
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.runtime.block_on(client_with(&self.data().join("admin.kubeconfig"), |_| {}))
     }
 
@@ -155,7 +164,7 @@ impl Lab {
         }
     }
 
-    fn machines(&self) -> Vec<String> {
+    pub(crate) fn machines(&self) -> Vec<String> {
         let mut names: Vec<String> = self
             .objects("cluster.x-k8s.io", "v1beta2", "Machine")
             .iter()
@@ -166,7 +175,7 @@ impl Lab {
     }
 
     /// Names, versions and readiness of the nodes, as the cluster itself has them.
-    fn nodes(&self, cluster: &str) -> Vec<(String, String, bool)> {
+    pub(crate) fn nodes(&self, cluster: &str) -> Vec<(String, String, bool)> {
         let path = self.place.join("cluster.kubeconfig");
         let _ = fs::remove_file(&path);
         fs::write(&path, self.run(&format!("get kubeconfig {cluster}"))).unwrap();
@@ -200,7 +209,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn until(&self, what: &str, within: Duration, done: impl Fn() -> bool) {
+    pub(crate) fn until(&self, what: &str, within: Duration, done: impl Fn() -> bool) {
         let began = Instant::now();
         while !done() {
             assert!(began.elapsed() < within, "{what} did not happen\n{}", self.evidence());
@@ -210,7 +219,7 @@ impl Lab {
 
     /// Nothing is left of machines: no process, no mount, no object.
     #[track_caller]
-    fn check_nothing_left(&self) {
+    pub(crate) fn check_nothing_left(&self) {
         for (group, version, kind) in [
             ("provisioning.cattle.io", "v1", "Cluster"),
             ("cluster.x-k8s.io", "v1beta2", "Cluster"),
