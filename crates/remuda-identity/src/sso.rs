@@ -51,7 +51,7 @@ pub struct Begun {
 /// A login that has ended well.
 pub enum Finished {
     /// The browser has a session, and goes to a page of ours.
-    Session { issued: Issued, page: String },
+    Session { issued: Box<Issued>, page: String },
     /// A program at this port gets a code, if the person agrees.
     Program { port: u16, state: String, code: String, person: String },
 }
@@ -161,7 +161,7 @@ impl Identity {
         match pending.back {
             Back::Page(page) => {
                 let issued = self.issue_for(&profile, &user.name_any(), "", 0, address).await?;
-                Ok(Finished::Session { issued, page })
+                Ok(Finished::Session { issued: Box::new(issued), page })
             }
             Back::Program { port, state, challenge } => {
                 let person = profile.display_name.clone();

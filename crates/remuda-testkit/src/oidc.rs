@@ -159,7 +159,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
         (&Method::GET, "/authorize") => authorize(&state, request.uri().query().unwrap_or_default()),
         (&Method::POST, "/token") => {
             let (head, sent) = request.into_parts();
-            let sent = sent.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+            let sent = sent.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let credentials = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
             token(&state, credentials.unwrap_or_default(), &fields(&String::from_utf8_lossy(&sent)))
         }

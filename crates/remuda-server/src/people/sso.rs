@@ -96,7 +96,7 @@ fn back(head: &Parts) -> Option<Back> {
 /// A parameter of the query, decoded.
 fn query(head: &Parts, name: &str) -> Option<String> {
     let value = super::query(head, name)?;
-    percent_decode_str(&value.replace('+', " ")).decode_utf8().ok().map(|text| text.into_owned())
+    percent_decode_str(&value.replace('+', " ")).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
 fn to(location: &str) -> Result<Response<Body>, Refusal> {
