@@ -72,21 +72,25 @@ impl Retryable for Error {
             Self::NoCrd { .. } | Self::NoContract(_) | Self::WrongType(_) | Self::Invalid(_) => {
                 Retry::UserMustAct
             }
-            Self::NotServed { .. } | Self::Down(_) | Self::NoCluster { .. } | Self::NotApplied(_) => {
-                Retry::Transient
-            }
-            Self::Several(errors) => {
-                let mut worst = Retry::UserMustAct;
-                for error in errors {
-                    match error.retry() {
-                        Retry::Conflict => return Retry::Conflict,
-                        Retry::Transient => worst = Retry::Transient,
-                        Retry::UserMustAct => {}
-                    }
-                }
-                worst
-            }
+            Self::Down(_) => Retry::Unreachable,
+            Self::NotServed { .. } | Self::NoCluster { .. } | Self::NotApplied(_) => Retry::Transient,
+            // The one that is tried again soonest.
+            Self::Several(errors) => errors
+                .iter()
+                .map(Self::retry)
+                .min_by_key(|retry| urgency(*retry))
+                .unwrap_or(Retry::UserMustAct),
         }
+    }
+}
+
+fn urgency(retry: Retry) -> u8 {
+    match retry {
+        Retry::Conflict => 0,
+        Retry::Transient => 1,
+        Retry::Unreachable => 2,
+        Retry::UserMustAct => 3,
+        Retry::Pointless => 4,
     }
 }
 

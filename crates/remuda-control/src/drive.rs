@@ -347,6 +347,7 @@ pub async fn drive_keys<K, C, E, F>(
         metrics: controller.metrics.controller(controller.name),
         deadline: controller.deadline,
         reconcile: move |key| reconcile(key, ctx.clone()),
+        told: Mutex::default(),
     });
     job.metrics.workers.set(controller.workers as i64);
     let mut workers = JoinSet::new();

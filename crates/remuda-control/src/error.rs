@@ -11,8 +11,13 @@ pub enum Retry {
     Conflict,
     /// The world failed; try again, less and less often.
     Transient,
+    /// Somebody we depend on does not answer. They wake us when they are back; until then nobody is helped by
+    /// asking many times a second.
+    Unreachable,
     /// Trying again changes nothing until somebody changes an object.
     UserMustAct,
+    /// The namespace is being removed, and the object with it.
+    Pointless,
 }
 
 pub trait Retryable {
@@ -30,9 +35,16 @@ impl Retryable for kube::Error {
     fn retry(&self) -> Retry {
         match self {
             Self::Api(status) if status.code == 409 => Retry::Conflict,
+            Self::Api(status) if is_terminating(status) => Retry::Pointless,
             _ => Retry::Transient,
         }
     }
+}
+
+/// Whether a write was refused because the namespace it goes to is being removed.
+fn is_terminating(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Why one of the kit's operations failed.
@@ -159,10 +171,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_tried_again_in_a_namespace_that_goes() {
+        let status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "unable to create new content in namespace a because it is being terminated",
+            "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]},
+        });
+        let status: Status = serde_json::from_value(status).unwrap();
+        assert_eq!(kube::Error::Api(status.boxed()).retry(), Retry::Pointless);
+    }
+
+    #[test]
     fn only_conflicts_are_tried_again_at_once() {
         assert_eq!(refused(409, "").retry(), Retry::Conflict);
         assert_eq!(refused(422, "").retry(), Retry::Transient);
         assert_eq!(refused(500, "").retry(), Retry::Transient);
+        assert_eq!(refused(403, "").retry(), Retry::Transient);
         assert_eq!(
             Error::Incomplete { what: "a Secret".to_owned(), field: "uid" }.retry(),
             Retry::UserMustAct

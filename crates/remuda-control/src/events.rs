@@ -55,6 +55,11 @@ impl Tone {
     }
 }
 
+tokio::task_local! {
+    /// The controller at work, who is the reporter of what it records.
+    pub(crate) static CONTROLLER: &'static str;
+}
+
 /// Something that happened. Events equal in all of this are repetitions of one another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Happening {
@@ -70,6 +75,7 @@ struct Record {
     regarding: ObjectReference,
     happening: Happening,
     at: Timestamp,
+    controller: Option<&'static str>,
 }
 
 /// Clones share the way out.
@@ -83,13 +89,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn start(client: Client, clock: Arc<dyn Clock>, controller: &str, metrics: &Metrics) -> Self {
+    pub(crate) fn start(client: Client, clock: Arc<dyn Clock>, program: &str, metrics: &Metrics) -> Self {
         let (queue, records) = mpsc::channel(QUEUE);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let writer = Writer {
             client,
-            controller: controller.to_owned(),
-            instance: format!("{controller}-{:08x}", rand::random::<u32>()),
+            program: program.to_owned(),
+            instance: format!("{program}-{:08x}", rand::random::<u32>()),
             book: Book::default(),
             dropped: metrics.events_dropped(),
         };
@@ -115,7 +121,9 @@ impl Recorder {
 
     pub fn record<K: Resource>(&self, object: &K, dynamic: &K::DynamicType, mut happening: Happening) {
         truncate(&mut happening.note, LONGEST_NOTE);
-        let record = Record { regarding: object.object_ref(dynamic), happening, at: self.clock.now() };
+        let controller = CONTROLLER.try_with(|name| *name).ok();
+        let record =
+            Record { regarding: object.object_ref(dynamic), happening, at: self.clock.now(), controller };
         if self.queue.try_send(record).is_err() {
             self.dropped.inc();
         }
@@ -230,7 +238,8 @@ impl Book {
 
 struct Writer {
     client: Client,
-    controller: String,
+    /// Who reports what no controller of ours does.
+    program: String,
     instance: String,
     book: Book,
     dropped: Counter,
@@ -313,7 +322,10 @@ impl Writer {
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(record.at)),
-            reporting_controller: Some(self.controller.clone()),
+            reporting_controller: Some(match record.controller {
+                Some(controller) => format!("{}/{controller}", self.program),
+                None => self.program.clone(),
+            }),
             reporting_instance: Some(self.instance.clone()),
             action: Some(record.happening.action.to_owned()),
             reason: Some(record.happening.reason.to_owned()),

@@ -186,16 +186,16 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
 
     /// Counts a failure and adds the key after the delay that follows from it.
     pub fn retry(&self, key: T) -> Duration {
-        self.retry_within(key, Duration::MAX)
+        self.retry_between(key, Duration::ZERO, Duration::MAX)
     }
 
-    /// As [`Self::retry`], but never later than `most`.
-    pub fn retry_within(&self, key: T, most: Duration) -> Duration {
+    /// As [`Self::retry`], but no sooner than `least` and never later than `most`.
+    pub fn retry_between(&self, key: T, least: Duration, most: Duration) -> Duration {
         let delay = {
             let mut state = self.0.state.lock();
             let backoff = state.backoff;
             let failures = state.failures.entry(key.clone()).or_default();
-            let delay = backoff.delay(*failures).min(most);
+            let delay = backoff.delay(*failures).max(least).min(most);
             *failures = failures.saturating_add(1);
             delay
         };

@@ -37,7 +37,8 @@ impl Retryable for Error {
         match self {
             Self::Kit(error) => error.retry(),
             Self::Api { source, .. } => source.retry(),
-            Self::Down(_) | Self::NotServed { .. } => Retry::Transient,
+            Self::Down(_) => Retry::Unreachable,
+            Self::NotServed { .. } => Retry::Transient,
             // What the input lacks comes with an event; what was lost may be restored without one.
             Self::Plan(Failure::StateMissing { .. }) => Retry::Transient,
             Self::Plan(_) | Self::Decode { .. } | Self::Invalid(_) => Retry::UserMustAct,

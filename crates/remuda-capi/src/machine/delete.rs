@@ -341,7 +341,8 @@ impl Machines {
     }
 
     fn failed(&self, pass: &Pass, reason: &'static str, action: &'static str, note: String) {
-        tracing::warn!(machine = %pass.key, error = note, "deletion stage failed");
+        // People read it in the Event and the condition, which count how often.
+        tracing::debug!(machine = %pass.key, error = note, "deletion stage failed");
         self.capi.ctx.recorder.warning(&*pass.before, reason, action, note);
     }
 

@@ -1,10 +1,12 @@
 //! One worker of a controller.
 
 use std::{
-    any::Any, error::Error as StdError, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration,
+    any::Any, collections::HashMap, error::Error as StdError, future::Future, panic::AssertUnwindSafe,
+    sync::Arc, time::Duration,
 };
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -12,6 +14,7 @@ use tracing::Instrument;
 use super::{Keys, Next};
 use crate::{
     error::{Chain, Retry, Retryable},
+    events::CONTROLLER,
     key::ObjectKey,
     leases::Leadership,
     metrics::ControllerMetrics,
@@ -19,6 +22,14 @@ use crate::{
 
 /// After a conflict the newer object is already on its way, so waiting long helps nobody.
 const LONGEST_AFTER_CONFLICT: Duration = Duration::from_secs(1);
+/// Who does not answer now will not in a few milliseconds.
+const SHORTEST_UNREACHABLE: Duration = Duration::from_secs(1);
+/// Their return wakes us; this is for one whose event was missed.
+const LONGEST_UNREACHABLE: Duration = Duration::from_secs(60);
+/// And another failure of the same object after so long.
+const TELL_ANOTHER: Duration = Duration::from_secs(10);
+/// A failure that was told is told again only when it is tried as seldom as this.
+const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Job<R> {
     pub(super) name: &'static str,
@@ -27,6 +38,8 @@ pub(super) struct Job<R> {
     pub(super) metrics: ControllerMetrics,
     pub(super) deadline: Option<Duration>,
     pub(super) reconcile: R,
+    /// The failure of each key that was told last.
+    pub(super) told: Mutex<HashMap<ObjectKey, (String, Instant)>>,
 }
 
 /// How a reconcile ended.
@@ -84,7 +97,8 @@ where
 
     async fn run(&self, key: ObjectKey) -> Outcome<E> {
         // The closure too may panic, before there is a future.
-        let reconcile = AssertUnwindSafe(async { (self.reconcile)(key).await }).catch_unwind();
+        let reconcile = CONTROLLER.scope(self.name, async { (self.reconcile)(key).await });
+        let reconcile = AssertUnwindSafe(reconcile).catch_unwind();
         let late = async {
             match self.deadline {
                 Some(deadline) => tokio::time::sleep(deadline).await,
@@ -108,6 +122,7 @@ where
         match outcome {
             Outcome::Returned(Ok(next)) => {
                 self.queue.forget(&key);
+                self.told.lock().remove(&key);
                 match next {
                     Next::Done => drop(metrics.success.inc()),
                     Next::After(delay) => {
@@ -119,21 +134,36 @@ where
             Outcome::Returned(Err(error)) => match error.retry() {
                 Retry::Conflict => {
                     metrics.requeue.inc();
-                    let retry = self.queue.retry_within(key, LONGEST_AFTER_CONFLICT);
+                    let retry = self.queue.retry_between(key, Duration::ZERO, LONGEST_AFTER_CONFLICT);
                     tracing::debug!(error = %Chain(&error), ?retry, "reconcile met a conflict");
                 }
                 Retry::Transient => {
                     metrics.error.inc();
                     metrics.errors.inc();
-                    let retry = self.queue.retry(key);
-                    tracing::warn!(error = %Chain(&error), ?retry, "reconcile failed");
+                    let retry = self.queue.retry(key.clone());
+                    self.tell(key, Chain(&error).to_string(), retry);
+                }
+                Retry::Unreachable => {
+                    metrics.error.inc();
+                    metrics.errors.inc();
+                    let (least, most) = (SHORTEST_UNREACHABLE, LONGEST_UNREACHABLE);
+                    let retry = self.queue.retry_between(key.clone(), least, most);
+                    self.tell(key, Chain(&error).to_string(), retry);
                 }
                 Retry::UserMustAct => {
                     metrics.error.inc();
                     metrics.errors.inc();
                     metrics.terminal_errors.inc();
                     self.queue.forget(&key);
-                    tracing::warn!(error = %Chain(&error), "reconcile needs a change");
+                    let text = Chain(&error).to_string();
+                    if self.is_news(key, &text) {
+                        tracing::warn!(error = text, "reconcile needs a change");
+                    }
+                }
+                Retry::Pointless => {
+                    metrics.success.inc();
+                    self.queue.forget(&key);
+                    tracing::debug!(error = %Chain(&error), "reconcile came too late");
                 }
             },
             Outcome::Panicked(panic) => {
@@ -150,6 +180,25 @@ where
             }
             Outcome::Deposed => self.queue.add(key),
         }
+    }
+
+    /// One line for a failure, however often it is met, and a reminder now and then.
+    fn tell(&self, key: ObjectKey, error: String, retry: Duration) {
+        if self.is_news(key, &error) || retry >= TELL_AGAIN {
+            tracing::warn!(error, ?retry, "reconcile failed");
+        } else {
+            tracing::debug!(error, ?retry, "reconcile failed again");
+        }
+    }
+
+    fn is_news(&self, key: ObjectKey, error: &str) -> bool {
+        let mut told = self.told.lock();
+        // Those who cannot be reached have many ways to say so, in turns.
+        let known = told.get(&key).is_some_and(|(text, at)| text == error || at.elapsed() < TELL_ANOTHER);
+        if !known {
+            told.insert(key, (error.to_owned(), Instant::now()));
+        }
+        !known
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -185,6 +185,56 @@ async fn a_conflict_never_waits_long() {
     create(&world, "a").await;
     until("the last run", async || runs.lock().len() == 12).await;
     about(&gaps(&runs)[8..], &[1000, 1000, 1000]);
+    stop.cancel();
+    tasks.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_answer_is_not_asked_many_times_a_second() {
+    let world = World::start().await;
+    let (ctx, stop) = (world.ctx(), CancellationToken::new());
+    let (tasks, runs) = timed(&ctx, &stop, |run| match run {
+        17.. => Ok(Next::Done),
+        _ => Err(Wrong(Retry::Unreachable)),
+    });
+    create(&world, "a").await;
+    until("the last run", async || runs.lock().len() == 17).await;
+    about(&gaps(&runs)[..9], &[1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1280]);
+    about(&gaps(&runs)[14..], &[60_000, 60_000]);
+    stop.cancel();
+    tasks.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_name_the_controller_that_records_them() {
+    let world = World::start().await;
+    let (ctx, stop) = (world.ctx(), CancellationToken::new());
+    let reconcile = |thing: Arc<Thing>, ctx: Arc<Ctx>| async move {
+        ctx.recorder.normal(&*thing, "Seen", "Look", "it is there");
+        Ok::<_, Wrong>(Next::Done)
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(drive(Controller::<Thing>::new("things", &ctx), reconcile, ctx.clone(), stop.clone()));
+    create(&world, "a").await;
+    let events: Api<Event> = Api::namespaced(world.client(), "default");
+    until("the event is written", async || {
+        let list = events.list(&Default::default()).await.unwrap().items;
+        list.first().and_then(|event| event.reporting_controller.as_deref()) == Some("remuda-test/things")
+    })
+    .await;
+    stop.cancel();
+    tasks.join_all().await;
+    ctx.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_with_its_namespace_is_left_alone() {
+    let world = World::start().await;
+    let (ctx, stop) = (world.ctx(), CancellationToken::new());
+    let (tasks, runs) = timed(&ctx, &stop, |_| Err(Wrong(Retry::Pointless)));
+    create(&world, "a").await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(runs.lock().len(), 1);
     stop.cancel();
     tasks.join_all().await;
 }
