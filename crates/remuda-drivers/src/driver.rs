@@ -79,6 +79,11 @@ pub trait Driver: Send + Sync {
         let name = self.name().to_owned();
         Box::pin(async move { Err(Error::unsupported(format!("driver {name} runs no scripts itself"))) })
     }
+    /// Waits until what the machine was given as user data has run, and fails if that did. A driver that cannot
+    /// see into its machines returns at once.
+    fn booted(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
     fn start(&self) -> Pending<'_, ()>;
     fn stop(&self) -> Pending<'_, ()>;
     fn restart(&self) -> Pending<'_, ()>;

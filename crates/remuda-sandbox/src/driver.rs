@@ -4,6 +4,8 @@
 //! record is docker-machine's base fields and `RemudaID`, the identity under which the machine is found again
 //! whatever happened to the process that made it.
 
+mod boot;
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -206,6 +208,10 @@ impl Driver for Local {
                 key_path: String::new(),
             })
         })
+    }
+
+    fn booted(&self) -> Pending<'_, ()> {
+        Box::pin(self.follow_boot())
     }
 
     fn start(&self) -> Pending<'_, ()> {

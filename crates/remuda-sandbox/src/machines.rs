@@ -382,6 +382,14 @@ impl Sandbox {
         })
     }
 
+    /// What the user data of a machine wrote so far; at most a mebibyte of it.
+    ///
+    /// # Errors
+    /// If there can be no such machine.
+    pub fn boot_log(&self, id: &str) -> Result<String> {
+        Ok(read_own(&self.home(id)?.private(bootstrap::LOG)).unwrap_or_default())
+    }
+
     fn look(&self, record: Record) -> Result<Machine> {
         let home = self.place.machine(&record.id);
         let pid = Life::holder(&home.life())?;

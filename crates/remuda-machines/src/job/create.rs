@@ -85,9 +85,13 @@ impl Work<'_> {
         }
         if !NO_SERVER.contains(&create.driver.as_str()) {
             self.wait_until_running(&*driver).await?;
-            if let Some(script) = script.filter(|_| !by_user_data) {
-                let bootstrap = Bootstrap { script, hostname: hostname.to_owned() };
-                self.deliver(name, &mut machine, &*driver, bootstrap).await?;
+            match script {
+                Some(_) if by_user_data => self.wait_until_booted(&*driver).await?,
+                Some(script) => {
+                    let bootstrap = Bootstrap { script, hostname: hostname.to_owned() };
+                    self.deliver(name, &mut machine, &*driver, bootstrap).await?;
+                }
+                None => {}
             }
         }
         machine.phase = Phase::Delivered;
@@ -249,6 +253,17 @@ impl Work<'_> {
                 return Err(Failure::new(Class::Timeout, format!("the server does not run: {state}")));
             }
             tokio::time::sleep(self.environment.pace.poll).await;
+        }
+    }
+
+    async fn wait_until_booted(&self, driver: &dyn Driver) -> Result<(), Failure> {
+        let patience = self.environment.pace.script;
+        match timeout(patience, driver.booted()).await {
+            Ok(done) => Ok(done?),
+            Err(_) => {
+                let message = format!("the machine's first start did not end within {patience:?}");
+                Err(Failure::new(Class::Timeout, message))
+            }
         }
     }
 

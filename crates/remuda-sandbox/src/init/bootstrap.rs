@@ -25,12 +25,17 @@ const USER_DATA: &str = "/var/lib/cloud/instance/user-data.txt";
 /// Relative to the machine's root, for those who look from outside.
 pub(crate) const RESULT: &str = "var/lib/cloud/instance/result.json";
 pub(crate) const LOG: &str = "var/log/cloud-init-output.log";
+/// What lines of our own begin with there.
+pub(crate) const NOTE: &str = "user data: ";
 
 /// How the user data went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bootstrap {
     /// Empty when everything succeeded.
     pub errors: Vec<String>,
+    /// Whether the last command did: as with a script, what failed on the way there is not its outcome.
+    #[serde(default)]
+    pub succeeded: bool,
 }
 
 pub(crate) async fn run(children: Rc<Children>) {
@@ -39,18 +44,18 @@ pub(crate) async fn run(children: Rc<Children>) {
         return;
     }
     let text = fs::read_to_string(USER_DATA).unwrap_or_default();
-    let errors = match UserData::parse(&text) {
+    let bootstrap = match UserData::parse(&text) {
         Ok(data) => apply(&children, &data).await,
-        Err(problem) => vec![problem.to_string()],
+        Err(problem) => Bootstrap { errors: vec![problem.to_string()], succeeded: false },
     };
-    errors.iter().for_each(|error| log(&format!("failed: {error}")));
+    bootstrap.errors.iter().for_each(|error| log(&format!("failed: {error}")));
     log("finished");
-    if let Err(error) = write_json(&result, &Bootstrap { errors }) {
+    if let Err(error) = write_json(&result, &bootstrap) {
         note(&chain(&error));
     }
 }
 
-async fn apply(children: &Children, data: &UserData) -> Vec<String> {
+async fn apply(children: &Children, data: &UserData) -> Bootstrap {
     let mut errors = Vec::new();
     data.ignored.iter().for_each(|key| log(&format!("{key} is not supported and left out")));
     for file in &data.files {
@@ -58,8 +63,10 @@ async fn apply(children: &Children, data: &UserData) -> Vec<String> {
             errors.push(chain(&error));
         }
     }
+    let mut succeeded = errors.is_empty();
     for words in &data.commands {
         let [program, args @ ..] = words.as_slice() else { continue };
+        let before = errors.len();
         let mut command = Command::new(program);
         command.args(args).current_dir("/").env_clear().env("PATH", PATH).env("HOME", "/root");
         command.env("USER", "root").env("LANG", "C.UTF-8");
@@ -69,6 +76,7 @@ async fn apply(children: &Children, data: &UserData) -> Vec<String> {
         let output = output().and_then(|file| Ok((file.try_clone()?, file)));
         let Ok((out, err)) = output else {
             errors.push(format!("open /{LOG}"));
+            succeeded = false;
             continue;
         };
         command.stdin(Stdio::null()).stdout(out).stderr(err);
@@ -81,8 +89,9 @@ async fn apply(children: &Children, data: &UserData) -> Vec<String> {
             },
             Err(error) => errors.push(format!("{program}: {error}")),
         }
+        succeeded = errors.len() == before;
     }
-    errors
+    Bootstrap { errors, succeeded }
 }
 
 fn write(file: &WriteFile) -> Result<()> {
@@ -106,6 +115,6 @@ fn output() -> std::io::Result<fs::File> {
 
 fn log(line: &str) {
     if let Ok(mut file) = output() {
-        let _ = writeln!(file, "user data: {line}");
+        let _ = writeln!(file, "{NOTE}{line}");
     }
 }

@@ -39,6 +39,7 @@ async fn a_machine_lives_through_its_driver_and_is_found_by_its_first_record() {
     driver.create().await.unwrap();
     driver.create().await.unwrap();
     assert_eq!(driver.state().await.unwrap(), State::Running);
+    driver.booted().await.unwrap();
     let address = driver.addresses().await.unwrap().ip;
     assert!(address.starts_with("10.213."), "{address}");
     let found = "ls /var/lib/rancher/agent/images/*/ && hostname";
@@ -58,5 +59,27 @@ async fn a_machine_lives_through_its_driver_and_is_found_by_its_first_record() {
     later.remove().await.unwrap();
     later.remove().await.unwrap();
     assert!(later.state().await.unwrap_err().is_not_found());
+    bench.assert_clean();
+}
+
+#[tokio::test]
+async fn a_first_start_that_fails_is_a_failure_of_the_driver() {
+    let Some(bench) = Bench::new() else { return };
+    let options = Options { data_dir: bench.data_dir.clone(), program: program(), images: Images::default() };
+    let driver = remuda_sandbox::driver(options, Log::tracing());
+    let store = tempfile::tempdir().unwrap();
+    let script = store.path().join("userdata");
+    // A disk that is full.
+    let text = "#!/bin/sh\nset -e\nmkdir /srv/d\nmount -t tmpfs -o size=4k tmpfs /srv/d\n\
+                echo filling\nhead -c 9000 /dev/zero > /srv/d/file\n";
+    std::fs::write(&script, text).unwrap();
+    driver.load(Config::named("full", store.path().to_str().unwrap())).await.unwrap();
+    let mut values = Flags::defaults(&flags());
+    values.set("local-user-data", script.to_str().unwrap());
+    driver.configure(values).await.unwrap();
+    driver.create().await.unwrap();
+    let error = driver.booted().await.unwrap_err().to_string();
+    assert!(error.contains("ended with 1") && error.contains("No space left on device"), "{error}");
+    driver.remove().await.unwrap();
     bench.assert_clean();
 }
