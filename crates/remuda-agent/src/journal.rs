@@ -104,8 +104,6 @@ impl Journal {
     /// written by something else.
     pub fn open(root: &Path, source: &str) -> Result<Self, DiskError> {
         let directory = root.join(source);
-        create_dirs(root, 0o700)?;
-        create_dirs(&directory, 0o700)?;
         let raw = read_if_exists(&directory.join(EXECUTION), EXECUTION_LIMIT)?;
         let current = raw.and_then(|raw| match serde_json::from_slice(&raw) {
             Ok(execution) => Some(execution),
@@ -154,6 +152,11 @@ impl Journal {
 
     fn write(&mut self, execution: Execution) -> Result<(), DiskError> {
         let raw = remuda_plan::json::encode(&execution);
+        // Not before: a disk on which this cannot be made is why a plan fails, and is reported as such.
+        if let Some(root) = self.directory.parent() {
+            create_dirs(root, 0o700)?;
+        }
+        create_dirs(&self.directory, 0o700)?;
         replace(&self.directory.join(EXECUTION), &raw, 0o600)?;
         self.current = Some(execution);
         Ok(())

@@ -68,6 +68,18 @@ fn outputs(applied: &Applied) -> Outputs {
 }
 
 #[tokio::test]
+async fn a_disk_that_takes_no_journal_is_why_a_plan_fails() {
+    let mut bench = Bench::new();
+    fs::create_dir_all(bench.path("var")).unwrap();
+    fs::write(bench.path("var/journal"), "in the way").unwrap();
+    let plan = format!(r#"{{"instructions":[{}]}}"#, shell("one", "echo one"));
+    let applied = bench.apply(&plan, &Run::Begin(identity("t")), 1000).await;
+    assert!(!applied.ended.as_ref().unwrap().succeeded);
+    let said = String::from_utf8(outputs(&applied)[ERROR_OUTPUT].0.clone()).unwrap();
+    assert!(said.contains("create directory") && said.contains("var/journal"), "{said}");
+}
+
+#[tokio::test]
 async fn files_come_first_and_instructions_run_in_order() {
     let mut bench = Bench::new();
     let file = bench.path("conf");
