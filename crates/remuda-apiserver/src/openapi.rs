@@ -228,7 +228,8 @@ impl Inner {
                 .flat_map(|version| &version.resources)
                 .map(|resource| kind_doc(resource))
                 .collect();
-            let mut document = openapi::v2_document(&kinds, &crate::paths::git_version());
+            let mut document =
+                openapi::v2_document(&kinds, &crate::paths::git_version(self.config.version.as_deref()));
             self.describe(&mut document["definitions"]);
             document
         };

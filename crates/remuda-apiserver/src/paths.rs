@@ -24,17 +24,26 @@ const MAJOR: &str = "1";
 const MINOR: &str = "35";
 const PATCH: &str = "0";
 
-pub(crate) fn git_version() -> String {
-    format!("v{MAJOR}.{MINOR}.{PATCH}+remuda")
+/// The version this server says it is: that of a distribution it is part of, or its own.
+pub(crate) fn git_version(given: Option<&str>) -> String {
+    given.map_or_else(|| format!("v{MAJOR}.{MINOR}.{PATCH}+remuda"), str::to_owned)
 }
 
 /// The `/version` document.
-pub(crate) fn version() -> Value {
+pub(crate) fn version(given: Option<&str>) -> Value {
+    let git = git_version(given);
+    let mut numbers = git.trim_start_matches('v').split('.');
+    let mut number = |default: &str| match numbers.next() {
+        Some(number) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            number.to_owned()
+        }
+        _ => default.to_owned(),
+    };
     json!({
-        "major": MAJOR, "minor": MINOR,
+        "major": number(MAJOR), "minor": number(MINOR),
         "emulationMajor": MAJOR, "emulationMinor": MINOR,
         "minCompatibilityMajor": MAJOR, "minCompatibilityMinor": "34",
-        "gitVersion": git_version(),
+        "gitVersion": git,
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "none", "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH {
@@ -74,7 +83,7 @@ impl Inner {
         let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
         match segments.as_slice() {
             [] => plain(json!({"paths": self.root_paths()})),
-            ["version"] => plain(version()),
+            ["version"] => plain(version(self.config.version.as_deref())),
             ["healthz" | "livez" | "readyz", check @ ..] => self.health(segments[0], check, query).await,
             ["metrics"] => Ok(Answer {
                 code: 200,
@@ -209,4 +218,21 @@ impl Inner {
 
 fn started(ready: bool) -> Result<(), String> {
     if ready { Ok(()) } else { Err("not finished".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_distribution_if_there_is_one() {
+        let told = |given: Option<&str>| {
+            let version = version(given);
+            let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();
+            format!("{} {} {}", text("major"), text("minor"), text("gitVersion"))
+        };
+        assert_eq!(told(Some("v1.34.2+k3s1")), "1 34 v1.34.2+k3s1");
+        assert_eq!(told(None), "1 35 v1.35.0+remuda");
+        assert_eq!(told(Some("odd")), "1 35 odd");
+    }
 }

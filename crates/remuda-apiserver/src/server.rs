@@ -35,6 +35,8 @@ use crate::{
 
 /// What a server is made of.
 pub struct Config {
+    /// The version of the distribution this is the API of, such as `v1.34.2+k3s1`; our own without one.
+    pub version: Option<String>,
     /// `host:port` under which clients reach this server.
     pub advertise: String,
     /// Published in every namespace as `kube-root-ca.crt`.

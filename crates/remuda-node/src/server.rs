@@ -150,9 +150,10 @@ async fn serve(
     let alone = matches!(state.mode, Mode::Holder);
     let identity = (!alone).then(|| format!("{}_{}", settings.node_name, token::random_hex(4)));
     let advertise = address::join(&host, doors.api_port);
-    let api = ApiServer::start(api_config(&pki, &advertise, identity.clone())?, store.clone())
-        .await
-        .map_err(ServerError::Api)?;
+    let api =
+        ApiServer::start(api_config(&pki, &settings.version, &advertise, identity.clone())?, store.clone())
+            .await
+            .map_err(ServerError::Api)?;
     let masters = User::new(user::CONTROLLERS, [GROUP_MASTERS, GROUP_AUTHENTICATED]);
     let client = Client::new(api.client_service(masters), "default");
     let (server_password, agent_password) = write_tokens(&settings, &pki)?;
@@ -279,7 +280,12 @@ fn etcd_member(settings: &Settings, state: &State) -> Option<(String, String)> {
     }
 }
 
-fn api_config(pki: &Pki, advertise: &str, identity: Option<String>) -> Result<Config, ServerError> {
+fn api_config(
+    pki: &Pki,
+    version: &str,
+    advertise: &str,
+    identity: Option<String>,
+) -> Result<Config, ServerError> {
     let public = pki.service.public().map_err(ServerError::Key)?;
     let issuers = vec![DEFAULT_ISSUER.to_owned(), LEGACY_ISSUER.to_owned()];
     let verifier = Verifier::new(vec![public], issuers, vec![DEFAULT_ISSUER.to_owned()]);
@@ -295,6 +301,7 @@ fn api_config(pki: &Pki, advertise: &str, identity: Option<String>) -> Result<Co
         limits: Limits::default(),
         hooks: Vec::new(),
         conversions: BTreeMap::new(),
+        version: Some(version.to_owned()),
         descriptions: None,
         controllers: match identity {
             None => Controllers::Always,

@@ -125,6 +125,7 @@ pub(crate) fn config(
         limits,
         hooks: [kinds.cluster_api.hooks(), kinds.rancher.hooks(), kinds.people.hooks()].concat(),
         conversions: kinds.cluster_api.conversions(),
+        version: None,
         descriptions: Some(crate::explain::descriptions),
         controllers: match identity {
             None => Controllers::Always,

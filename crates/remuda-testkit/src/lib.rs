@@ -50,6 +50,7 @@ pub fn config() -> Config {
         limits: Limits::default(),
         hooks: Vec::new(),
         conversions: BTreeMap::new(),
+        version: None,
         descriptions: None,
         controllers: Controllers::Never,
         clock: Timestamp::now,

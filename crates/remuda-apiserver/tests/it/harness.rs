@@ -71,6 +71,7 @@ pub(crate) fn config() -> Config {
         limits: Limits::default(),
         hooks: Vec::new(),
         conversions: BTreeMap::new(),
+        version: None,
         descriptions: None,
         controllers: remuda_apiserver::Controllers::Always,
         clock: Timestamp::now,
