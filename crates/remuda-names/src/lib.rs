@@ -123,6 +123,9 @@ pub mod annotation {
     /// On plan Secrets: the removal of this machine's etcd member has begun. Until the machine is gone the
     /// planner neither relies on the member nor takes down another one in its place.
     pub const ETCD_LEAVING: &str = "remuda.io/etcd-member-leaving";
+    /// On a Node: why the member on it cannot be removed from etcd. Written by whoever manages members there, read
+    /// by the server that asked for it.
+    pub const ETCD_REMOVAL_REFUSED: &str = "remuda.io/etcd-removal-refused";
     /// On what belongs to an RKEBootstrap: digest of what was applied. Written and read by its controller, which
     /// then knows after a restart that nothing has to be applied.
     pub const APPLIED: &str = "remuda.io/applied";

@@ -95,7 +95,9 @@ fn held_back(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Fi
         let summary = format!("machine {name} goes only after etcd has let go of its member");
         let finding = Finding::patient(Cause::RemovalHeld, machine.deleted(), LIMIT, now, &summary);
         let finding = finding.about(machine).brief("leaving etcd").until("its etcd member to be removed");
-        return Some(finding.condition(machine, "Deleting").next(format!(
+        // Whoever asks etcd says here what it answers.
+        let finding = finding.condition(machine, condition::RECONCILED).condition(machine, "Deleting");
+        return Some(finding.next(format!(
             "if the cluster is lost anyway: kubectl -n {} annotate rkebootstraps.rke.cattle.io {} {}=true",
             machine.namespace(),
             machine.text("/spec/bootstrap/configRef/name"),

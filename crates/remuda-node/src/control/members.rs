@@ -12,6 +12,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive_keys};
+use remuda_names::annotation::ETCD_REMOVAL_REFUSED;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -61,6 +62,16 @@ fn request(distribution: Distribution, node: &Node) -> Request {
     }
 }
 
+/// What became of a request for removal.
+enum Removal {
+    Done,
+    Refused(&'static str),
+}
+
+const HOLDS_ALL: &str = "this server keeps all state of the cluster, because there was no etcd program when it was \
+                         made; such a server cannot be replaced, only the whole cluster";
+const LAST: &str = "it is the only voting member";
+
 /// Names of members are the node's, a dash and eight digits.
 fn is_of(member: &str, node: &str) -> bool {
     let rest = member.strip_prefix(node).and_then(|rest| rest.strip_prefix('-'));
@@ -82,13 +93,16 @@ impl World {
                 self.annotate(&node, patch).await?;
             }
             Request::Remove { member } => {
-                let patch = if self.remove(&member, &node.name_any()).await? {
-                    json!({
+                let patch = match self.remove(&member, &node.name_any()).await? {
+                    Removal::Done => json!({
                         name("removed-node-name"): member, name("remove"): null,
                         name("node-name"): null, name("node-address"): null,
-                    })
-                } else {
-                    json!({name("remove"): null})
+                        ETCD_REMOVAL_REFUSED: null,
+                    }),
+                    Removal::Refused(why) => {
+                        warn!(node = node.name_any(), why, "member of etcd is not removed");
+                        json!({name("remove"): null, ETCD_REMOVAL_REFUSED: why})
+                    }
                 };
                 self.annotate(&node, patch).await?;
             }
@@ -96,25 +110,22 @@ impl World {
         Ok(Next::Done)
     }
 
-    /// Whether the member is gone now.
-    async fn remove(&self, member: &str, node: &str) -> Result<bool, Error> {
+    async fn remove(&self, member: &str, node: &str) -> Result<Removal, Error> {
         if self.options.etcd.is_empty() {
-            if self.options.holder.as_deref() == Some(node) {
-                warn!(node, "the server that keeps all state cannot be removed from its cluster");
-                return Ok(false);
-            }
-            return Ok(true);
+            let holds = self.options.holder.as_deref() == Some(node);
+            return Ok(if holds { Removal::Refused(HOLDS_ALL) } else { Removal::Done });
         }
         let members = self.members()?;
         let listed = members.list().await?;
-        let Some(found) = listed.iter().find(|known| known.name == member) else { return Ok(true) };
+        let Some(found) = listed.iter().find(|known| known.name == member) else {
+            return Ok(Removal::Done);
+        };
         if is_last(&listed, found) {
-            warn!(member, "the only voting member of etcd cannot be removed");
-            return Ok(false);
+            return Ok(Removal::Refused(LAST));
         }
         members.remove(found.id).await?;
         info!(member, node, "member of etcd removed");
-        Ok(true)
+        Ok(Removal::Done)
     }
 
     async fn node_gone(&self, node: &str) -> Result<(), Error> {

@@ -16,7 +16,7 @@ use remuda_api::{
 };
 use remuda_control::{ObjectKey, Waker, write::conditions::Says};
 use remuda_names::{
-    annotation::ETCD_LEAVING,
+    annotation::{ETCD_LEAVING, ETCD_REMOVAL_REFUSED},
     cluster_agent,
     rancher::{annotation, condition, label, name},
 };
@@ -42,6 +42,8 @@ use crate::{
 const UNREACHABLE: Duration = Duration::from_secs(60);
 /// How soon etcd is asked again.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How soon it is asked again after it said no.
+const REFUSED: Duration = Duration::from_secs(60);
 const MOVING: &str = "waiting for the cluster agent to move to another node";
 
 /// What is to be done about the hook.
@@ -166,9 +168,9 @@ impl Bootstraps {
         };
         let seen = self.rke.see_machines(&leaving.cluster, Reading::Cached).await?;
         let first = ask(&seen, removal::Node::Unread);
-        let (node, lease) = match first {
+        let (node, read) = match first {
             Ask::Do(Decision::ReadNode) => match self.read_node(key, leaving).await? {
-                Ok((node, lease)) => (node, Some(lease)),
+                Ok(read) => (read.node.clone(), Some(read)),
                 Err(why) => {
                     self.say(leaving.machine, &why).await?;
                     return Ok(Hook::Held(UNREACHABLE));
@@ -184,7 +186,8 @@ impl Bootstraps {
         match ask(&seen, node) {
             Ask::Do(Decision::ReadNode) => Ok(Hook::Held(AGAIN)),
             Ask::Do(decision) => {
-                let target = lease.map(|lease| Target { lease, seen: &seen });
+                let target =
+                    read.map(|read| Target { lease: read.lease, seen: &seen, refused: read.refused });
                 self.carry_out(leaving.machine, target, decision).await
             }
             Ask::More => Ok(Hook::Free),
@@ -192,11 +195,7 @@ impl Bootstraps {
     }
 
     /// The Node as the cluster has it now. The inner error is why it cannot be asked.
-    async fn read_node(
-        &self,
-        key: &ObjectKey,
-        leaving: &Leaving<'_>,
-    ) -> Result<Result<(removal::Node, Lease), String>, Error> {
+    async fn read_node(&self, key: &ObjectKey, leaving: &Leaving<'_>) -> Result<Result<Read, String>, Error> {
         let lease = match lease(&self.rke.workloads, &leaving.cluster, &self.waker, key) {
             Ok(lease) => lease,
             Err(why) => return Ok(Err(why)),
@@ -209,10 +208,14 @@ impl Bootstraps {
             Ok(answer) => answer.map_err(Error::api("read", format!("Node {name}")))?,
         };
         let answer = removal::removed_annotation(leaving.distro);
+        let said = |node: &Node, key: &str| {
+            node.annotations().get(key).filter(|said| !said.is_empty()).map(|said| truncated(said))
+        };
+        let refused = node.as_ref().and_then(|node| said(node, ETCD_REMOVAL_REFUSED));
         let node = node.map_or(removal::Node::Missing, |node| removal::Node::Present {
-            removed: node.annotations().get(&answer).is_some_and(|removed| !removed.is_empty()),
+            removed: said(&node, &answer).is_some(),
         });
-        Ok(Ok((node, lease)))
+        Ok(Ok(Read { node, lease, refused }))
     }
 
     async fn carry_out(
@@ -235,11 +238,15 @@ impl Bootstraps {
             Decision::ReadNode => Ok(Hook::Held(AGAIN)),
             Decision::RemoveMember { annotation } => {
                 if let Some(target) = target {
-                    if self.move_agent(machine, &target.lease).await? {
+                    if target.refused.is_none() && self.move_agent(machine, &target.lease).await? {
                         self.say(machine, MOVING).await?;
                         return Ok(Hook::Held(AGAIN));
                     }
                     self.remove_member(machine, &target, &annotation).await?;
+                    if let Some(why) = &target.refused {
+                        self.say(machine, &format!("etcd does not let its member go: {why}")).await?;
+                        return Ok(Hook::Held(REFUSED));
+                    }
                 }
                 self.say(machine, &Held::Removing.to_string()).await?;
                 Ok(Hook::Held(AGAIN))
@@ -345,10 +352,24 @@ impl Bootstraps {
     }
 }
 
+/// What the cluster says about a Node.
+struct Read {
+    node: removal::Node,
+    lease: Lease,
+    /// Why its member cannot go.
+    refused: Option<String>,
+}
+
 /// What a removal writes to.
 struct Target<'a> {
     lease: Lease,
     seen: &'a Seen,
+    refused: Option<String>,
+}
+
+/// Of a text from a workload cluster as much as belongs into a message.
+fn truncated(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(300).collect()
 }
 
 fn lease(
