@@ -55,7 +55,7 @@ pub struct Register {
     #[arg(long)]
     pub windows: bool,
 
-    /// For servers that do not trust this one's certificate: the first download is then not protected
+    /// Fetch the script without looking at this server's certificate at all
     #[arg(long)]
     pub insecure: bool,
 }
@@ -78,14 +78,17 @@ pub(super) async fn run(session: &Session, arguments: Register) -> Result<(), Fa
             .cmp(&(other.name() != name::DEFAULT_TOKEN, other.name()))
     });
     let token = found.first().ok_or_else(early)?;
-    let template = command_of(token, &cluster, &arguments);
+    let (template, note) = command_of(token, &cluster, &arguments);
     if template.is_empty() {
         return Err(early());
     }
     let template = match template.contains("{token}") {
         true => template.replace("{token}", &secret_token(session, managed, token).await?.ok_or_else(early)?),
-        false => template.to_owned(),
+        false => template,
     };
+    if let Some(note) = note {
+        session.out.note(note);
+    }
     let imported = !cluster.has("/spec/rkeConfig");
     if imported {
         session.out.line(&template);
@@ -95,17 +98,49 @@ pub(super) async fn run(session: &Session, arguments: Register) -> Result<(), Fa
     Ok(())
 }
 
-/// Which of the token's commands fits.
-fn command_of<'a>(token: &'a Object, cluster: &Object, arguments: &Register) -> &'a str {
+/// Why a command is longer than one might expect.
+const PINNED: &str = "this server's certificate is of its own authority, which curl does not know: the command fetches \
+                      that authority first and goes on only if it has the checksum expected";
+const UNPINNED: &str = "this server's certificate is of its own authority, which curl does not know: the script is \
+                        fetched without looking at it, and checks the authority's checksum before it sends anything";
+
+/// The command that fits and works, and what there is to say about it.
+fn command_of(token: &Object, cluster: &Object, arguments: &Register) -> (String, Option<&'static str>) {
     let imported = !cluster.has("/spec/rkeConfig");
-    token.text(match (imported, arguments.windows, arguments.insecure) {
-        (true, _, false) => "/status/command",
-        (true, _, true) => "/status/insecureCommand",
-        (false, true, false) => "/status/windowsNodeCommand",
-        (false, true, true) => "/status/insecureWindowsNodeCommand",
-        (false, false, false) => "/status/nodeCommand",
-        (false, false, true) => "/status/insecureNodeCommand",
-    })
+    let (trusting, insecure) = match (imported, arguments.windows) {
+        (true, _) => ("/status/command", "/status/insecureCommand"),
+        (false, true) => ("/status/windowsNodeCommand", "/status/insecureWindowsNodeCommand"),
+        (false, false) => ("/status/nodeCommand", "/status/insecureNodeCommand"),
+    };
+    let (trusting, insecure) = (token.text(trusting), token.text(insecure));
+    if arguments.insecure {
+        return (insecure.to_owned(), None);
+    }
+    // A checksum is there if the authority is not one that everybody knows.
+    let linux = token.text("/status/nodeCommand");
+    match (word_after(linux, "--server "), word_after(linux, "--ca-checksum ")) {
+        (Some(_), Some(_)) if arguments.windows && !imported => (insecure.to_owned(), Some(UNPINNED)),
+        (Some(root), Some(checksum)) => match pinned(insecure, root, checksum) {
+            Some(command) => (command, Some(PINNED)),
+            None => (trusting.to_owned(), None),
+        },
+        _ => (trusting.to_owned(), None),
+    }
+}
+
+/// A command that trusts the authority of this server and nobody else, once it has seen its checksum.
+fn pinned(insecure: &str, root: &str, checksum: &str) -> Option<String> {
+    const DOWNLOAD: &str = "curl --insecure ";
+    // What is set before it, such as a proxy, is for each download.
+    let (environment, rest) = insecure.split_once(DOWNLOAD)?;
+    Some(format!(
+        "CA=$(mktemp) && {environment}{DOWNLOAD}-sfL {root}/cacerts > \"$CA\" && echo \"{checksum}  $CA\" | \
+         sha256sum -c && {environment}curl --cacert \"$CA\" {rest}"
+    ))
+}
+
+fn word_after<'a>(text: &'a str, flag: &str) -> Option<&'a str> {
+    text.split_once(flag)?.1.split(' ').next().filter(|word| !word.is_empty())
 }
 
 async fn secret_token(session: &Session, managed: &str, token: &Object) -> Result<Option<String>, Failure> {
@@ -208,6 +243,51 @@ mod tests {
         );
         let windows = Register { windows: true, node_name: Some("w".into()), ..Register::default() };
         check(windows, " -NodeName 'w'");
+    }
+
+    fn token(checksum: &str) -> Object {
+        let tail = format!(
+            "https://mgr/system-agent-install.sh | sudo sh -s - --server https://mgr --token t{checksum}"
+        );
+        let status = serde_json::json!({
+            "nodeCommand": format!("curl -fL {tail}"),
+            "insecureNodeCommand": format!("P=\"x\" curl --insecure -fL {tail}"),
+            "windowsNodeCommand": "curl.exe -fL …",
+            "insecureWindowsNodeCommand": "curl.exe --insecure -fL …",
+            "command": "kubectl apply -f https://mgr/v3/import/t.yaml",
+            "insecureCommand": "curl --insecure -sfL https://mgr/v3/import/t.yaml | kubectl apply -f -",
+        });
+        Object(serde_json::json!({"status": status}))
+    }
+
+    #[test]
+    fn the_command_works_with_the_servers_own_authority_and_trusts_no_other() {
+        let provisioned = Object(serde_json::json!({"spec": {"rkeConfig": {}}}));
+        let imported = Object(serde_json::json!({"spec": {}}));
+        let (own, public) = (token(" --ca-checksum 5af3"), token(""));
+        let plain = Register::default();
+        let said = |token: &Object, cluster: &Object, arguments: &Register| {
+            let (command, note) = command_of(token, cluster, arguments);
+            (command.chars().take_while(|letter| *letter != '|').collect::<String>(), note.is_some())
+        };
+        assert_eq!(
+            command_of(&own, &provisioned, &plain).0,
+            "CA=$(mktemp) && P=\"x\" curl --insecure -sfL https://mgr/cacerts > \"$CA\" && echo \"5af3  $CA\" | \
+             sha256sum -c && P=\"x\" curl --cacert \"$CA\" -fL https://mgr/system-agent-install.sh | sudo sh -s - \
+             --server https://mgr --token t --ca-checksum 5af3"
+        );
+        let script = "curl -fL https://mgr/system-agent-install.sh ".to_owned();
+        assert_eq!(said(&public, &provisioned, &plain), (script, false));
+        assert!(
+            command_of(&own, &imported, &plain)
+                .0
+                .ends_with("curl --cacert \"$CA\" -sfL https://mgr/v3/import/t.yaml | kubectl apply -f -")
+        );
+        let windows = Register { windows: true, ..Register::default() };
+        assert_eq!(said(&own, &provisioned, &windows), ("curl.exe --insecure -fL …".to_owned(), true));
+        assert_eq!(said(&public, &provisioned, &windows), ("curl.exe -fL …".to_owned(), false));
+        let insecure = Register { insecure: true, ..Register::default() };
+        assert!(said(&own, &provisioned, &insecure).0.starts_with("P=\"x\" curl --insecure -fL"));
     }
 
     #[test]
