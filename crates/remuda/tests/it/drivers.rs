@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{contains, skipped},
-    local::{Lab, NEW},
+    lab::{Lab, NEW},
     providers::{ACCESS_KEY, AMAZON, CANARIES, OCEAN, Providers, REGION, REST, SHELF, Shelf},
 };
 
