@@ -198,7 +198,8 @@ async fn who_does_not_answer_is_not_asked_many_times_a_second() {
         _ => Err(Wrong(Retry::Unreachable)),
     });
     create(&world, "a").await;
-    until("the last run", async || runs.lock().len() == 17).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(runs.lock().len(), 17);
     about(&gaps(&runs)[..9], &[1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1280]);
     about(&gaps(&runs)[14..], &[60_000, 60_000]);
     stop.cancel();

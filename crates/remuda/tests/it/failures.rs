@@ -32,7 +32,7 @@ const ODD: &[Odd] = &[
         first: "mkdir -p /etc/rancher && mount -t tmpfs -o nr_inodes=1 tmpfs /etc/rancher",
         more: &[],
         code: 11,
-        says: &["could not create the server", "No space left on device"],
+        says: &["could not be created", "No space left on device", "the disk is full"],
     },
     Odd {
         name: "full-later",
@@ -89,10 +89,7 @@ fn what_is_wrong_with_a_machine_is_named_within_seconds_and_without_a_hot_loop()
         assert_eq!(code, 0, "{text}");
     }
     for odd in ODD {
-        lab.until(odd.name, Duration::from_secs(60), || {
-            let (code, text) = lab.tell(&["why", odd.name]);
-            code == odd.code && odd.says.iter().all(|words| text.contains(words))
-        });
+        lab.until_why(odd.name, odd.code, odd.says);
     }
     // Conditions say so too, for whoever looks with other tools.
     let conditions = |group: &str, version: &str, kind: &str, cluster: &str| {

@@ -214,10 +214,7 @@ fn a_cluster_is_changed_in_place_scaled_broken_and_mended() {
     ]}}]}]);
     lab.make_secret("demo", "odd-file", &json!({"text": "x"}));
     lab.change("demo", &json!({"spec": {"rkeConfig": {"machineSelectorFiles": wrong}}}));
-    lab.until("why names the machine and the file", MINUTE, || {
-        let (code, text) = lab.say("why demo");
-        code == 11 && text.contains("the plan of machine demo-servers") && text.contains("not-a-directory")
-    });
+    lab.until_why("demo", 11, &["the plan of machine demo-servers", "/usr/local/bin/k3s"]);
     let touched: Vec<String> = lab
         .plans()
         .into_iter()
@@ -301,8 +298,11 @@ fn rke2_has_its_own_places_and_comes_to_be_as_well() {
     let server = lab.machines().into_iter().find(|name| name.contains("servers")).unwrap();
     let look = "test -f /etc/rancher/rke2/config.yaml.d/50-rancher.yaml && test -f /etc/rancher/rke2/rke2.yaml && \
                 systemctl is-active rke2-server";
-    let (code, text) = lab.tell(&["machine", "shell", &server, "--", "sh", "-c", look]);
-    assert!(code == 0 && text.contains("active"), "{code} {text}");
+    let data = lab.data();
+    let mut shell = lab.command(&["machine", "shell", &server, "--data-dir", data.to_str().unwrap()]);
+    let output = shell.args(["--", "sh", "-c", look]).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("active"), "{text}");
     let probes = lab.objects("rke.cattle.io", "v1", "RKEControlPlane");
     assert_eq!(probes[0].data["status"]["initialization"]["controlPlaneInitialized"], true);
     lab.run("cluster delete demo --wait --timeout 60s");

@@ -227,6 +227,20 @@ impl Lab {
         }
     }
 
+    /// Waits until `why` ends with a code and says certain words.
+    #[track_caller]
+    pub(crate) fn until_why(&self, cluster: &str, code: i32, words: &[&str]) {
+        let began = Instant::now();
+        loop {
+            let said = self.tell(&["why", cluster]);
+            if said.0 == code && words.iter().all(|words| said.1.contains(words)) {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{cluster}: {}\n{}", said.0, said.1);
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Nothing is left of machines: no process, no mount, no object.
     #[track_caller]
     pub(crate) fn check_nothing_left(&self) {
