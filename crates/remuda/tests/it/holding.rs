@@ -298,11 +298,8 @@ fn rke2_has_its_own_places_and_comes_to_be_as_well() {
     let server = lab.machines().into_iter().find(|name| name.contains("servers")).unwrap();
     let look = "test -f /etc/rancher/rke2/config.yaml.d/50-rancher.yaml && test -f /etc/rancher/rke2/rke2.yaml && \
                 systemctl is-active rke2-server";
-    let data = lab.data();
-    let mut shell = lab.command(&["machine", "shell", &server, "--data-dir", data.to_str().unwrap()]);
-    let output = shell.args(["--", "sh", "-c", look]).output().unwrap();
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && text.contains("active"), "{text}");
+    let (code, text) = lab.say_to(&format!("machine shell {server}"), &["sh", "-c", look]);
+    assert!(code == 0 && text.contains("active"), "{code} {text}");
     let probes = lab.objects("rke.cattle.io", "v1", "RKEControlPlane");
     assert_eq!(probes[0].data["status"]["initialization"]["controlPlaneInitialized"], true);
     lab.run("cluster delete demo --wait --timeout 60s");
