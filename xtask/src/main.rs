@@ -60,6 +60,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// The tunnel between server and clusters: throughput, latency, memory, the proxy
+    Tunnel {
+        /// Passed on to the load generator; --help lists what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -70,6 +76,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
         Chore::Bench { what: Bench::Machines { arguments } } => bench::run("machines", &arguments),
         Chore::Bench { what: Bench::Provision { arguments } } => bench::provision(&arguments),
+        Chore::Bench { what: Bench::Tunnel { arguments } } => bench::run("tunnel", &arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {
                 print(&package.to_string());
