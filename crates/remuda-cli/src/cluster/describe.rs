@@ -31,9 +31,9 @@ pub(super) async fn run(session: &Session, name: &str) -> Result<(), Failure> {
 
 fn render(evidence: &Evidence, now: Timestamp) -> String {
     let Some(cluster) = &evidence.cluster else { return String::new() };
-    let (state, ..) = list::state(cluster);
-    let mut out = String::new();
     let managed = evidence.management.as_ref();
+    let (state, ..) = list::state(cluster, managed);
+    let mut out = String::new();
     let connected = managed.and_then(|managed| managed.condition(condition::CONNECTED));
     let fields = [
         ("Name", cluster.name().to_owned()),

@@ -27,6 +27,9 @@ struct Count {
 
 type Counts = BTreeMap<(String, String), Count>;
 
+/// Management Clusters by their names.
+type Managed = BTreeMap<String, Object>;
+
 pub(super) async fn run(session: &Session, arguments: &List) -> Result<(), Failure> {
     let namespace = (!arguments.all_namespaces).then_some(session.namespace.as_str());
     let mut clusters = gather::served_clusters(session, namespace).await?;
@@ -76,8 +79,17 @@ async fn print(
         Format::Table | Format::Wide => {
             let machines =
                 api::list(&session.client, &api::capi("Machine"), namespace, api::Which::All).await?;
+            // Not everybody who sees a cluster sees its management Cluster.
+            let managed =
+                api::list(&session.client, &api::management("Cluster"), None, api::Which::All).await;
+            let managed: Managed = managed
+                .unwrap_or_default()
+                .into_iter()
+                .map(|managed| (managed.name().to_owned(), managed))
+                .collect();
             let text = table(
                 &clusters,
+                &managed,
                 &count(&machines),
                 namespace.is_none(),
                 format == Format::Wide,
@@ -100,7 +112,14 @@ fn count(machines: &[Object]) -> Counts {
     counts
 }
 
-fn table(clusters: &[Object], counts: &Counts, namespaces: bool, wide: bool, now: Timestamp) -> String {
+fn table(
+    clusters: &[Object],
+    managed: &Managed,
+    counts: &Counts,
+    namespaces: bool,
+    wide: bool,
+    now: Timestamp,
+) -> String {
     let mut table = match (namespaces, wide) {
         (false, false) => Table::new(["NAME", "STATE", "VERSION", "MACHINES", "PROVIDER", "AGE", "MESSAGE"]),
         (true, false) => {
@@ -122,7 +141,7 @@ fn table(clusters: &[Object], counts: &Counts, namespaces: bool, wide: bool, now
         ]),
     };
     for cluster in clusters {
-        let (state, tone, message) = state(cluster);
+        let (state, tone, message) = state(cluster, managed.get(cluster.text("/status/clusterName")));
         let key = (cluster.namespace().to_owned(), cluster.name().to_owned());
         let count = counts.get(&key).copied().unwrap_or_default();
         let pools = cluster.list("/spec/rkeConfig/machinePools").iter().map(Pool);
@@ -149,8 +168,9 @@ fn table(clusters: &[Object], counts: &Counts, namespaces: bool, wide: bool, now
     table.render("")
 }
 
-/// State in a word, and what is said about it. Only the cluster itself is looked at.
-pub(super) fn state(cluster: &Object) -> (&'static str, Tone, &str) {
+/// State in a word, and what is said about it. Only the cluster itself is looked at, and its management Cluster
+/// as far as that is known.
+pub(super) fn state<'a>(cluster: &'a Object, managed: Option<&'a Object>) -> (&'static str, Tone, &'a str) {
     let message = |kind: &str| cluster.condition(kind).map(|condition| condition.message).unwrap_or_default();
     if cluster.is_deleting() {
         return ("Removing", Tone::Busy, message(condition::REMOVED));
@@ -161,6 +181,13 @@ pub(super) fn state(cluster: &Object) -> (&'static str, Tone, &str) {
         }
     }
     let imported = !cluster.has("/spec/rkeConfig");
+    // What was ready when it was last seen is not ready for anybody while it cannot be reached.
+    let connected = managed.and_then(|managed| managed.condition(condition::CONNECTED));
+    let was = managed.is_some_and(|managed| managed.is(condition::AGENT_DEPLOYED));
+    if let Some(lost) = connected.filter(Condition::is_false).filter(|_| imported || was) {
+        let state = if was { ("Disconnected", Tone::Bad) } else { ("Waiting", Tone::Busy) };
+        return (state.0, state.1, lost.message);
+    }
     if cluster.flag("/status/ready") && (imported || cluster.is(condition::READY)) {
         return ("Ready", Tone::Good, "");
     }
@@ -217,7 +244,21 @@ mod tests {
         let mut refused = ready("Unknown", "later");
         refused["conditions"].as_array_mut().unwrap().push(json!({
             "type": "RKECluster", "status": "False", "message": "duplicate machinePool name [p] used"}));
+        let mut lost = cluster("lost", ready("True", ""));
+        lost.0["status"]["clusterName"] = json!("c-m-2");
+        let mut foreign = cluster("foreign", json!({"ready": true, "clusterName": "c-m-3"}));
+        foreign.0["spec"] = json!({});
+        let disconnected = |name: &str, deployed: &str| {
+            let managed = json!({"metadata": {"name": name}, "status": {"conditions": [
+                {"type": "Connected", "status": "False", "message": "Cluster agent is not connected"},
+                {"type": "AgentDeployed", "status": deployed},
+            ]}});
+            (name.to_owned(), Object(managed))
+        };
+        let managed = Managed::from([disconnected("c-m-2", "True"), disconnected("c-m-3", "False")]);
         let clusters = [
+            lost,
+            foreign,
             cluster("demo", ready("True", "")),
             cluster("young", ready("Unknown", "waiting for infrastructure ready")),
             cluster("refused", refused),
@@ -233,17 +274,20 @@ mod tests {
         let counts =
             count(&[machine("demo", "a"), machine("demo", "b"), machine("demo", "c"), machine("young", "")]);
         let now = "2026-01-01T00:05:00Z".parse().unwrap();
-        let text = anstream::adapter::strip_str(&table(&clusters, &counts, false, false, now)).to_string();
+        let text =
+            anstream::adapter::strip_str(&table(&clusters, &managed, &counts, false, false, now)).to_string();
         assert_eq!(
             text,
-            "NAME       STATE      VERSION        MACHINES   PROVIDER   AGE   MESSAGE\n\
-             demo       Ready      v1.35.1+k3s1   3/3        local      5m    -\n\
-             young      Creating   v1.35.1+k3s1   0/3        local      5m    waiting for infrastructure ready\n\
-             refused    Failed     v1.35.1+k3s1   0/3        local      5m    duplicate machinePool name [p] used\n\
-             imported   Ready      -              0/0        imported   5m    -\n\
-             going      Removing   v1.35.1+k3s1   0/3        local      5m    waiting for machine [x] to delete\n"
+            "NAME       STATE          VERSION        MACHINES   PROVIDER   AGE   MESSAGE\n\
+             lost       Disconnected   v1.35.1+k3s1   0/3        local      5m    Cluster agent is not connected\n\
+             foreign    Waiting        -              0/0        imported   5m    Cluster agent is not connected\n\
+             demo       Ready          v1.35.1+k3s1   3/3        local      5m    -\n\
+             young      Creating       v1.35.1+k3s1   0/3        local      5m    waiting for infrastructure ready\n\
+             refused    Failed         v1.35.1+k3s1   0/3        local      5m    duplicate machinePool name [p] used\n\
+             imported   Ready          -              0/0        imported   5m    -\n\
+             going      Removing       v1.35.1+k3s1   0/3        local      5m    waiting for machine [x] to delete\n"
         );
-        let wide = table(&clusters[..1], &counts, true, true, now);
+        let wide = table(&clusters[2..3], &managed, &counts, true, true, now);
         assert!(wide.starts_with("NAMESPACE       NAME   STATE"), "{wide}");
         assert!(wide.contains("c-m-1"), "{wide}");
     }
