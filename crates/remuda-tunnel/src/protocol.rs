@@ -419,7 +419,8 @@ impl Protocol {
             return;
         }
         self.ended = true;
-        self.remote.clear();
+        let remote = std::mem::take(&mut self.remote);
+        self.events.extend(remote.into_keys().map(|client| Event::Remote { client, added: false }));
         self.remote_count = 0;
         self.announcements.clear();
         let mut ids: Vec<ConnId> = self.conns.keys().copied().collect();

@@ -103,6 +103,9 @@ impl Server {
         let inbound = self.0.options.inbound.clone().filter(|_| !peer);
         let options = self.0.options.session.clone();
         let (session, task) = Session::new(Role::Server, identity, socket, inbound, options);
+        if peer {
+            session.follow_remote(self.0.registry.lock().events());
+        }
         let registered = Registered::new(self.0.clone(), session, peer);
         async move {
             info!("tunnel session starts");

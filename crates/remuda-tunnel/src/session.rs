@@ -6,7 +6,10 @@ use std::{collections::HashMap, fmt, future::poll_fn, sync::Arc, task::Waker, ti
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::broadcast,
+    time::{Instant, timeout},
+};
 use tokio_tungstenite::tungstenite;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +17,7 @@ use crate::{
     dial::Inbound,
     frame::{ConnId, RemoteClient},
     protocol::{Config, Counters, Event, Limits, OpenError, Protocol, Reason, Role, Timing, Violation},
+    server::SessionEvent,
     socket::Socket,
     stream::TunnelStream,
 };
@@ -85,6 +89,8 @@ pub(crate) struct State {
     pub(crate) wakers: HashMap<ConnId, Wakers>,
     /// CONNECTs for the driver to serve.
     incoming: Vec<(ConnId, String, String)>,
+    /// Is told of the clients a peer has.
+    remote: Option<broadcast::Sender<SessionEvent>>,
 }
 
 impl State {
@@ -93,6 +99,12 @@ impl State {
             let waker = match event {
                 Event::Connect { conn, proto, address } => {
                     self.incoming.push((conn, proto, address));
+                    continue;
+                }
+                Event::Remote { client, added } => {
+                    if let Some(remote) = &self.remote {
+                        let _ = remote.send(SessionEvent::Remote { client, added });
+                    }
                     continue;
                 }
                 Event::Readable(id) => self.wakers.get_mut(&id).and_then(|wakers| wakers.read.take()),
@@ -166,7 +178,7 @@ impl Session {
             key: identity.key,
             session_key: identity.session,
             options,
-            state: Mutex::new(State { protocol, wakers: HashMap::new(), incoming: Vec::new() }),
+            state: Mutex::new(State { protocol, wakers: HashMap::new(), incoming: Vec::new(), remote: None }),
             driver: AtomicWaker::new(),
             stop: CancellationToken::new(),
         });
@@ -213,6 +225,11 @@ impl Session {
     pub fn load(&self) -> (usize, usize) {
         let state = self.0.state.lock();
         (state.protocol.connections(), state.protocol.unread())
+    }
+
+    /// Tells `events` of the clients the peer announces from now on.
+    pub(crate) fn follow_remote(&self, events: broadcast::Sender<SessionEvent>) {
+        self.0.state.lock().remote = Some(events);
     }
 
     pub(crate) fn reaches(&self, key: &str) -> bool {

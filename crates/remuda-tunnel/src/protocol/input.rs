@@ -156,8 +156,9 @@ impl Protocol {
         if self.remote_count >= limit {
             return Err(Violation::RemoteClients(limit));
         }
-        if self.remote.entry(client.key).or_default().insert(client.session) {
+        if self.remote.entry(client.key.clone()).or_default().insert(client.session) {
             self.remote_count += 1;
+            self.events.push_back(Event::Remote { client: client.key, added: true });
         }
         Ok(())
     }
@@ -166,6 +167,7 @@ impl Protocol {
         let Some(sessions) = self.remote.get_mut(&client.key) else { return };
         if sessions.remove(&client.session) {
             self.remote_count -= 1;
+            self.events.push_back(Event::Remote { client: client.key.clone(), added: false });
         }
         if sessions.is_empty() {
             self.remote.remove(&client.key);

@@ -156,6 +156,8 @@ pub enum Event {
     Writable(ConnId),
     /// All data written so far went out after a flush was asked for.
     Flushed(ConnId),
+    /// The peer has a session of a client, or has it no more.
+    Remote { client: String, added: bool },
 }
 
 /// What to send.

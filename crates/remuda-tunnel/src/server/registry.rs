@@ -12,8 +12,21 @@ const EVENTS: usize = 1024;
 /// A session came or went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEvent {
-    Added { client: String, session: i64, peer: bool },
-    Removed { client: String, session: i64, peer: bool },
+    Added {
+        client: String,
+        session: i64,
+        peer: bool,
+    },
+    Removed {
+        client: String,
+        session: i64,
+        peer: bool,
+    },
+    /// A peer has a session of this client, or has it no more. Another peer may have one all the same.
+    Remote {
+        client: String,
+        added: bool,
+    },
 }
 
 /// Numbers over the life of a server.
@@ -127,6 +140,10 @@ impl Registry {
         let keys: BTreeSet<String> =
             self.peers.values().flatten().flat_map(Session::remote_clients).collect();
         keys.into_iter().collect()
+    }
+
+    pub(super) fn events(&self) -> broadcast::Sender<SessionEvent> {
+        self.events.clone()
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<SessionEvent> {

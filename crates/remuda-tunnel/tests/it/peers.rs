@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use http::{HeaderMap, HeaderValue};
 use remuda_tunnel::{
-    server::{ID_HEADER, Identity, Peer, PeerIdentity, Server, ServerOptions, TOKEN_HEADER},
+    server::{ID_HEADER, Identity, Peer, PeerIdentity, Server, ServerOptions, SessionEvent, TOKEN_HEADER},
     session::SessionOptions,
 };
 use tokio::io::AsyncReadExt;
@@ -61,6 +61,36 @@ async fn a_lost_link_comes_back_and_announces_again() {
     soon(a.server.shutdown()).await;
     eventually("gone with its server", || !b.server.has_session("c")).await;
     soon(b.server.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clients_of_a_peer_are_announced_to_subscribers() {
+    let (mut a, b) = (server("a"), server("b"));
+    link(&a.server, &b.server);
+    eventually("linked", || b.server.statistics().peer_sessions == 1).await;
+    let mut events = b.server.subscribe();
+    let mut next = async move |wanted: bool| {
+        loop {
+            // Servers announce each other too.
+            match soon(events.recv()).await.unwrap() {
+                SessionEvent::Remote { client, added } if client == "c" => {
+                    assert_eq!(added, wanted);
+                    return;
+                }
+                _ => {}
+            }
+        }
+    };
+    let stop = a.client("c", services(), SessionOptions::default()).await;
+    next(true).await;
+    stop.cancel();
+    next(false).await;
+    a.client("c", services(), SessionOptions::default()).await;
+    next(true).await;
+    // With the link goes what is behind it.
+    soon(a.server.shutdown()).await;
+    next(false).await;
+    assert!(!b.server.has_session("c"));
 }
 
 #[tokio::test(start_paused = true)]
