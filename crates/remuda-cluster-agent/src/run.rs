@@ -42,11 +42,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            backoff: Backoff::default(),
-            session: SessionOptions::default(),
-            refresh: Duration::from_secs(300),
-        }
+        let mut session = SessionOptions::default();
+        // Pings are answered at once: after four that were not, there is nobody any more.
+        session.timing.silence = session.timing.ping * 4;
+        Options { backoff: Backoff::default(), session, refresh: Duration::from_secs(300) }
     }
 }
 

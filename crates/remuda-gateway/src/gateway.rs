@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     access::{Authenticate, Authorize, ManagementRights},
-    assets, import,
+    assets, import, peers,
     proxy::{self, Audit},
     register,
     respond::{Body, BoxError, Refusal, text},
@@ -54,10 +54,18 @@ impl GatewayOptions {
             authorize: None,
             audit: None,
             agent_binary: PathBuf::from("/proc/self/exe"),
-            tunnel: ServerOptions::default(),
+            tunnel: tunnel_options(),
             timing: Timing::default(),
         }
     }
+}
+
+/// How the sessions of clusters behave: agents speak every five seconds, so one that has said nothing for four times
+/// as long is gone. The original waits for a minute, in which nothing sent into such a session is answered.
+pub fn tunnel_options() -> ServerOptions {
+    let mut options = ServerOptions::default();
+    options.session.timing.silence = Duration::from_secs(20);
+    options
 }
 
 /// How long things may take.
@@ -105,6 +113,8 @@ pub(crate) struct Shared {
     pub(crate) clusters: Informer<management::Cluster>,
     pub(crate) provisioned: Informer<provisioning::Cluster>,
     pub(crate) sessions: Arc<Sessions>,
+    /// Other servers have sessions too.
+    pub(crate) peering: bool,
     routes: Mutex<HashMap<String, Route>>,
     pub(crate) impersonators: proxy::Impersonators,
     pub(crate) roles: proxy::Roles,
@@ -139,6 +149,7 @@ impl Gateway {
             tokens: Tokens::new(ctx.client.clone()),
             clusters: ctx.informers.of(Scope::all()),
             provisioned,
+            peering: tunnel.identity.is_some(),
             sessions: Arc::new(Sessions::new(Server::new(tunnel))),
             routes: Mutex::default(),
             impersonators: proxy::Impersonators::default(),
@@ -228,7 +239,17 @@ impl Gateway {
                 }
             })
         };
-        status::run(shared.clone(), stop).await;
+        let peers = stop.child_token();
+        let sharing = async {
+            if shared.peering {
+                peers::run(shared, &peers).await;
+            }
+        };
+        let writing = async {
+            status::run(shared.clone(), stop).await;
+            peers.cancel();
+        };
+        tokio::join!(sharing, writing);
         drop((following, gone));
         self.stop().await;
     }

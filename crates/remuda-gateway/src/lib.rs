@@ -17,6 +17,7 @@ mod access;
 mod assets;
 mod gateway;
 mod import;
+mod peers;
 mod proxy;
 mod register;
 mod respond;
@@ -30,7 +31,7 @@ mod workload;
 
 pub use self::{
     access::{Authenticate, Authorize, Caller, Decision, ManagementRights, Role},
-    gateway::{Gateway, GatewayOptions, Timing},
+    gateway::{Gateway, GatewayOptions, Timing, tunnel_options},
     proxy::{Audit, Proxied},
     respond::{Body, BoxError},
     sessions::Connection,

@@ -71,6 +71,20 @@ struct Entry {
     lost: Option<(Timestamp, String)>,
     /// What the newest agent uploaded.
     access: Option<Arc<Access>>,
+    /// Since when it is connected to another server.
+    remote: Option<Timestamp>,
+    /// What its agent uploaded to whichever server, as that has kept it.
+    kept: Option<Arc<Access>>,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.live.is_empty()
+            && self.connected.is_none()
+            && self.remote.is_none()
+            && self.lost.is_none()
+            && self.kept.is_none()
+    }
 }
 
 type Listener = Arc<dyn Fn(&str) + Send + Sync>;
@@ -152,7 +166,7 @@ impl Sessions {
     pub(crate) fn connection(&self, cluster: &str) -> Connection {
         let entries = self.entries.lock();
         let Some(entry) = entries.get(cluster) else { return Connection::Never };
-        match (entry.connected, &entry.lost) {
+        match (entry.connected.or(entry.remote), &entry.lost) {
             (Some(since), _) => Connection::Connected(since),
             (None, Some((since, error))) => Connection::Lost { since: *since, error: error.clone() },
             (None, None) => Connection::Never,
@@ -162,14 +176,81 @@ impl Sessions {
     /// All clusters that are connected.
     pub(crate) fn connected(&self) -> Vec<String> {
         let entries = self.entries.lock();
-        let connected = entries.iter().filter(|(_, entry)| entry.connected.is_some());
+        let connected = entries.iter().filter(|(_, entry)| entry.connected.or(entry.remote).is_some());
         connected.map(|(cluster, _)| cluster.clone()).collect()
     }
 
     /// What the newest agent uploaded, while it is connected.
     pub(crate) fn access(&self, cluster: &str) -> Option<Arc<Access>> {
         let entries = self.entries.lock();
+        let entry = entries.get(cluster)?;
+        match (entry.connected, entry.remote) {
+            (Some(_), _) => entry.access.clone(),
+            (None, Some(_)) => entry.kept.clone(),
+            (None, None) => None,
+        }
+    }
+
+    /// What an agent that is connected to this server uploaded.
+    pub(crate) fn uploaded(&self, cluster: &str) -> Option<Arc<Access>> {
+        let entries = self.entries.lock();
         entries.get(cluster).filter(|entry| entry.connected.is_some())?.access.clone()
+    }
+
+    /// An agent came with a good token and was turned away all the same. Told while the cluster is not connected.
+    pub(crate) fn refused(&self, cluster: &str, why: &str, now: Timestamp) {
+        {
+            let mut entries = self.entries.lock();
+            let entry = entries.entry(cluster.to_owned()).or_default();
+            let error = format!("authorization: {why}");
+            let known = entry.lost.as_ref().is_some_and(|(_, known)| *known == error);
+            if known || entry.connected.or(entry.remote).is_some() {
+                return;
+            }
+            let since = entry.lost.as_ref().map_or(now, |(since, _)| *since);
+            entry.lost = Some((since, error));
+        }
+        self.tell(cluster);
+    }
+
+    /// A cluster can be reached through another server, or not any more.
+    pub(crate) fn set_remote(&self, cluster: &str, reachable: bool, now: Timestamp) {
+        {
+            let mut entries = self.entries.lock();
+            let entry = entries.entry(cluster.to_owned()).or_default();
+            let was = entry.remote.is_some();
+            if reachable {
+                entry.remote.get_or_insert(now);
+            } else if entry.remote.take().is_some() && entry.connected.is_none() {
+                let error = "its agent is not connected to the other server any more".to_owned();
+                entry.lost = Some((now, error));
+            }
+            let tells = was != reachable && entry.connected.is_none();
+            if entry.is_empty() {
+                entries.remove(cluster);
+            }
+            if !tells {
+                return;
+            }
+        }
+        self.tell(cluster);
+    }
+
+    /// What has been kept of a cluster, for when it is connected to another server.
+    pub(crate) fn set_kept(&self, cluster: &str, access: Option<Arc<Access>>) {
+        {
+            let mut entries = self.entries.lock();
+            let entry = entries.entry(cluster.to_owned()).or_default();
+            let tells = entry.kept != access && entry.remote.is_some() && entry.connected.is_none();
+            entry.kept = access;
+            if entry.is_empty() {
+                entries.remove(cluster);
+            }
+            if !tells {
+                return;
+            }
+        }
+        self.tell(cluster);
     }
 
     /// Ends the sessions that were let in by a token of `secret` that is not among `left`.
@@ -222,7 +303,7 @@ impl Seat {
             }
             if entry.connected.take().is_none() {
                 // Never came so far as to be served.
-                if entry.lost.is_none() {
+                if entry.is_empty() {
                     entries.remove(&self.cluster);
                 }
                 return;
@@ -288,6 +369,49 @@ mod tests {
         drop(third);
         assert!(!sessions.connection("c-1").is_connected());
         assert_eq!(*told.lock(), ["c-1 true", "c-1 false", "c-1 true", "c-1 false"]);
+    }
+
+    #[test]
+    fn an_agent_that_is_turned_away_shows_while_there_is_no_other() {
+        let (sessions, told, _listening) = table();
+        sessions.refused("c-1", "invalid input, token empty", at(60));
+        sessions.refused("c-1", "invalid input, token empty", at(120));
+        assert_eq!(
+            sessions.connection("c-1").to_string(),
+            "not connected since 1970-01-01 00:01 UTC; last error: authorization: invalid input, token empty"
+        );
+        let seat = seat(&sessions, b"t");
+        seat.take(Some(Arc::new(Access::for_tests("10.43.0.1:443"))), at(180));
+        sessions.refused("c-1", "too many", at(190));
+        assert!(sessions.connection("c-1").is_connected());
+        assert_eq!(*told.lock(), ["c-1 false", "c-1 true"]);
+    }
+
+    #[test]
+    fn a_cluster_is_connected_while_another_server_has_it() {
+        let (sessions, told, _listening) = table();
+        let kept = Arc::new(Access::for_tests("10.43.0.1:443"));
+        sessions.set_kept("c-1", Some(kept.clone()));
+        assert_eq!(sessions.connection("c-1"), Connection::Never);
+        assert!(sessions.access("c-1").is_none());
+        sessions.set_remote("c-1", true, at(60));
+        assert_eq!(sessions.connection("c-1"), Connection::Connected(at(60)));
+        assert_eq!(sessions.access("c-1"), Some(kept));
+        assert!(sessions.uploaded("c-1").is_none());
+        // Its own session goes before that of another.
+        let own = Arc::new(Access::for_tests("10.43.0.2:443"));
+        let seat = seat(&sessions, b"t");
+        seat.take(Some(own.clone()), at(70));
+        assert_eq!(sessions.access("c-1"), Some(own));
+        seat.leave("closed", at(80));
+        assert!(sessions.connection("c-1").is_connected());
+        sessions.set_remote("c-1", false, at(90));
+        assert!(matches!(sessions.connection("c-1"), Connection::Lost { since, .. } if since == at(90)));
+        // Nothing is kept of a name nobody uses.
+        sessions.set_remote("c-2", true, at(90));
+        sessions.set_kept("c-3", None);
+        assert_eq!(sessions.connected(), ["c-2"]);
+        assert_eq!(*told.lock(), ["c-1 true", "c-1 true", "c-1 true", "c-1 false", "c-2 true"]);
     }
 
     #[test]

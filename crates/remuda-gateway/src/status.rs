@@ -25,7 +25,7 @@ use remuda_control::{
     write::{get_or_create, write_status},
 };
 use remuda_names::{
-    gateway::{DRIVER_IMPORTED, UPLOADING_DRIVERS, secret},
+    gateway::{DRIVER_IMPORTED, UPLOADING_DRIVERS, label, secret},
     rancher::{
         annotation, condition,
         name::{GLOBAL_DATA, LOCAL},
@@ -194,8 +194,13 @@ fn credential_name(cluster: &str) -> String {
     format!("{}{cluster}", secret::CREDENTIAL_PREFIX)
 }
 
-/// The newest agent wins.
-async fn keep_credential(shared: &Shared, cluster: &Cluster, access: &Access) -> Result<(), Error> {
+/// Keeps what an agent uploaded, for those who look for it and for the servers it is not connected to. The newest
+/// agent wins.
+pub(crate) async fn keep_credential(
+    shared: &Shared,
+    cluster: &Cluster,
+    access: &Access,
+) -> Result<(), Error> {
     let name = credential_name(&cluster.name_any());
     let secrets: Api<Secret> = Api::namespaced(shared.ctx.client.clone(), GLOBAL_DATA);
     let mut wanted = Secret::default();
@@ -203,15 +208,22 @@ async fn keep_credential(shared: &Shared, cluster: &Cluster, access: &Access) ->
     wanted.metadata.namespace = Some(GLOBAL_DATA.to_owned());
     // It goes when the cluster does.
     wanted.metadata.owner_references = Some(cluster.owner_ref(&()).into_iter().collect());
-    let token = ByteString(access.token.clone().into_bytes());
-    wanted.data = Some(BTreeMap::from([(secret::CREDENTIAL.to_owned(), token.clone())]));
+    let label = (label::CLUSTER_ACCESS.to_owned(), "true".to_owned());
+    wanted.metadata.labels = Some(BTreeMap::from([label.clone()]));
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    let data = BTreeMap::from([
+        (secret::CREDENTIAL.to_owned(), bytes(&access.token)),
+        (secret::ADDRESS.to_owned(), bytes(access.address.as_str())),
+        (secret::AUTHORITY.to_owned(), bytes(&access.ca)),
+    ]);
+    wanted.data = Some(data.clone());
     let found = get_or_create(&shared.ctx, &secrets, &wanted).await?;
-    if found.data.as_ref().and_then(|data| data.get(secret::CREDENTIAL)) == Some(&token) {
+    if found.data.as_ref() == Some(&data) && found.labels().get(&label.0) == Some(&label.1) {
         return Ok(());
     }
     let patch = json!({
-        "metadata": {"uid": found.uid()},
-        "data": {secret::CREDENTIAL: token},
+        "metadata": {"uid": found.uid(), "labels": wanted.metadata.labels},
+        "data": data,
     });
     let params =
         PatchParams { field_manager: Some(shared.ctx.field_manager.to_string()), ..PatchParams::default() };

@@ -173,11 +173,12 @@ async fn admit(shared: &Shared, head: &Parts) -> Result<Admitted, Refusal> {
     }
     let bearer = one(headers, header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
     if let Some(token) = one(headers, TOKEN_HEADER) {
-        let found = registration(shared, token).await?;
-        let access = Arc::new(uploaded(headers)?);
-        let Registration { cluster, secret, digest, .. } = found;
-        room(shared, &cluster)?;
-        return Ok(Admitted::Agent { key: cluster, secret, digest, access: Some(access) });
+        let Registration { cluster, secret, digest, .. } = registration(shared, token).await?;
+        let access = uploaded(headers).and_then(|access| room(shared, &cluster).map(|()| access));
+        let access = access.inspect_err(|refusal| {
+            shared.sessions.refused(&cluster, &refusal.message, shared.ctx.clock.now());
+        })?;
+        return Ok(Admitted::Agent { key: cluster, secret, digest, access: Some(Arc::new(access)) });
     }
     if let Some(token) = bearer.and_then(|bearer| bearer.strip_prefix(AGGREGATION_PREFIX)) {
         let Registration { cluster, secret, digest, .. } = registration(shared, token).await?;

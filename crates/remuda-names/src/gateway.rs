@@ -56,12 +56,22 @@ pub mod secret {
     pub const CREDENTIAL_PREFIX: &str = "cluster-serviceaccounttoken-";
     /// Key of such a credential.
     pub const CREDENTIAL: &str = "credential";
+    /// Key beside it: host and port of the cluster's API, as its agent dials it.
+    pub const ADDRESS: &str = "address";
+    /// Key beside it: the certificates that API is trusted by, PEM.
+    pub const AUTHORITY: &str = "ca.crt";
     /// Of Secrets with a service account's token.
     pub const ACCOUNT_TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
     /// Annotation on them: the account.
     pub const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
     /// Annotation on them: UID of the account.
     pub const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+}
+
+/// Labels.
+pub mod label {
+    /// `true` on Secrets with what agents in clusters upload. Written and read by servers that share a datastore.
+    pub const CLUSTER_ACCESS: &str = "remuda.io/cluster-access";
 }
 
 /// Names of sessions of agents that serve an API of their own: this, and the management Cluster. Their

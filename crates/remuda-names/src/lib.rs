@@ -17,6 +17,8 @@ pub mod env {
     pub const BIND: &str = "REMUDA_BIND";
     /// Address under which clients reach the server.
     pub const ADVERTISE: &str = "REMUDA_ADVERTISE";
+    /// Address under which other servers on the same datastore reach the server.
+    pub const PEER_ADDRESS: &str = "REMUDA_PEER_ADDRESS";
     /// Where the chosen listening address is written to.
     pub const ADDRESS_FILE: &str = "REMUDA_ADDRESS_FILE";
     /// Data directory.
@@ -139,6 +141,18 @@ pub mod user {
     pub const ADMIN: &str = "kubernetes-admin";
     /// Group that is allowed everything, as in Kubernetes.
     pub const MASTERS: &str = "system:masters";
+}
+
+/// How servers that share a datastore find each other.
+pub mod peer {
+    /// Where their Leases are.
+    pub const NAMESPACE: &str = "kube-system";
+    /// Names of Leases: this, and what is unique of the process.
+    pub const LEASE_PREFIX: &str = "remuda-server-";
+    /// Label on them, `true`.
+    pub const LABEL: &str = "remuda.io/server";
+    /// Annotation on them: address and port for other servers.
+    pub const ADDRESS: &str = "remuda.io/peer-address";
 }
 
 pub mod agent;

@@ -11,6 +11,7 @@ mod options;
 mod secret;
 
 use std::{
+    net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     time::Duration,
@@ -31,6 +32,8 @@ pub use self::{
 pub struct Config {
     pub bind: Bind,
     pub advertise: Option<Advertise>,
+    /// Where other servers on the same etcd reach this one; port 0 is the one listened on.
+    pub peer_address: Option<SocketAddr>,
     pub address_file: Option<PathBuf>,
     pub data_dir: PathBuf,
     pub datastore: Datastore,
@@ -139,6 +142,7 @@ impl Options {
             None => Bind::any(names::DEFAULT_PORT),
         };
         let advertise = self.advertise.as_deref().map(Advertise::parse).transpose()?;
+        let peer_address = self.peer_address.as_deref().map(address::parse_peer).transpose()?;
         let data_dir = match self.data_dir {
             Some(dir) => dir,
             None => default_data_dir()?,
@@ -201,6 +205,7 @@ impl Options {
         Ok(Config {
             bind,
             advertise,
+            peer_address,
             address_file: self.address_file,
             data_dir,
             datastore,

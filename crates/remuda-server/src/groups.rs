@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use remuda_control::Ctx;
 use remuda_drivers::builtin::Registry;
 use remuda_gateway::{Gateway, GatewayOptions, TunnelConnect};
+use remuda_tunnel::server::{PeerIdentity, ServerOptions};
 use remuda_workload::{KubeconfigSecret, Workloads};
 
 use crate::{
@@ -75,11 +76,12 @@ fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The gateway of a server.
-pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People) -> Gateway {
+/// The gateway of a server, which has a name if there are others.
+pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People, identity: Option<PeerIdentity>) -> Gateway {
     Gateway::new(GatewayOptions {
         authorize: Some(people.authorize()),
         audit: Some(people.audit()),
+        tunnel: ServerOptions { identity, ..remuda_gateway::tunnel_options() },
         ..GatewayOptions::new(ctx.clone(), people.authenticate())
     })
 }

@@ -23,6 +23,7 @@ pub mod kubeconfig;
 pub mod listen;
 mod metrics;
 pub mod offline;
+mod peers;
 mod people;
 pub mod pki;
 pub mod rancher;

@@ -34,13 +34,14 @@ use crate::{
     api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
     capi,
     config::{Bind, Config, address},
-    controllers::{Controllers, Run},
+    controllers::{Controllers, Run, group},
     datadir::{self, DataDir, DataDirError},
     engine::{Engine, EngineError},
     front::{Front, Parts},
     groups::{self, Site},
     identity, kubeconfig,
     listen::{self, ListenError},
+    peers::Peering,
     people::People,
     pki::{Issued, Pki, PkiError},
     rancher,
@@ -168,7 +169,13 @@ impl Server {
             false => None,
         };
         let first_user = people.as_ref().and_then(People::first_user);
-        let gateway = people.as_ref().map(|people| groups::gateway(&controllers.ctx, people));
+        // Servers that have an authority in common can tell each other from strangers.
+        let peering = match identity.as_deref().filter(|_| config.shared_secret.is_some()) {
+            Some(id) => Some(Peering::new(id, peer_address(&config, address), &pki)?),
+            None => None,
+        };
+        let own = peering.as_ref().map(Peering::identity);
+        let gateway = people.as_ref().map(|people| groups::gateway(&controllers.ctx, people, own));
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
         if let Some(path) = &config.address_file {
             datadir::write_private(path, format!("{address}\n").as_bytes())?;
@@ -212,6 +219,13 @@ impl Server {
                 ca_pem: if config.tls.is_some() { String::new() } else { pki.ca_pem() },
                 data_dir: dir.path().to_owned(),
             };
+            if let Some(peering) = peering.map(Arc::new) {
+                let tunnel = site.gateway.tunnel().clone();
+                controllers.keep(group(move |ctx, stop| {
+                    let (peering, tunnel) = (peering.clone(), tunnel.clone());
+                    async move { peering.run(&ctx, &tunnel, &stop).await }
+                }));
+            }
             controllers.start(groups(&site));
         }
         info!(%address, %advertise, data_dir = %dir.path().display(), "serving");
@@ -345,6 +359,15 @@ fn advertise(config: &Config, address: SocketAddr) -> String {
         None => (own_ip(address).to_string(), None),
     };
     address::join(&host, port.unwrap_or(address.port()))
+}
+
+/// Where other servers reach this one.
+fn peer_address(config: &Config, address: SocketAddr) -> SocketAddr {
+    let mut told = config.peer_address.unwrap_or_else(|| SocketAddr::new(own_ip(address), 0));
+    if told.port() == 0 {
+        told.set_port(address.port());
+    }
+    told
 }
 
 fn own_ip(address: SocketAddr) -> IpAddr {

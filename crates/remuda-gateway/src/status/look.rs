@@ -111,6 +111,8 @@ async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Sen
     let mut listed: Option<Instant> = None;
     let mut swept: Option<Instant> = None;
     loop {
+        // What is found out is written by the server that leads, and of use to no other.
+        shared.ctx.leadership.gained().await;
         let pause = match ask(shared, cluster).await {
             Ok(version) => {
                 misses = 0;

@@ -54,6 +54,19 @@ impl Bind {
     }
 }
 
+/// Where other servers reach this one: an address, and a port if it is not the one listened on.
+pub(super) fn parse_peer(text: &str) -> Result<SocketAddr, ConfigError> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let parsed = text.parse().ok().or_else(|| Some(SocketAddr::new(bare.parse().ok()?, 0)));
+    match parsed {
+        Some(address) if !address.ip().is_unspecified() => Ok(address),
+        Some(address) => {
+            Err(ConfigError::invalid("peer-address", format!("nobody can connect to {}", address.ip())))
+        }
+        None => Err(ConfigError::invalid("peer-address", format!("{text:?} is not ADDRESS[:PORT]"))),
+    }
+}
+
 /// What clients and agents are told to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertise {

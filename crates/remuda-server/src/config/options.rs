@@ -36,6 +36,14 @@ pub struct Options {
     #[arg(long, env = env::ADVERTISE, value_name = "HOST[:PORT]")]
     pub advertise: Option<String>,
 
+    /// Tell other servers on the same etcd to use this address [default: the address listened on, or the
+    /// first one of this machine]
+    ///
+    /// They reach clusters through each other, so this is the machine's own address, not that of something in
+    /// front of all of them.
+    #[arg(long, env = env::PEER_ADDRESS, value_name = "ADDRESS[:PORT]")]
+    pub peer_address: Option<String>,
+
     /// Write the address the server listens on to this file once it is ready
     #[arg(long, env = env::ADDRESS_FILE, value_name = "FILE")]
     pub address_file: Option<PathBuf>,
@@ -158,7 +166,7 @@ impl Options {
             ($($field:ident)*) => { Options { $($field: self.$field.or(lower.$field)),* } };
         }
         either! {
-            config bind advertise address_file data_dir datastore datastore_ca datastore_cert datastore_key
+            config bind advertise peer_address address_file data_dir datastore datastore_ca datastore_cert datastore_key
             shared_secret_file shared_secret tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
             audit_policy token_file anonymous_auth service_account_issuer api_audiences controllers max_connections
             max_requests_inflight max_mutating_requests_inflight max_request_bytes
