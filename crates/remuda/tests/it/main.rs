@@ -20,7 +20,7 @@ mod kubectl;
 mod lab;
 mod life;
 mod local;
+mod peered;
 mod people;
 mod providers;
-mod peered;
 mod python;
