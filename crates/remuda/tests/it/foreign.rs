@@ -166,6 +166,13 @@ impl Foreign {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// How many watches are open at its API.
+    pub(crate) fn watches(&self) -> u32 {
+        let metrics = self.kubectl("get --raw /metrics");
+        let line = metrics.lines().find_map(|line| line.strip_prefix("apiserver_longrunning_requests "));
+        line.and_then(|number| number.trim().parse().ok()).expect("a gauge of open watches")
+    }
+
     fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.kubectl(&format!("{line} -o json"))).unwrap()
     }
@@ -245,10 +252,6 @@ impl Agent {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), Signal::SIGKILL).unwrap();
         self.child.wait().unwrap();
     }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
 }
 
 impl Drop for Agent {
@@ -259,11 +262,6 @@ impl Drop for Agent {
             eprintln!("--- log of the agent\n{}", fs::read_to_string(&self.log).unwrap_or_default());
         }
     }
-}
-
-/// Open descriptors of a process.
-pub(crate) fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).unwrap_or_default()
 }
 
 /// Somebody with kubectl and a kubeconfig.

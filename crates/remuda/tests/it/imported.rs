@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::{
-    foreign::{Agent, Foreign, Person, descriptors, led_to, until},
+    foreign::{Agent, Foreign, Person, led_to, until},
     harness::{Place, Server, remuda, success},
 };
 
@@ -178,7 +178,7 @@ fn an_imported_cluster_is_used_by_those_who_may() {
 #[test]
 fn what_is_large_slow_or_given_up_passes_through_the_tunnel() {
     let Some(herd) = Herd::open() else { return };
-    let agent = herd.connect();
+    let _agent = herd.connect();
     let admin = herd.abroad("admin-abroad", None);
     let large = "x".repeat(900 << 10);
     let file = herd.place.write("large", &large);
@@ -197,19 +197,19 @@ fn what_is_large_slow_or_given_up_passes_through_the_tunnel() {
     watch.wait().unwrap();
 
     // What callers give up is given up in the cluster too.
-    let before = descriptors(agent.pid());
+    let before = herd.foreign.watches();
     let watches: Vec<_> = (0..20)
         .map(|_| {
             let mut command = admin.command("get configmaps -A --watch-only");
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
         })
         .collect();
-    until("twenty watches are open in the cluster", SOON, || descriptors(agent.pid()) >= before + 20);
+    until("twenty watches are open in the cluster", SOON, || herd.foreign.watches() >= before + 20);
     for mut watch in watches {
         watch.kill().unwrap();
         watch.wait().unwrap();
     }
-    until("none of them is left", SOON, || descriptors(agent.pid()) <= before + 2);
+    until("none of them is left", SOON, || herd.foreign.watches() <= before);
 }
 
 #[test]
