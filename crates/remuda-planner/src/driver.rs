@@ -4,6 +4,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 use serde::Deserialize;
+use tar::Archive;
 
 /// Nobody saves more than a few kilobytes; an archive that unpacks to more is not a machine store.
 const LIMIT: u64 = 4 << 20;
@@ -68,8 +69,8 @@ impl DriverConfig {
         if tar.len() as u64 > LIMIT {
             return Err(BadState::TooLarge);
         }
-        let file = config_json(&tar).ok_or(BadState::Empty)?;
-        DriverConfig::from_config_json(file)
+        let file = config_json(&tar).map_err(BadState::Unpack)?.ok_or(BadState::Empty)?;
+        DriverConfig::from_config_json(&file)
     }
 
     pub fn from_config_json(file: &[u8]) -> Result<DriverConfig, BadState> {
@@ -84,34 +85,20 @@ impl DriverConfig {
     }
 }
 
-/// The last regular file of that name; a tar is a header block of 512 bytes and the content in such blocks.
-fn config_json(tar: &[u8]) -> Option<&[u8]> {
-    let mut rest = tar;
+/// The last regular file of that name.
+fn config_json(tar: &[u8]) -> Result<Option<Vec<u8>>, std::io::Error> {
     let mut found = None;
-    while let Some((header, after)) = rest.split_at_checked(512) {
-        let name = text(&header[..100]);
-        let prefix =
-            if header[257..].starts_with(b"ustar") { text(&header[345..500]) } else { String::new() };
-        let Some(size) = octal(&header[124..136]) else { break };
-        let Some(content) = after.get(..size) else { break };
-        let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-        let regular = matches!(header[156], b'0' | 0);
+    for entry in Archive::new(tar).entries()? {
+        let mut entry = entry?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let regular = entry.header().entry_type().is_file();
         if regular && path.contains("/machines/") && path.ends_with("/config.json") {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content)?;
             found = Some(content);
         }
-        rest = after.get(size.div_ceil(512) * 512..).unwrap_or_default();
     }
-    found
-}
-
-fn text(field: &[u8]) -> String {
-    let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
-    String::from_utf8_lossy(&field[..end]).into_owned()
-}
-
-fn octal(field: &[u8]) -> Option<usize> {
-    let text = text(field);
-    usize::from_str_radix(text.trim(), 8).ok()
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -119,18 +106,28 @@ pub(crate) mod tests {
     use std::io::Write;
 
     use flate2::{Compression, write::GzEncoder};
+    use tar::{Builder, Header};
 
     use super::*;
 
     fn tar(path: &str, content: &[u8]) -> Vec<u8> {
-        let mut header = [0_u8; 512];
-        header[..path.len()].copy_from_slice(path.as_bytes());
-        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
-        header[156] = b'0';
-        let mut out = header.to_vec();
-        out.extend_from_slice(content);
-        out.resize(out.len().div_ceil(512) * 512 + 1024, 0);
-        out
+        let mut archive = Builder::new(Vec::new());
+        let mut header = Header::new_gnu();
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, path, content).unwrap();
+        archive.into_inner().unwrap()
+    }
+
+    /// As Go writes names that are too long for a header.
+    fn pax(path: &str, content: &[u8]) -> Vec<u8> {
+        let mut archive = Builder::new(Vec::new());
+        archive.append_pax_extensions([("path", path.as_bytes())]).unwrap();
+        let mut header = Header::new_ustar();
+        header.set_path("shortened").unwrap();
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        archive.append(&header, content).unwrap();
+        archive.into_inner().unwrap()
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -148,6 +145,19 @@ pub(crate) mod tests {
         assert_eq!(config.ip_address, "1.2.3.4");
         assert_eq!(config.private_ip_address, "10.0.0.4");
         assert_eq!(config.ipv6_address, "");
+    }
+
+    #[test]
+    fn machines_may_have_long_names() {
+        let json = br#"{"DriverName":"local","Driver":{"IPAddress":"1.2.3.4"}}"#;
+        for length in [24, 25, 40, 63, 253] {
+            let name = "m".repeat(length);
+            let path = format!("management-state/node/nodes/{name}/machines/{name}/config.json");
+            for archive in [tar(&path, json), pax(&path, json)] {
+                let config = DriverConfig::from_state(&gzip(&archive)).unwrap();
+                assert_eq!(config.ip_address, "1.2.3.4", "{length}");
+            }
+        }
     }
 
     #[test]
