@@ -1,6 +1,6 @@
 //! Machines that a driver makes, and clusters whose roles are on machines of their own.
 
-use std::{io::Write, time::Duration};
+use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use flate2::{Compression, write::GzEncoder};
@@ -12,6 +12,7 @@ use kube::{
 };
 use remuda_api::{core::Machine, rke::RkeBootstrap};
 use serde_json::{Value, json};
+use tar::{Builder, Header};
 
 use crate::world::{CLUSTER, NAMESPACE, World, until};
 
@@ -78,15 +79,11 @@ fn archive(name: &str, address: &str) -> String {
     let file = json!({"DriverName": "fake", "Driver": {"IPAddress": address, "PrivateIPAddress": address}})
         .to_string();
     let path = format!("x/machines/{name}/config.json");
-    let mut tar = vec![0_u8; 512];
-    tar[..path.len()].copy_from_slice(path.as_bytes());
-    tar[124..135].copy_from_slice(format!("{:011o}", file.len()).as_bytes());
-    tar[156] = b'0';
-    tar.extend_from_slice(file.as_bytes());
-    tar.resize(tar.len().div_ceil(512) * 512 + 1024, 0);
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(&tar).unwrap();
-    BASE64_STANDARD.encode(packed.finish().unwrap())
+    let mut header = Header::new_gnu();
+    header.set_size(file.len() as u64);
+    let mut tar = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    tar.append_data(&mut header, path, file.as_bytes()).unwrap();
+    BASE64_STANDARD.encode(tar.into_inner().unwrap().finish().unwrap())
 }
 
 /// The driver is done with a server, but has not saved what it knows.
