@@ -88,6 +88,7 @@ fn keep(shared: &Arc<Shared>, cluster: &str) {
     let Some(access) = shared.sessions.uploaded(cluster) else { return };
     let (shared, cluster) = (shared.clone(), cluster.to_owned());
     shared.tasks.clone().spawn(async move {
+        let mut why = "its management Cluster is not there".to_owned();
         for _ in 0..ATTEMPTS {
             // Another agent may have come meanwhile, or this one gone.
             if shared.sessions.uploaded(&cluster).as_ref() != Some(&access) || shared.stop.is_cancelled() {
@@ -96,13 +97,17 @@ fn keep(shared: &Arc<Shared>, cluster: &str) {
             if let Some(object) = shared.cluster(&cluster) {
                 match keep_credential(&shared, &object, &access).await {
                     Ok(()) => return,
-                    Err(error) => {
-                        tracing::warn!(cluster, error = %Chain(&error), "what its agent uploaded is not kept");
-                    }
+                    Err(error) => why = Chain(&error).to_string(),
                 }
             }
             shared.stop.run_until_cancelled(sleep(AGAIN)).await;
         }
+        // It is uploaded again when the agent connects again.
+        tracing::warn!(
+            cluster,
+            error = why,
+            "other servers cannot reach this cluster: its credentials are not kept"
+        );
     });
 }
 
