@@ -90,7 +90,7 @@ fn urgency(retry: Retry) -> u8 {
         Retry::Transient => 1,
         Retry::Unreachable => 2,
         Retry::UserMustAct => 3,
-        Retry::Pointless => 4,
+        Retry::Terminating => 4,
     }
 }
 

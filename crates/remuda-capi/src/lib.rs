@@ -32,9 +32,8 @@ use remuda_api::{
     addons::ClusterResourceSet,
     core::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet},
 };
-use remuda_control::{Ctx, Informer, Scope};
+use remuda_control::{Ctx, Informer, Named, Scope, together};
 use remuda_workload::Workloads;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::Error;
@@ -115,27 +114,17 @@ pub fn run(
     workloads: Workloads,
     stop: CancellationToken,
 ) -> BoxFuture<'static, ()> {
-    // In a box, so that it is compiled here and not once in each program that uses it.
-    Box::pin(run_all(ctx, options, workloads, stop))
-}
-
-async fn run_all(ctx: Arc<Ctx>, options: Options, workloads: Workloads, stop: CancellationToken) {
+    let left = options.leave.clone();
     let capi = Capi::new(ctx, options, workloads);
-    let mut tasks = JoinSet::new();
-    let left = capi.options.leave.clone();
-    let mut start = |kind: &'static str, controller: BoxFuture<'static, ()>| {
-        if !left.contains(&kind) {
-            tasks.spawn(controller);
-        }
-    };
     // Controllers are started here, one line each.
-    start("Cluster", Box::pin(cluster::run(capi.clone(), stop.clone())));
-    start("ClusterResourceSet", Box::pin(resource_set::run(capi.clone(), stop.clone())));
-    start("MachinePool", Box::pin(pool::run(capi.clone(), stop.clone())));
-    start("Machine", Box::pin(machine::run(capi.clone(), stop.clone())));
-    start("MachineSet", Box::pin(machine_set::run(capi.clone(), stop.clone())));
-    start("MachineDeployment", Box::pin(machine_deployment::run(capi.clone(), stop.clone())));
-    start("MachineHealthCheck", Box::pin(health_check::run(capi.clone(), stop.clone())));
-    let _ = capi;
-    while tasks.join_next().await.is_some() {}
+    let controllers: [Named; 7] = [
+        ("Cluster", Box::pin(cluster::run(capi.clone(), stop.clone()))),
+        ("ClusterResourceSet", Box::pin(resource_set::run(capi.clone(), stop.clone()))),
+        ("MachinePool", Box::pin(pool::run(capi.clone(), stop.clone()))),
+        ("Machine", Box::pin(machine::run(capi.clone(), stop.clone()))),
+        ("MachineSet", Box::pin(machine_set::run(capi.clone(), stop.clone()))),
+        ("MachineDeployment", Box::pin(machine_deployment::run(capi.clone(), stop.clone()))),
+        ("MachineHealthCheck", Box::pin(health_check::run(capi, stop))),
+    ];
+    together(&left, controllers)
 }

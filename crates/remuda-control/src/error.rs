@@ -16,8 +16,9 @@ pub enum Retry {
     Unreachable,
     /// Trying again changes nothing until somebody changes an object.
     UserMustAct,
-    /// The namespace is being removed, and the object with it.
-    Pointless,
+    /// The namespace written to is being removed, most likely with the object. If not, it may be made anew when it
+    /// is gone, of which nobody hears: asked again, but seldom and silently.
+    Terminating,
 }
 
 pub trait Retryable {
@@ -35,7 +36,7 @@ impl Retryable for kube::Error {
     fn retry(&self) -> Retry {
         match self {
             Self::Api(status) if status.code == 409 => Retry::Conflict,
-            Self::Api(status) if is_terminating(status) => Retry::Pointless,
+            Self::Api(status) if is_terminating(status) => Retry::Terminating,
             _ => Retry::Transient,
         }
     }
@@ -171,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_tried_again_in_a_namespace_that_goes() {
+    fn a_namespace_that_goes_is_recognised() {
         let status = serde_json::json!({
             "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
             "message": "unable to create new content in namespace a because it is being terminated",
             "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]},
         });
         let status: Status = serde_json::from_value(status).unwrap();
-        assert_eq!(kube::Error::Api(status.boxed()).retry(), Retry::Pointless);
+        assert_eq!(kube::Error::Api(status.boxed()).retry(), Retry::Terminating);
     }
 
     #[test]

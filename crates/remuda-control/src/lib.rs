@@ -17,6 +17,7 @@ mod key;
 pub mod leases;
 mod metrics;
 pub mod queue;
+mod together;
 pub mod wake;
 pub mod write;
 
@@ -28,4 +29,5 @@ pub use self::{
     informer::{Informer, Informers, Scope},
     key::{Kind, ObjectKey},
     metrics::Metrics,
+    together::{Named, together},
 };

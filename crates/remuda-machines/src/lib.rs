@@ -22,10 +22,9 @@ pub mod state;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use remuda_control::{Chain, Ctx};
+use remuda_control::{Chain, Ctx, Named, together};
 use remuda_drivers::builtin::Registry;
 use remuda_names::machines::file;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::Error;
@@ -84,22 +83,18 @@ impl Options {
 
 /// Runs everything until told to stop, and returns when its work has ended. Processes of jobs go on.
 pub fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) -> BoxFuture<'static, ()> {
-    // In a box, so that it is compiled here and not once in each program that uses it.
-    Box::pin(run_all(ctx, options, stop))
-}
-
-async fn run_all(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
     let options = Arc::new(options);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(ensure(ctx.clone(), options.clone(), stop.clone()));
     let cache = options.data_dir.join(file::DRIVERS);
-    tasks.spawn(driver::run(ctx.clone(), options.drivers.clone(), cache, stop.clone()));
     let seal = Seal::new(ctx.clone());
-    tasks.spawn(kinds::run(ctx.clone(), options.clone(), seal.clone(), stop.clone()));
+    let mut controllers: Vec<Named> = vec![
+        ("Builtin", Box::pin(ensure(ctx.clone(), options.clone(), stop.clone()))),
+        ("NodeDriver", Box::pin(driver::run(ctx.clone(), options.drivers.clone(), cache, stop.clone()))),
+        ("Kinds", Box::pin(kinds::run(ctx.clone(), options.clone(), seal.clone(), stop.clone()))),
+    ];
     if options.runner {
-        tasks.spawn(runner::run(ctx, options, seal, stop));
+        controllers.push(("Runner", Box::pin(runner::run(ctx, options, seal, stop))));
     }
-    while tasks.join_next().await.is_some() {}
+    together(&[], controllers)
 }
 
 /// Makes the NodeDrivers of built-in drivers, as soon as that is possible.

@@ -28,8 +28,7 @@ mod settings;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use remuda_control::Ctx;
-use tokio::task::JoinSet;
+use remuda_control::{Ctx, Named, together};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{cluster::Problem, error::Error};
@@ -79,17 +78,15 @@ impl Default for Options {
 /// Ensures settings and namespaces, then runs all controllers until told to stop, and returns when their work has
 /// ended.
 pub fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) -> BoxFuture<'static, ()> {
-    // In a box, so that it is compiled here and not once in each program that uses it.
-    Box::pin(run_all(ctx, options, stop))
-}
-
-async fn run_all(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) {
-    settings::keep_ensuring(&ctx, &options, &stop).await;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(cluster::run(ctx.clone(), options.workers, stop.clone()));
-    tasks.spawn(management::run(ctx.clone(), options.workers, stop.clone()));
-    tasks.spawn(management::log::run(ctx.clone(), stop.clone()));
-    tasks.spawn(registration::run(ctx.clone(), stop.clone()));
-    tasks.spawn(credentials::run(ctx, stop));
-    while tasks.join_next().await.is_some() {}
+    Box::pin(async move {
+        settings::keep_ensuring(&ctx, &options, &stop).await;
+        let controllers: [Named; 5] = [
+            ("Cluster", Box::pin(cluster::run(ctx.clone(), options.workers, stop.clone()))),
+            ("Management", Box::pin(management::run(ctx.clone(), options.workers, stop.clone()))),
+            ("Log", Box::pin(management::log::run(ctx.clone(), stop.clone()))),
+            ("Registration", Box::pin(registration::run(ctx.clone(), stop.clone()))),
+            ("Credentials", Box::pin(credentials::run(ctx, stop))),
+        ];
+        together(&[], controllers).await;
+    })
 }

@@ -22,10 +22,10 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::RkeBootstrap,
 };
-use remuda_control::wake::when_changed;
 use remuda_control::{
     Controller, Informer, Next, ObjectKey, Scope, Waker, drive,
     informer::Subscription,
+    wake::when_changed,
     write::{ApplySet, Guarded, guard, release, write_status},
 };
 use remuda_names::{

@@ -27,10 +27,10 @@ use remuda_api::{
     management,
     rke::{RkeControlPlane, RkeControlPlaneStatus},
 };
-use remuda_control::wake::{unless_same, when_changed};
 use remuda_control::{
     Chain, Controller, Next, ObjectKey, Waker, drive_keys,
     informer::Subscription,
+    wake::{unless_same, when_changed},
     write::{Guarded, conditions, guard, write_status},
 };
 use remuda_names::{

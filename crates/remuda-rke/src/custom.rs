@@ -19,8 +19,9 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::RkeControlPlane,
 };
-use remuda_control::wake::when_changed;
-use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, drive, write::get_or_create};
+use remuda_control::{
+    Controller, Informer, Next, ObjectKey, Scope, drive, wake::when_changed, write::get_or_create,
+};
 use remuda_names::rancher::{label, secret_key, secret_type};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -17,8 +17,7 @@ use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{Api, ResourceExt, api::Patch};
 use parking_lot::Mutex;
 use remuda_api::core::Machine;
-use remuda_control::wake::when_changed;
-use remuda_control::{Chain, Controller, Next, ObjectKey, Waker, drive};
+use remuda_control::{Chain, Controller, Next, ObjectKey, Waker, drive, wake::when_changed};
 use remuda_names::rancher::annotation;
 use remuda_planner::{
     input::PlanSecret,

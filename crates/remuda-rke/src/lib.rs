@@ -40,10 +40,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use kube::api::ApiResource;
 use remuda_api::rke::{CustomMachine, RkeBootstrap, RkeCluster, RkeControlPlane};
-use remuda_control::Ctx;
+use remuda_control::{Ctx, Named, together};
 use remuda_planner::release::Metadata;
 use remuda_workload::Workloads;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::Error;
@@ -84,29 +83,19 @@ pub fn run(
     workloads: Workloads,
     stop: CancellationToken,
 ) -> BoxFuture<'static, ()> {
-    // In a box, so that it is compiled here and not once in each program that uses it.
-    Box::pin(run_all(ctx, options, workloads, stop))
-}
-
-async fn run_all(ctx: Arc<Ctx>, options: Options, workloads: Workloads, stop: CancellationToken) {
     let left = options.leave.clone();
     let rke = Rke::new(ctx, options, workloads);
-    let mut tasks = JoinSet::new();
-    let mut start = |name: &'static str, controller: BoxFuture<'static, ()>| {
-        if !left.contains(&name) {
-            tasks.spawn(controller);
-        }
-    };
     // Controllers are started here, one line each.
-    start("RKECluster", Box::pin(rke_cluster::run(rke.clone(), stop.clone())));
-    start("RKEBootstrap", Box::pin(bootstrap::run(rke.clone(), stop.clone())));
-    start("BootstrapToken", Box::pin(bootstrap_token::run(rke.clone(), stop.clone())));
-    start("RKEControlPlane", Box::pin(control_plane::run(rke.clone(), stop.clone())));
-    start("PlanSecret", Box::pin(plan_secret::run(rke.clone(), stop.clone())));
-    start("NodeLookup", Box::pin(node_lookup::run(rke.clone(), stop.clone())));
-    start("Drain", Box::pin(drain::run(rke.clone(), stop.clone())));
-    start("MachineRequest", Box::pin(custom::run(rke.clone(), stop.clone())));
-    start("CustomMachine", Box::pin(custom::run_machines(rke.clone(), stop.clone())));
-    drop(rke);
-    while tasks.join_next().await.is_some() {}
+    let controllers: [Named; 9] = [
+        ("RKECluster", Box::pin(rke_cluster::run(rke.clone(), stop.clone()))),
+        ("RKEBootstrap", Box::pin(bootstrap::run(rke.clone(), stop.clone()))),
+        ("BootstrapToken", Box::pin(bootstrap_token::run(rke.clone(), stop.clone()))),
+        ("RKEControlPlane", Box::pin(control_plane::run(rke.clone(), stop.clone()))),
+        ("PlanSecret", Box::pin(plan_secret::run(rke.clone(), stop.clone()))),
+        ("NodeLookup", Box::pin(node_lookup::run(rke.clone(), stop.clone()))),
+        ("Drain", Box::pin(drain::run(rke.clone(), stop.clone()))),
+        ("MachineRequest", Box::pin(custom::run(rke.clone(), stop.clone()))),
+        ("CustomMachine", Box::pin(custom::run_machines(rke, stop))),
+    ];
+    together(&left, controllers)
 }

@@ -16,8 +16,7 @@ use remuda_api::{
     core::{ContractReference, Machine},
     rke::RkeBootstrap,
 };
-use remuda_control::wake::when_changed;
-use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive};
+use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive, wake::when_changed};
 use remuda_names::rancher::{condition, group, label};
 use remuda_workload::What;
 use serde_json::{Value, json};

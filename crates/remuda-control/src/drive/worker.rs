@@ -26,7 +26,7 @@ const LONGEST_AFTER_CONFLICT: Duration = Duration::from_secs(1);
 const SHORTEST_UNREACHABLE: Duration = Duration::from_secs(1);
 /// Their return wakes us; this is for one whose event was missed.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(60);
-/// And another failure of the same object after so long.
+/// Another failure of the same object is told after so long.
 const TELL_ANOTHER: Duration = Duration::from_secs(10);
 /// A failure that was told is told again only when it is tried as seldom as this.
 const TELL_AGAIN: Duration = Duration::from_secs(30);
@@ -156,14 +156,15 @@ where
                     metrics.terminal_errors.inc();
                     self.queue.forget(&key);
                     let text = Chain(&error).to_string();
-                    if self.is_news(key, &text) {
+                    // It is not tried again, so this is the only chance to tell it.
+                    if self.is_news(key, &text, Duration::ZERO) {
                         tracing::warn!(error = text, "reconcile needs a change");
                     }
                 }
-                Retry::Pointless => {
-                    metrics.success.inc();
-                    self.queue.forget(&key);
-                    tracing::debug!(error = %Chain(&error), "reconcile came too late");
+                Retry::Terminating => {
+                    metrics.requeue.inc();
+                    let retry = self.queue.retry_between(key, SHORTEST_UNREACHABLE, LONGEST_UNREACHABLE);
+                    tracing::debug!(error = %Chain(&error), ?retry, "reconcile came too late");
                 }
             },
             Outcome::Panicked(panic) => {
@@ -184,17 +185,18 @@ where
 
     /// One line for a failure, however often it is met, and a reminder now and then.
     fn tell(&self, key: ObjectKey, error: String, retry: Duration) {
-        if self.is_news(key, &error) || retry >= TELL_AGAIN {
+        // Those who cannot be reached have many ways to say so, in turns.
+        if self.is_news(key, &error, TELL_ANOTHER) || retry >= TELL_AGAIN {
             tracing::warn!(error, ?retry, "reconcile failed");
         } else {
             tracing::debug!(error, ?retry, "reconcile failed again");
         }
     }
 
-    fn is_news(&self, key: ObjectKey, error: &str) -> bool {
+    /// Whether a failure is not the one told last, which was told at least `pause` ago.
+    fn is_news(&self, key: ObjectKey, error: &str, pause: Duration) -> bool {
         let mut told = self.told.lock();
-        // Those who cannot be reached have many ways to say so, in turns.
-        let known = told.get(&key).is_some_and(|(text, at)| text == error || at.elapsed() < TELL_ANOTHER);
+        let known = told.get(&key).is_some_and(|(text, at)| text == error || at.elapsed() < pause);
         if !known {
             told.insert(key, (error.to_owned(), Instant::now()));
         }

@@ -229,13 +229,18 @@ async fn events_name_the_controller_that_records_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_with_its_namespace_is_left_alone() {
+async fn who_writes_to_a_namespace_that_goes_asks_seldom_until_it_is_gone() {
     let world = World::start().await;
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
-    let (tasks, runs) = timed(&ctx, &stop, |_| Err(Wrong(Retry::Pointless)));
+    let (tasks, runs) = timed(&ctx, &stop, |run| match run {
+        ..=12 => Err(Wrong(Retry::Terminating)),
+        _ => Ok(Next::Done),
+    });
     create(&world, "a").await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(runs.lock().len(), 1);
+    assert_eq!(runs.lock().len(), 13, "it goes on when the namespace is gone, and then no more");
+    let second = 1000;
+    about(&gaps(&runs), &[[second; 8].as_slice(), &[1280, 2560, 5120, 10240]].concat());
     stop.cancel();
     tasks.join_all().await;
 }

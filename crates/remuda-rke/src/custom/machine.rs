@@ -15,9 +15,9 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::{CustomMachine, CustomMachineStatus, RkeCluster},
 };
-use remuda_control::wake::when_changed;
 use remuda_control::{
     Controller, Next, ObjectKey, Waker, drive,
+    wake::when_changed,
     write::{conditions, write_status},
 };
 use remuda_names::{
