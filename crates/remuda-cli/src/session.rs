@@ -116,7 +116,9 @@ impl Global {
         let context = found.context(self.context.as_deref());
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(found.kubeconfig, &options).await;
-        let config = config.map_err(|error| unusable(&found.origin, &error))?;
+        let mut config = config.map_err(|error| unusable(&found.origin, &error))?;
+        // A server that says why it cannot answer is to be heard now, not after minutes of silent tries.
+        config.default_retry = false;
         Ok((config, found.origin, context))
     }
 
