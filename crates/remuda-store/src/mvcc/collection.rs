@@ -27,7 +27,7 @@ const TRIMS_PER_LOCK: usize = 1024;
 const REMEMBERED_PAGES: usize = 16;
 /// Encoded forms are kept for the newest events up to this many bytes of values: whoever reads
 /// older ones is alone with them.
-const ENCODED_BYTES: usize = 8 << 20;
+const ENCODED_BYTES: usize = 1 << 20;
 /// The floor of a collection that was replaced: nothing can be read in it.
 pub(super) const RETIRED: Revision = Revision::MAX;
 

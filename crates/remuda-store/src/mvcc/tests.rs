@@ -148,7 +148,7 @@ fn groups_go_with_their_last_watcher() {
 fn encoded_forms_are_kept_for_the_newest_events_only() {
     let mvcc = Mvcc::new(Policy::default());
     let mut watch = Watch::new(&mvcc, Scope::Prefix("/a/b/".into()), 0).unwrap();
-    let value = "x".repeat(1 << 20);
+    let value = "x".repeat(1 << 17);
     let mut events = Vec::new();
     for _ in 0..40 {
         write(&mvcc, "/a/b/c", &value);
