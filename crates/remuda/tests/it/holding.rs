@@ -290,11 +290,13 @@ fn a_cluster_can_be_deleted_at_any_moment_of_its_making() {
 #[test]
 fn rke2_has_its_own_places_and_comes_to_be_as_well() {
     const VERSION: &str = "v1.35.1+rke2r1";
+    // Names of machines are longer by two parts, and are in paths several times.
+    const NAME: &str = "a-cluster-with-a-rather-long-name";
     let Some(lab) = Lab::open(None) else { return };
     lab.run(&format!(
-        "cluster create demo --version {VERSION} --servers 1 --workers 1 --wait --timeout 120s"
+        "cluster create {NAME} --version {VERSION} --servers 1 --workers 1 --wait --timeout 120s"
     ));
-    assert_eq!(versions(&lab.nodes("demo")), [VERSION; 2]);
+    assert_eq!(versions(&lab.nodes(NAME)), [VERSION; 2]);
     let server = lab.machines().into_iter().find(|name| name.contains("servers")).unwrap();
     let look = "test -f /etc/rancher/rke2/config.yaml.d/50-rancher.yaml && test -f /etc/rancher/rke2/rke2.yaml && \
                 systemctl is-active rke2-server";
@@ -302,6 +304,6 @@ fn rke2_has_its_own_places_and_comes_to_be_as_well() {
     assert!(code == 0 && text.contains("active"), "{code} {text}");
     let probes = lab.objects("rke.cattle.io", "v1", "RKEControlPlane");
     assert_eq!(probes[0].data["status"]["initialization"]["controlPlaneInitialized"], true);
-    lab.run("cluster delete demo --wait --timeout 60s");
+    lab.run(&format!("cluster delete {NAME} --wait --timeout 60s"));
     lab.check_nothing_left();
 }
