@@ -9,6 +9,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use rand::RngExt;
 use reqwest::{Client, RequestBuilder, header::HeaderMap};
+use tokio::time::Instant;
 
 use crate::{
     error::{Class, Error, Result},
@@ -22,7 +23,7 @@ pub struct Pace {
     pub retry: Duration,
     /// No single pause is longer, whatever the provider asks for.
     pub longest: Duration,
-    /// How often one call is tried.
+    /// How often one call is tried. Calls the provider puts off do not count, for as long as `patience`.
     pub attempts: u32,
     /// Between looks at a machine that is coming up.
     pub poll: Duration,
@@ -46,11 +47,16 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The pause before attempt `number` (from 1), or what the provider asked for.
+    /// The pause before attempt `number` (from 1), or what the provider asked for. Those who were told the same do
+    /// not all come back at once.
     fn pause(&self, number: u32, asked: Option<Duration>) -> Duration {
         let grown = self.retry.saturating_mul(1 << number.saturating_sub(1).min(10));
         let jitter = rand::rng().random_range(0.5..1.0);
-        asked.unwrap_or_else(|| grown.mul_f64(jitter)).min(self.longest)
+        let pause = match asked {
+            Some(asked) => asked + grown.min(asked).mul_f64(jitter),
+            None => grown.mul_f64(jitter),
+        };
+        pause.min(self.longest)
     }
 }
 
@@ -135,32 +141,41 @@ impl Http {
         build: impl Fn(&Client) -> Result<RequestBuilder>,
         judge: impl Fn(&Answer) -> Verdict,
     ) -> Result<Answer> {
-        let mut number = 1;
+        let (mut tries, mut held, mut since) = (1, 0, None);
         loop {
             let outcome = self.once(build(&self.client)?).await;
-            let last = number >= self.pace.attempts;
-            let asked = match outcome {
+            let last = tries >= self.pace.attempts;
+            let (number, asked) = match outcome {
                 Ok(answer) => match judge(&answer) {
                     Verdict::Final => return Ok(answer),
-                    Verdict::Throttled if last => {
-                        return Err(Error::new(
-                            Class::Quota,
-                            format!("{what}: still throttled after {number} tries"),
-                        ));
+                    // A rate limit is no failure: with many machines on one account everybody's turn comes.
+                    Verdict::Throttled => {
+                        let since = *since.get_or_insert_with(Instant::now);
+                        if since.elapsed() >= self.pace.patience {
+                            let seconds = since.elapsed().as_secs();
+                            let message = format!("{what}: still throttled after {seconds} s");
+                            return Err(Error::new(Class::Quota, message));
+                        }
+                        held += 1;
+                        (held, asked_pause(&answer.headers))
                     }
-                    Verdict::Throttled => asked_pause(&answer.headers),
                     Verdict::Broken if last || repeat == Repeat::Unsafe => {
                         return Err(Error::network(format!("{what}: server error {}", answer.status)));
                     }
-                    Verdict::Broken => asked_pause(&answer.headers),
+                    Verdict::Broken => {
+                        tries += 1;
+                        (tries - 1, asked_pause(&answer.headers))
+                    }
                 },
                 Err(error) if last || repeat == Repeat::Unsafe => return Err(error.context(what)),
-                Err(_) => None,
+                Err(_) => {
+                    tries += 1;
+                    (tries - 1, None)
+                }
             };
             let pause = self.pace.pause(number, asked);
             self.log.debug(format!("{what}: trying again in {:.1} s", pause.as_secs_f32()));
             tokio::time::sleep(pause).await;
-            number += 1;
         }
     }
 
@@ -210,7 +225,10 @@ mod tests {
         assert!(pace.pause(1, None) <= pace.retry);
         assert!(pace.pause(4, None) >= pace.retry * 4 && pace.pause(4, None) <= pace.retry * 8);
         assert!(pace.pause(40, None) <= pace.longest);
-        assert_eq!(pace.pause(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        let asked = Duration::from_secs(7);
+        assert!(pace.pause(1, Some(asked)) > asked && pace.pause(1, Some(asked)) <= asked + pace.retry);
+        assert!(pace.pause(9, Some(asked)) <= asked * 2);
+        assert_eq!(pace.pause(1, Some(Duration::ZERO)), Duration::ZERO);
         assert_eq!(pace.pause(1, Some(Duration::from_secs(700))), pace.longest);
     }
 

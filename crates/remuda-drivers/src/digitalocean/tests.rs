@@ -203,9 +203,22 @@ async fn failures_have_their_class_and_no_token() {
     assert_eq!(class(region).await, Class::Other);
     world.fake.api.limit(0);
     assert_eq!(class(world.prepared(|_| {}).await).await, Class::Quota);
+}
+
+#[tokio::test]
+async fn a_rate_limit_is_waited_for() {
+    let world = World::new().await;
+    // More often than a call is tried that fails.
+    (0..40).for_each(|index| world.fake.fault(index, Fault::Throttle("0")));
+    let driver = world.prepared(|_| {}).await;
+    driver.create().await.unwrap();
+    assert_eq!(world.fake.api.droplets().len(), 1);
+    // But not for ever.
     let now = world.fake.calls().len();
-    (now..now + 10).for_each(|index| world.fake.fault(index, Fault::Throttle("0")));
-    assert_eq!(class(world.prepared(|_| {}).await).await, Class::Quota);
+    (now..now + 10_000).for_each(|index| world.fake.fault(index, Fault::Throttle("0.01")));
+    let error = driver.state().await.unwrap_err();
+    assert_eq!(error.class(), Class::Quota);
+    assert!(error.to_string().contains("still throttled after"), "{error}");
 }
 
 #[tokio::test]
