@@ -13,6 +13,7 @@ use kube::{
 };
 use remuda_drivers::fake::{self, Call, Fake, Reply, digitalocean::DigitalOcean};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 
 use crate::{
     capi::{config, say},
@@ -93,10 +94,19 @@ async fn kinds(client: &Client, program: &Path) -> anyhow::Result<()> {
     let binary = std::fs::read(program).context("read the program")?;
     let size = binary.len() >> 20;
     let web = Fake::start(Downloads(binary)).await?;
+    let alone = download(&web.authority()).await?;
     let plugin = json!({"active": true, "builtin": false, "url": format!("{}/{PLUGIN}", web.url())});
     for (driver, spec, kind, what) in [
         ("amazonec2", json!({"active": true}), "Amazonec2Config", "built in".to_owned()),
-        ("digitalocean", plugin, "DigitaloceanConfig", format!("a plugin of {size} MiB, with its download")),
+        (
+            "digitalocean",
+            plugin,
+            "DigitaloceanConfig",
+            format!(
+                "a plugin of {size} MiB, with its download, which alone takes {:.2} s",
+                alone.as_secs_f64()
+            ),
+        ),
     ] {
         let configs = api(client, "rke-machine-config.cattle.io", "v1", kind, true);
         let began = Instant::now();
@@ -112,6 +122,16 @@ async fn kinds(client: &Client, program: &Path) -> anyhow::Result<()> {
     let built_in = json!({"spec": {"builtin": true, "url": "local://"}});
     drivers.patch("digitalocean", &PatchParams::default(), &Patch::Merge(built_in)).await?;
     Ok(())
+}
+
+/// How long the plugin takes to come over the wire.
+async fn download(authority: &str) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let mut stream = tokio::net::TcpStream::connect(authority).await?;
+    let request = format!("GET /{PLUGIN} HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    Ok(began.elapsed())
 }
 
 fn object(value: Value) -> anyhow::Result<DynamicObject> {
@@ -153,12 +173,16 @@ async fn create(
         },
     });
     let machines = api(client, "rke-machine.cattle.io", "v1", "DigitaloceanMachine", true);
-    let cpu = process::cpu(server.pid());
+    let (cpu, of_jobs) = (process::cpu(server.pid()), process::cpu_of_children(server.pid()));
     let began = Instant::now();
     clusters.create(&PostParams::default(), &object(cluster)?).await?;
-    let mut threads = 0;
+    let (mut threads, mut jobs, mut there) = (0, 0, None);
     until("all servers", async || {
         threads = threads.max(process::threads(server.pid()));
+        jobs = jobs.max(process::children(server.pid()));
+        if there.is_none() && cloud.api.droplets().len() >= arguments.machines {
+            there = Some(began.elapsed());
+        }
         let list = machines.list(&ListParams::default()).await?;
         let made = list.items.iter().filter(|machine| is_made(machine)).count();
         tokio::time::sleep(Duration::from_millis(190)).await;
@@ -166,12 +190,15 @@ async fn create(
     })
     .await?;
     say(&format!(
-        "* {} machines of a cloud with {} ms per call: {:.1} s (wanted for 200 at 100 ms: at most 30 s), {} calls; \
-         server: {:.1} s of processor time, {} MiB at most, {threads} threads at most",
+        "* {} machines of a cloud with {} ms per call: all are there after {:.1} s (wanted for 200 at 100 ms: at most \
+         30 s), and all Machines say so after {:.1} s; {} calls, {jobs} jobs at once at most, {:.1} s of \
+         processor time in jobs; server: {:.1} s of processor time, {} MiB at most, {threads} threads at most",
         arguments.machines,
         arguments.latency,
+        there.unwrap_or_else(|| began.elapsed()).as_secs_f64(),
         began.elapsed().as_secs_f64(),
         cloud.calls().len(),
+        process::cpu_of_children(server.pid()).saturating_sub(of_jobs).as_secs_f64(),
         process::cpu(server.pid()).saturating_sub(cpu).as_secs_f64(),
         process::peak(server.pid()) >> 20,
     ));

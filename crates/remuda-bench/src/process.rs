@@ -59,12 +59,28 @@ impl Drop for Server {
 
 /// Processor time a process has used, in all its threads.
 pub(crate) fn cpu(pid: u32) -> Duration {
-    // Fields 14 and 15, counted from behind the name, in hundredths of a second on every Linux.
+    ticks(pid, 11)
+}
+
+/// Processor time of the children it had, those that ended.
+pub(crate) fn cpu_of_children(pid: u32) -> Duration {
+    ticks(pid, 13)
+}
+
+/// Two fields of a process, counted from behind its name, in hundredths of a second on every Linux.
+fn ticks(pid: u32, field: usize) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        fields.split_whitespace().skip(field).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
+}
+
+/// How many children it has.
+pub(crate) fn children(pid: u32) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.map(|list| list.split_whitespace().count()).sum()
 }
 
 /// Memory in use, in bytes.
