@@ -69,6 +69,8 @@ pub struct OrphanReport {
     pub found: Vec<Orphan>,
     /// Why somebody could not be asked.
     pub problems: Vec<String>,
+    /// What was left out.
+    pub caveats: Vec<String>,
 }
 
 /// Asks providers for servers that nobody knows any more.

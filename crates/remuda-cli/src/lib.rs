@@ -43,7 +43,7 @@ pub use self::{
     },
     object::{Condition, Object},
     output::{Format, Out},
-    session::{Global, Origin, Session},
+    session::{Global, Origin, Session, cache_dir},
 };
 
 /// What commands end with; see [`Code`].

@@ -203,6 +203,13 @@ fn read(path: &Path) -> Result<Found, Failure> {
     }
 }
 
+/// Where this user's programs keep what they can get again, for ours.
+pub fn cache_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join(PROGRAM))
+}
+
 /// Where the server keeps its data unless it is told otherwise; the same rule as the server's.
 fn default_data_dir(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     if root {

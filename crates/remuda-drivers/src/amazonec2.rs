@@ -374,6 +374,10 @@ impl Driver for AmazonEc2 {
         Box::pin(self.power("StopInstances", true))
     }
 
+    fn places(&self) -> Vec<String> {
+        vec![format!("{NAME}-region")]
+    }
+
     fn inventory(&self) -> Pending<'_, Vec<Owned>> {
         Box::pin(self.list_ours())
     }

@@ -453,7 +453,8 @@ impl Driver for DigitalOcean {
             let all = self.api(&self.record())?.droplets(None).await?;
             let ours = all.into_iter().filter_map(|droplet| {
                 let identity = droplet.tags.iter().find_map(|tag| tag.strip_prefix(TAG))?.to_owned();
-                Some(Owned { kind: "droplet", id: droplet.id.to_string(), name: droplet.name, identity })
+                let (kind, id) = ("droplet".to_owned(), droplet.id.to_string());
+                Some(Owned { kind, id, name: droplet.name, identity })
             });
             Ok(ours.collect())
         })

@@ -96,6 +96,11 @@ pub trait Driver: Send + Sync {
     fn makes_servers(&self) -> bool {
         true
     }
+    /// Flags that say where [`inventory`](Driver::inventory) looks, once [`flags`](Driver::flags) was asked for:
+    /// a provider may have to be asked once per region.
+    fn places(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Every machine of ours the provider has for these credentials, also those no record knows.
     fn inventory(&self) -> Pending<'_, Vec<Owned>> {
         let name = self.name().to_owned();
@@ -131,7 +136,7 @@ impl fmt::Debug for Bootstrap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owned {
     /// What it is: `droplet`, `instance`.
-    pub kind: &'static str,
+    pub kind: String,
     /// The provider's id.
     pub id: String,
     /// The machine's name when it was made.

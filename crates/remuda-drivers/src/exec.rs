@@ -3,7 +3,7 @@
 //! # The protocol, `remuda.io/exec/v1`
 //!
 //! The program gets the **method** as its only argument: `flags`, `pre-create-check`, `create`, `status`,
-//! `start`, `stop`, `restart`, `kill`, `upgrade` or `remove`. On standard input it gets one JSON object:
+//! `start`, `stop`, `restart`, `kill`, `upgrade`, `remove` or `list`. On standard input it gets one JSON object:
 //!
 //! ```json
 //! {"protocol": "remuda.io/exec/v1", "method": "create",
@@ -21,11 +21,12 @@
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `flags` | the driver's flags: `[{"name", "type", "default", "usage", "env"}]`, type `string`, `int`, `bool` or `list`; names begin with the driver's |
+//! | `flags` | the driver's flags: `[{"name", "type", "default", "usage", "env", "place"}]`, type `string`, `int`, `bool` or `list`; names begin with the driver's; `place: true` for those that `list` needs |
 //! | `state` | remembered for later calls, field by field; `null` forgets one. Recorded at once, also if the call fails later |
 //! | `addresses` | `{"ip", "private", "ipv6"}`, recorded |
 //! | `ssh` | `{"host", "port", "user", "keyPath"}`, recorded; the host is the address if not given |
 //! | `status` | `Running`, `Stopped`, `Starting`, `Stopping`, `Paused`, `Error` or `Not Found` |
+//! | `machines` | what there is, for `list`: `[{"id", "name", "server", "kind"}]`, where `id` is the `REMUDA_ID` a machine was made with, and `server` is what the provider calls it. Lists of several lines add up |
 //! | `log` | a line for the log |
 //! | `error` | `{"class", "message"}`: the call failed; class `quota`, `credentials`, `image`, `network`, `timeout` or `other` |
 //!
@@ -34,19 +35,25 @@
 //!
 //! `REMUDA_ID` is recorded before `create` runs. Whatever is made must be findable by it, because `create`
 //! and `remove` may be run again after any interruption, with no more than the first record.
+//!
+//! `list` is for `remuda machine orphans` and may be left out. It is about no machine, so it gets flags and nothing
+//! else, and says what the provider has that was made with any `REMUDA_ID`.
+
+mod said;
 
 use std::{collections::BTreeMap, path::PathBuf, process::Stdio as Pipe, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tokio::{io::AsyncWriteExt, process::Command, sync::mpsc, time::timeout};
 
+use self::said::{Said, SaidFlag, SaidMachine};
 use crate::{
     builtin::identity,
-    driver::{Base, Config, Driver, Hidden, Pending, Ssh, State, from_config, to_config},
+    driver::{Base, Config, Driver, Hidden, Owned, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
-    flags::{Flag, Flags, Kind, Value},
+    flags::{Flag, Flags, Value},
     keys,
     log::Log,
     plugin::{
@@ -56,12 +63,16 @@ use crate::{
     secret::names_a_secret,
 };
 
+/// The method that is about no machine.
+const LIST: &str = "list";
 /// What a script says it does not know.
 const NO_SUCH_METHOD: i32 = 64;
 /// How long output is waited for after the program's end.
 const DRAIN: Duration = Duration::from_millis(500);
 /// Flags and state beyond this are not believed.
 const MOST: usize = 1000;
+/// Nor are longer lists of machines.
+const MOST_MACHINES: usize = 100_000;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -76,60 +87,11 @@ struct Record {
     remuda_id: String,
 }
 
-/// A line of a script.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Said {
-    flags: Option<Vec<SaidFlag>>,
-    state: Option<Map<String, Json>>,
-    addresses: Option<SaidAddresses>,
-    ssh: Option<SaidSsh>,
-    status: Option<String>,
-    log: Option<String>,
-    error: Option<SaidError>,
-}
-
-#[derive(Deserialize)]
-struct SaidFlag {
-    name: String,
-    #[serde(rename = "type", default)]
-    kind: String,
-    #[serde(default)]
-    default: Json,
-    #[serde(default)]
-    usage: String,
-    #[serde(default)]
-    env: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct SaidAddresses {
-    ip: Option<String>,
-    private: Option<String>,
-    ipv6: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct SaidSsh {
-    host: Option<String>,
-    port: Option<u16>,
-    user: Option<String>,
-    key_path: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct SaidError {
-    class: String,
-    message: String,
-}
-
 /// What a call of the script came to, beside what it recorded.
 #[derive(Default)]
 struct Outcome {
     flags: Option<Vec<SaidFlag>>,
+    machines: Vec<SaidMachine>,
     status: Option<String>,
     error: Option<Error>,
 }
@@ -142,6 +104,8 @@ pub struct Exec {
     log: Log,
     timeouts: Timeouts,
     record: Mutex<Record>,
+    /// Flags that say where machines are, as soon as it was asked for flags.
+    places: Mutex<Vec<String>>,
 }
 
 impl Exec {
@@ -153,6 +117,7 @@ impl Exec {
             log,
             timeouts: Timeouts::default(),
             record: Mutex::default(),
+            places: Mutex::default(),
         }
     }
 
@@ -163,7 +128,10 @@ impl Exec {
     }
 
     async fn run(&self, method: &str, patience: Duration) -> Result<Outcome> {
-        let record = self.record.lock().clone();
+        let mut record = self.record.lock().clone();
+        if method == LIST {
+            record = Record { flags: record.flags, ..Record::default() };
+        }
         let mut command = Command::new(&self.program);
         command.arg(method).env_clear().envs(inherited()).stdin(Pipe::piped());
         command.envs(self.variables(method, &record));
@@ -289,6 +257,10 @@ impl Exec {
         drop(record);
         outcome.flags = said.flags.or(outcome.flags.take());
         outcome.status = said.status.or(outcome.status.take());
+        outcome.machines.extend(said.machines.into_iter().flatten());
+        if outcome.machines.len() > MOST_MACHINES {
+            return Err(Error::crash(format!("driver {} lists too many machines", self.name)));
+        }
         if let Some(error) = said.error {
             let text = if error.message.is_empty() { "the driver failed" } else { &error.message };
             let text: String = self.log.redactor().scrub(text).chars().take(2000).collect();
@@ -340,31 +312,6 @@ fn variable(prefix: &str, name: &str, value: &Json) -> Option<(String, String)> 
     fits.then(|| (format!("{prefix}{}", name.chars().map(letter).collect::<String>()), text))
 }
 
-fn flag(driver: &str, said: SaidFlag) -> Result<Flag> {
-    let wrong = |what: &str| Error::other(format!("flag {:?} of driver {driver} {what}", said.name));
-    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
-    if !said.name.starts_with(&format!("{driver}-")) || !said.name.bytes().all(plain) || said.name.len() > 100
-    {
-        return Err(wrong(&format!("is not {driver}- and lower-case words")));
-    }
-    let kind = match (said.kind.as_str(), &said.default) {
-        ("string" | "", Json::Null) => Kind::String(String::new()),
-        ("string" | "", Json::String(text)) => Kind::String(text.clone()),
-        ("int", Json::Null) => Kind::Int(0),
-        ("int", Json::Number(number)) => {
-            Kind::Int(number.as_i64().ok_or_else(|| wrong("has a bad default"))?)
-        }
-        ("bool", Json::Null | Json::Bool(false)) => Kind::Bool,
-        ("list", Json::Null) => Kind::List(Vec::new()),
-        ("list", Json::Array(items)) => {
-            Kind::List(items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect())
-        }
-        ("string" | "int" | "bool" | "list", _) => return Err(wrong("has a default of another type")),
-        _ => return Err(wrong("has an unknown type")),
-    };
-    Ok(Flag { kind, name: said.name, usage: said.usage, env: said.env })
-}
-
 impl Driver for Exec {
     fn name(&self) -> &str {
         &self.name
@@ -376,7 +323,9 @@ impl Driver for Exec {
             if flags.len() > MOST {
                 return Err(Error::other(format!("driver {} has too many flags", self.name)));
             }
-            flags.into_iter().map(|said| flag(&self.name, said)).collect()
+            let places = flags.iter().filter(|flag| flag.place).map(|flag| flag.name.clone()).collect();
+            *self.places.lock() = places;
+            flags.into_iter().map(|said| said::flag(&self.name, said)).collect()
         })
     }
 
@@ -492,5 +441,23 @@ impl Driver for Exec {
 
     fn upgrade(&self) -> Pending<'_, ()> {
         Box::pin(self.act("upgrade"))
+    }
+
+    fn places(&self) -> Vec<String> {
+        self.places.lock().clone()
+    }
+
+    fn inventory(&self) -> Pending<'_, Vec<Owned>> {
+        Box::pin(async {
+            let listed = self.run(LIST, self.timeouts.work).await;
+            let listed = listed.map_err(|error| match error.is_unsupported() {
+                true => Error::unsupported(format!(
+                    "driver {} has no method {LIST}, so its machines cannot be listed",
+                    self.name
+                )),
+                false => error,
+            })?;
+            Ok(listed.machines.into_iter().filter_map(said::owned).collect())
+        })
     }
 }

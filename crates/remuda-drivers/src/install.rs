@@ -248,12 +248,22 @@ pub fn driver_name(file: &str) -> Option<(Protocol, &str)> {
     plain.then_some((protocol, name))
 }
 
-fn is_program(protocol: Protocol, content: &[u8]) -> Result<bool> {
+/// How the program behind a URL is spoken to, if the URL tells.
+pub fn protocol_of(url: &str) -> Option<Protocol> {
+    driver_name(file_of(url)).map(|(protocol, _)| protocol)
+}
+
+fn file_of(url: &str) -> &str {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+fn is_program(content: &[u8]) -> Result<bool> {
     if content.starts_with(b"#!") {
         return Ok(true);
     }
-    if protocol == Protocol::Exec || !content.starts_with(b"\x7fELF") {
-        return Ok(protocol == Protocol::Exec && content.starts_with(b"\x7fELF"));
+    if !content.starts_with(b"\x7fELF") {
+        return Ok(false);
     }
     // e_machine of the ELF header; a program for another processor would fail with a riddle.
     let machine = match content.get(18..20) {
@@ -278,13 +288,12 @@ fn is_program(protocol: Protocol, content: &[u8]) -> Result<bool> {
 
 /// The program in what was downloaded: the download itself, or the one file of a driver's name in an archive.
 fn find_program(url: &str, content: Vec<u8>) -> Result<(String, Vec<u8>)> {
-    let path = url.split(['?', '#']).next().unwrap_or_default();
-    let base = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let base = file_of(url).to_owned();
     if content.starts_with(b"\x7fELF") || content.starts_with(b"#!") {
-        let Some((protocol, _)) = driver_name(&base) else {
+        if driver_name(&base).is_none() {
             return Err(Error::other(format!("{base:?} is not named {PLUGIN}NAME or {EXEC}NAME")));
-        };
-        is_program(protocol, &content)?;
+        }
+        is_program(&content)?;
         return Ok((base, content));
     }
     if content.starts_with(b"\xcf\xfa\xed\xfe") {
@@ -300,8 +309,7 @@ fn find_program(url: &str, content: Vec<u8>) -> Result<(String, Vec<u8>)> {
     let Some((name, program)) = found else {
         return Err(Error::other(format!("no program named {PLUGIN}NAME or {EXEC}NAME is in the download")));
     };
-    let (protocol, _) = driver_name(&name).unwrap_or((Protocol::Plugin, ""));
-    if !is_program(protocol, &program)? {
+    if !is_program(&program)? {
         return Err(Error::other(format!("{name} is not a program for this system")));
     }
     Ok((name, program))

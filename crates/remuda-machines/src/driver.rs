@@ -9,7 +9,7 @@ pub(crate) mod kinds;
 pub(crate) mod schema;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -53,6 +53,9 @@ const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// How often a driver that is not in use is looked at, while objects keep its kinds.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
+/// Downloads may take minutes, and others need not wait for them.
+const WORKERS: usize = 16;
+
 const KEPT: &str = "its kinds stay while objects of them exist";
 
 pub(crate) struct Drivers {
@@ -62,6 +65,9 @@ pub(crate) struct Drivers {
     /// What asking gave, so that a program is started once and not for every look at its NodeDriver.
     asked: Mutex<HashMap<Program, (Instant, Asked)>>,
 }
+
+/// Not the name of any NodeDriver.
+const NOBODY: &str = "";
 
 /// What a NodeDriver says about where its program is.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -79,15 +85,17 @@ enum Asked {
 }
 
 pub(crate) async fn run(ctx: Arc<Ctx>, registry: Registry, cache: PathBuf, stop: CancellationToken) {
-    let controller = Controller::<NodeDriver>::new("node-driver", &ctx);
+    let controller = Controller::<NodeDriver>::new("node-driver", &ctx).workers(WORKERS);
     let drivers = Arc::new(Drivers { ctx, registry, cache, asked: Mutex::default() });
     let root = controller.root().clone();
+    // A NodeDriver may have gone while nobody ran.
+    controller.waker().wake(ObjectKey::cluster_wide(NOBODY));
     let reconcile = move |key: ObjectKey, drivers: Arc<Drivers>| {
         let driver = root.get(&key);
         async move {
             match driver {
                 Some(driver) => drivers.reconcile(&driver).await,
-                None => drivers.retire(&key.name).await.map(|_| Next::Done),
+                None => drivers.sweep().await,
             }
         }
     };
@@ -95,7 +103,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, registry: Registry, cache: PathBuf, stop:
 }
 
 /// The driver's name: what it is shown as, else its object's.
-fn name_of(driver: &NodeDriver) -> String {
+pub(crate) fn name_of(driver: &NodeDriver) -> String {
     match driver.spec.display_name.as_str() {
         "" => driver.name_any(),
         shown => shown.to_lowercase(),
@@ -149,6 +157,9 @@ impl Drivers {
                     true => &[kind::INSTALLED, kind::ACTIVE],
                     false => &[kind::DOWNLOADED, kind::INSTALLED, kind::ACTIVE],
                 };
+                if downloaded {
+                    set(kind::DOWNLOADED, Is::True, "", "");
+                }
                 failed.iter().for_each(|kind| set(kind, Is::False, "Error", &text));
                 return Ok(Next::After(TRY_AGAIN));
             }
@@ -193,6 +204,25 @@ impl Drivers {
         let message = if kept { KEPT } else { "" };
         condition::set(&mut status.conditions, kind::ACTIVE, Is::False, "", "", now);
         condition::set(&mut status.conditions, kind::INACTIVE, Is::True, "", message, now);
+        Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
+    }
+
+    /// Retires drivers that no NodeDriver is for any more. Their kinds say whose they are.
+    async fn sweep(&self) -> Result<Next, Error> {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
+        let labelled = ListParams::default().labels(names::label::DRIVER);
+        let definitions = crds.list_metadata(&labelled).await.map_err(Error::api("list", "CRDs"))?;
+        let mut left: BTreeSet<String> =
+            definitions.iter().filter_map(|crd| crd.labels().get(names::label::DRIVER).cloned()).collect();
+        let drivers: Api<NodeDriver> = Api::all(self.ctx.client.clone());
+        // Asked for now: a NodeDriver that was made meanwhile is in no cache yet.
+        for driver in drivers.list(&ListParams::default()).await.map_err(Error::api("list", "NodeDrivers"))? {
+            left.remove(&name_of(&driver));
+        }
+        let mut kept = false;
+        for driver in &left {
+            kept |= self.retire(driver).await?;
+        }
         Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
     }
 

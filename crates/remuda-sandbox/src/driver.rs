@@ -237,7 +237,7 @@ impl Driver for Local {
             let all = all.map_err(|_| DriverError::crash("listing machines was aborted"))?;
             let all = all.map_err(|error| failed(&error))?;
             let owned = all.into_iter().map(|machine| Owned {
-                kind: "machine",
+                kind: "machine".to_owned(),
                 identity: machine.id.clone(),
                 id: machine.id,
                 name: machine.name,

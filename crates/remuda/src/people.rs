@@ -5,8 +5,9 @@ use std::{process::ExitCode, sync::Arc};
 use futures::future::BoxFuture;
 use kube::Client;
 use remuda_cli::{Code, Failure, Hooks, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, Shell};
-use remuda_drivers::{builtin::Registry, log::Log};
+use remuda_drivers::{builtin::Registry, log::Log, secret::names_a_secret};
 use remuda_machines::orphans;
+use remuda_names::machines::file;
 use remuda_sandbox::{driver::NAME, machines::Sandbox};
 
 use crate::{local, serve};
@@ -35,28 +36,49 @@ impl Orphans for Providers {
             let OrphanQuery { driver, credential, flags, data_dir } = query;
             // Machines of the server's host are known there only.
             let drivers = data_dir.as_deref().map_or_else(Registry::standard, local::drivers);
-            let query = orphans::Query { driver: driver.clone(), credential, flags };
+            let cache = data_dir.or_else(remuda_cli::cache_dir).map(|dir| dir.join(file::DRIVERS));
+            let query = orphans::Query { driver, credential, flags, cache };
             let found = orphans::orphans(client, &drivers, &query, Log::tracing()).await;
             let found = found.map_err(|error| Failure::new(Code::Other, crate::failure::chain(&error)))?;
-            let mut report = OrphanReport::default();
-            for orphans::Report { credential, found } in found {
+            let orphans::Findings { driver, caveat, reports } = found;
+            let mut report =
+                OrphanReport { caveats: caveat.into_iter().collect(), ..OrphanReport::default() };
+            for orphans::Report { credential, place, found } in reports {
                 match found {
                     Ok(found) => report.found.extend(found.into_iter().map(|owned| Orphan {
                         driver: driver.clone(),
                         credential: credential.clone(),
-                        kind: owned.kind.to_owned(),
+                        kind: owned.kind,
                         id: owned.id,
                         name: owned.name,
                     })),
-                    Err(error) if credential.is_empty() => report.problems.push(error.to_string()),
-                    Err(error) => {
-                        report.problems.push(format!("{driver} with credential {credential}: {error}"));
-                    }
+                    Err(error) => report.problems.push(problem(&driver, &credential, &place, &error)),
                 }
             }
             Ok(report)
         })
     }
+}
+
+/// Who could not be asked, and why.
+fn problem(
+    driver: &str,
+    credential: &str,
+    place: &[(String, String)],
+    error: &dyn std::fmt::Display,
+) -> String {
+    if credential.is_empty() && place.is_empty() {
+        return error.to_string();
+    }
+    let mut who = driver.to_owned();
+    if !credential.is_empty() {
+        who.push_str(&format!(" with credential {credential}"));
+    }
+    for (flag, value) in place {
+        let value = if names_a_secret(flag) { "…" } else { value.as_str() };
+        who.push_str(&format!(" {flag}={value}"));
+    }
+    format!("{who}: {error}")
 }
 
 /// Into machines on this host.

@@ -29,7 +29,7 @@ use crate::{
     age, api,
     failure::{Code, Failure, chain},
     output::{self, Out},
-    session::{Global, Session},
+    session::{Global, Session, cache_dir},
     token,
 };
 
@@ -195,11 +195,7 @@ struct Cache {
 impl Cache {
     /// Nothing if there is no place for it that is only ours.
     fn open(key: &str) -> Option<Self> {
-        let base = match env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
-            Some(base) => base,
-            None => PathBuf::from(env::var_os("HOME")?).join(".cache"),
-        };
-        Self::open_in(&base.join(PROGRAM).join("credentials"), key)
+        Self::open_in(&cache_dir()?.join("credentials"), key)
     }
 
     fn open_in(dir: &Path, key: &str) -> Option<Self> {

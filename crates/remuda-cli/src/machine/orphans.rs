@@ -22,7 +22,8 @@ pub struct FindOrphans {
     #[arg(long, value_name = "SECRET")]
     pub credential: Option<String>,
 
-    /// A flag of the driver that says where to look, such as digitalocean-region=nyc3; can be repeated
+    /// A flag of the driver that says where to look, such as amazonec2-region=eu-west-1; can be repeated
+    /// [default: everywhere its configurations name]
     #[arg(long = "flag", value_name = "NAME=VALUE")]
     pub flags: Vec<String>,
 
@@ -42,7 +43,7 @@ pub(super) async fn run(session: &Session, arguments: FindOrphans) -> Result<(),
     let flags = arguments.flags.iter().map(flag).collect::<Result<Vec<_>, Failure>>()?;
     let named = !arguments.drivers.is_empty();
     let drivers = if named { arguments.drivers } else { active(session).await? };
-    let (mut orphans, mut problems) = (Vec::new(), Vec::new());
+    let (mut orphans, mut problems, mut caveats) = (Vec::new(), Vec::new(), Vec::new());
     for driver in drivers {
         let query = OrphanQuery {
             driver,
@@ -53,11 +54,15 @@ pub(super) async fn run(session: &Session, arguments: FindOrphans) -> Result<(),
         let report = hook.find(session.client.clone(), query).await?;
         orphans.extend(report.found);
         problems.extend(report.problems);
+        caveats.extend(report.caveats);
     }
     orphans.sort_by(|one, other| {
         (&one.driver, &one.name, &one.id).cmp(&(&other.driver, &other.name, &other.id))
     });
     print(session, &orphans, arguments.output)?;
+    for caveat in &caveats {
+        session.out.note(caveat);
+    }
     for problem in &problems {
         session.out.note(&format!("could not be asked: {problem}"));
     }

@@ -86,7 +86,7 @@ async fn an_instance_lives_from_create_to_remove() {
     assert!(driver.addresses().await.unwrap().private.starts_with("10."));
     let mine = driver.inventory().await.unwrap();
     assert_eq!(mine.len(), 1);
-    assert_eq!((mine[0].name.as_str(), mine[0].kind), ("m1", "instance"));
+    assert_eq!((mine[0].name.as_str(), mine[0].kind.as_str()), ("m1", "instance"));
     assert_eq!(driver.config().await.unwrap().str("RemudaID"), mine[0].identity);
     driver.stop().await.unwrap();
     assert_eq!(driver.state().await.unwrap(), State::Stopped);

@@ -177,7 +177,7 @@ impl AmazonEc2 {
             held.map(|tag| tag.get("value").to_owned()).unwrap_or_default()
         };
         let owned = found.map(|instance| Owned {
-            kind: "instance",
+            kind: "instance".to_owned(),
             id: instance.get("instanceId").to_owned(),
             name: tag(&instance, "Name"),
             identity: tag(&instance, TAG),

@@ -116,6 +116,9 @@ fn a_program_is_found_in_archives_and_checked_for_the_processor() {
     elf[18] = 8;
     let error = find_program("http://x/docker-machine-driver-demo?x=1", elf.clone()).unwrap_err();
     assert_eq!(error.class(), Class::DriverCrash);
+    let error = find_program("http://x/remuda-driver-demo", elf.clone()).unwrap_err();
+    assert!(error.to_string().contains("for another processor"), "{error}");
+    assert_eq!(found(tarred("remuda-driver-demo", &elf)).unwrap_err().class(), Class::DriverCrash);
     assert!(find_program("http://x/demo", elf).unwrap_err().to_string().contains("is not named"));
 }
 

@@ -3,7 +3,7 @@
 use std::{os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use remuda_drivers::{
-    driver::{Config, Driver, State},
+    driver::{Config, Driver, Owned, State},
     error::Class,
     exec::Exec,
     flags::Flags,
@@ -63,11 +63,43 @@ async fn the_sample_script_is_a_working_driver() {
     assert_eq!(driver.addresses().await.unwrap().ip, "127.0.0.1");
     assert_eq!(driver.ssh().await.unwrap().user, "root");
     assert!(driver.stop().await.unwrap_err().is_unsupported());
+    // Whoever knows no machine finds it.
+    let stranger = world.driver("directory", &sample);
+    let mut elsewhere = Flags::defaults(&stranger.flags().await.unwrap());
+    elsewhere.set("directory-root", world.dir.path().to_str().unwrap());
+    assert_eq!(stranger.places(), ["directory-root"]);
+    world.prepared(&stranger, elsewhere).await;
+    let identity = record.str("RemudaID").to_owned();
+    let listed = Owned { kind: "directory".into(), id: identity.clone(), name: "m1".into(), identity };
+    assert_eq!(stranger.inventory().await.unwrap(), [listed]);
     // The first record alone is enough to remove.
     let later = world.driver("directory", &sample);
     later.load(record).await.unwrap();
     later.remove().await.unwrap();
     assert!(driver.state().await.unwrap_err().is_not_found());
+    assert_eq!(stranger.inventory().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_list_is_about_no_machine_and_may_be_missing_or_nonsense() {
+    let world = World::new();
+    let driver = world.script(
+        r#"[ "$1 [$REMUDA_ID] [$REMUDA_MACHINE] $REMUDA_FLAG_ZONE" = "list [] [] z1" ] || exit 1
+        echo '{"machines":[{"id":"a","server":"17","name":"m"},{"name":"made by nobody"}]}'
+        echo '{"machines":[{"id":"b"}]}'"#,
+    );
+    let mut values = Flags::default();
+    values.set("demo-zone", "z1");
+    world.prepared(&driver, values).await;
+    let listed: Vec<_> =
+        driver.inventory().await.unwrap().into_iter().map(|one| (one.id, one.identity)).collect();
+    assert_eq!(listed, [("17".to_owned(), "a".to_owned()), ("b".to_owned(), "b".to_owned())]);
+
+    let driver = world.script("exit 64");
+    let error = driver.inventory().await.unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("has no method list"), "{error}");
+    let driver = world.script("echo '{\"machines\":[17]}'");
+    assert_eq!(driver.inventory().await.unwrap_err().class(), Class::DriverCrash);
 }
 
 #[tokio::test]

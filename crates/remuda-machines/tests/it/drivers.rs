@@ -1,8 +1,8 @@
 //! From a NodeDriver to kinds.
 
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -66,6 +66,29 @@ async fn a_driver_from_a_url_becomes_kinds_and_makes_servers() {
     })
     .await;
 
+    // So are programs that cannot run here, and programs that do not say what they are.
+    let mut foreign = b"\x7fELF".to_vec();
+    foreign.resize(64, 0);
+    foreign[18] = 8;
+    let foreign = format!("{}/docker-machine-driver-foreign", publish(foreign).await);
+    world.create(node_driver("foreign", &foreign, "")).await;
+    let crashing = b"#!/bin/sh\necho out of cheese >&2\nexit 3\n".to_vec();
+    let crashing = format!("{}/docker-machine-driver-crashing", publish(crashing).await);
+    world.create(node_driver("crashing", &crashing, "")).await;
+    for (driver, kind, words) in [
+        ("foreign", "Downloaded", "the program is for another processor"),
+        ("foreign", "Active", "the program is for another processor"),
+        ("crashing", "Installed", "out of cheese"),
+        ("crashing", "Active", "out of cheese"),
+    ] {
+        until(&format!("{driver} tells {words:?}"), async || {
+            let (is, message) = status(&world, driver, kind).await;
+            is == "False" && message.contains(words)
+        })
+        .await;
+    }
+    assert_eq!(status(&world, "crashing", "Downloaded").await.0, "True");
+
     let drivers = world.objects("management.cattle.io", "v3", "NodeDriver");
     until("the driver is listed", async || drivers.get_opt("digitalocean").await.unwrap().is_some()).await;
     let patch = Patch::Merge(json!({"spec": {"url": url, "checksum": sum, "active": true}}));
@@ -87,24 +110,95 @@ async fn a_driver_from_a_url_becomes_kinds_and_makes_servers() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_script_is_a_driver() {
-    let world = World::start().await;
-    let running = world.run();
-    let servers = tempfile::tempdir().unwrap();
+/// A driver whose servers are files with the value of a field.
+fn shed(servers: &Path, field: &str) -> Vec<u8> {
     let script = format!(
         r#"#!/bin/sh
 case "$1" in
-flags) echo '{{"flags":[{{"name":"shed-size","default":"small","usage":"Size"}},{{"name":"shed-userdata"}}]}}' ;;
-create) echo "$REMUDA_FLAG_SIZE" > {dir}/$REMUDA_ID; echo '{{"addresses":{{"ip":"192.0.2.9"}}}}' ;;
+flags) echo '{{"flags":[{{"name":"shed-{field}","default":"small","usage":"A field"}},{{"name":"shed-userdata"}}]}}' ;;
+create) echo "$REMUDA_FLAG_{upper}" > {dir}/$REMUDA_ID; echo '{{"addresses":{{"ip":"192.0.2.9"}}}}' ;;
 status) [ -e {dir}/$REMUDA_ID ] && echo '{{"status":"Running"}}' || echo '{{"status":"Not Found"}}' ;;
 remove) rm -f {dir}/$REMUDA_ID ;;
 *) exit 64 ;;
 esac
 "#,
-        dir = servers.path().display()
+        dir = servers.display(),
+        upper = field.to_uppercase(),
     );
-    let url = format!("{}/remuda-driver-shed", publish(script.into_bytes()).await);
+    script.into_bytes()
+}
+
+#[tokio::test]
+async fn machines_outlive_changes_of_their_driver_and_its_end() {
+    let world = World::start().await;
+    let running = world.run();
+    let servers = tempfile::tempdir().unwrap();
+    let (first, second) = (
+        format!("{}/remuda-driver-shed", publish(shed(servers.path(), "size")).await),
+        format!("{}/remuda-driver-shed", publish(shed(servers.path(), "colour")).await),
+    );
+    // Its name is not that of its driver.
+    world.create(node_driver("nd-1", &first, "")).await;
+    world.until_served("shed").await;
+    world.cluster().await;
+    world.machine_of("m1", "ShedMachine", json!({"size": "large"})).await;
+    let ready = async |name: &str| {
+        until("it is ready", async || world.condition_of("ShedMachine", name, "Ready").await.0 == "True")
+            .await;
+    };
+    ready("m1").await;
+
+    // A driver without a field: what was said with it is kept.
+    let drivers = world.objects("management.cattle.io", "v3", "NodeDriver");
+    let update = Patch::Merge(json!({"spec": {"url": second}}));
+    drivers.patch("nd-1", &PatchParams::default(), &update).await.unwrap();
+    let schemas = world.objects("management.cattle.io", "v3", "DynamicSchema");
+    until("it has its other field", async || {
+        let fields = schemas.get("shedconfig").await.unwrap().data["spec"]["resourceFields"].clone();
+        fields["colour"].is_object() && fields["size"].is_null()
+    })
+    .await;
+    let machines = world.objects("rke-machine.cattle.io", "v1", "ShedMachine");
+    let touch = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
+    let touched = machines.patch("m1", &PatchParams::default(), &touch).await.unwrap();
+    assert_eq!(touched.data["spec"]["size"], "large");
+    world.machine_of("m2", "ShedMachine", json!({"colour": "red"})).await;
+    ready("m2").await;
+    assert_eq!(machines.get("m2").await.unwrap().data["status"]["driverUrl"], second);
+
+    // Out of use, and then gone: what was made with it is removed with what is recorded.
+    let idle = Patch::Merge(json!({"spec": {"active": false}}));
+    drivers.patch("nd-1", &PatchParams::default(), &idle).await.unwrap();
+    until("the driver is not in use", async || {
+        let (is, message) = status(&world, "nd-1", "Inactive").await;
+        is == "True" && message.contains("stay while objects of them exist")
+    })
+    .await;
+    machines.delete("m1", &DeleteParams::default()).await.unwrap();
+    until("it is gone", async || machines.get_opt("m1").await.unwrap().is_none()).await;
+    drivers.delete("nd-1", &DeleteParams::default()).await.unwrap();
+    machines.delete("m2", &DeleteParams::default()).await.unwrap();
+    until("it is gone", async || machines.get_opt("m2").await.unwrap().is_none()).await;
+    assert_eq!(std::fs::read_dir(servers.path()).unwrap().count(), 0);
+    running.stop().await;
+
+    // Whoever runs next takes the kinds away that are nobody's.
+    let running = world.run();
+    let crds = world.objects("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    until("its kinds are gone", async || {
+        let left = crds.list(&ListParams::default().labels("remuda.io/driver=shed")).await.unwrap();
+        left.items.iter().all(|crd| crd.metadata.deletion_timestamp.is_some())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_is_a_driver() {
+    let world = World::start().await;
+    let running = world.run();
+    let servers = tempfile::tempdir().unwrap();
+    let url = format!("{}/remuda-driver-shed", publish(shed(servers.path(), "size")).await);
     world.create(node_driver("shed", &url, "")).await;
     world.activate("shed").await;
     world.cluster().await;

@@ -350,9 +350,10 @@ async fn what_the_provider_has_and_nobody_knows_is_listed() {
     });
     let query = orphans::Query { driver: "digitalocean".into(), ..Default::default() };
     let list = async || {
-        let reports = orphans::orphans(world.api.client(), &drivers, &query, Log::tracing()).await.unwrap();
-        assert_eq!(reports[0].credential, "cc-do");
-        reports
+        let found = orphans::orphans(world.api.client(), &drivers, &query, Log::tracing()).await.unwrap();
+        assert_eq!((found.reports[0].credential.as_str(), &found.caveat), ("cc-do", &None));
+        found
+            .reports
             .into_iter()
             .flat_map(|report| report.found.unwrap())
             .map(|owned| owned.name)
@@ -387,6 +388,27 @@ async fn a_full_lane_is_waited_for() {
     })
     .await;
     assert_eq!(most, 1);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_without_a_place_says_what_it_waits_for() {
+    let world = World::start().await;
+    let mut options = world.options();
+    options.processes = 1;
+    let running = world.run_with(options);
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.cloud.fault(0, Fault::Hang);
+    world.machine("m1").await;
+    world.cloud.hanging().await;
+    world.machine("m2").await;
+    let why = "waiting because 1 jobs of machines are running, which is as many as may";
+    until("it says so", async || world.condition("m2", "Ready").await.1 == why).await;
+    // The first gives its place up.
+    world.machines().delete("m1", &DeleteParams::default()).await.unwrap();
+    world.until_ready("m2").await;
+    world.until_gone("m1").await;
     running.stop().await;
 }
 

@@ -151,6 +151,11 @@ impl World {
         until("the driver is listed", async || drivers.get_opt(driver).await.unwrap().is_some()).await;
         let patch = Patch::Merge(json!({"spec": {"active": true}}));
         drivers.patch(driver, &PatchParams::default(), &patch).await.unwrap();
+        self.until_served(driver).await;
+    }
+
+    /// Waits for the machines of a driver to be known.
+    pub(crate) async fn until_served(&self, driver: &str) {
         let crds = self.objects("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         for kind in ["machines", "machinetemplates"] {
             let name = format!("{driver}{kind}.rke-machine.cattle.io");

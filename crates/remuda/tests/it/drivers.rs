@@ -307,7 +307,13 @@ fn enter(lab: &Lab) {
 
 /// Something that carries our mark and that no machine knows is found, and nothing else.
 fn orphans(lab: &Lab, providers: &Providers) {
-    assert!(lab.run("machine orphans --driver digitalocean").contains("there are none"));
+    let said = lab.run("machine orphans --driver digitalocean");
+    assert!(said.contains("there are none") && said.contains("is a docker-machine plugin"), "{said}");
+    // A script is asked with its credential, where its configuration says.
+    assert!(lab.run("machine orphans --driver rest").contains("there are none"));
+    providers.web.api.lose("0123", true);
+    assert_eq!(lab.run("machine orphans --driver rest -o name"), "rest/0123\n");
+    providers.web.api.lose("0123", false);
     let call = |method: &str, path: &str, body: Value| {
         let headers = BTreeMap::from([("authorization".to_owned(), format!("Bearer {OCEAN}"))]);
         let body = body.to_string().into_bytes().into();
@@ -318,7 +324,7 @@ fn orphans(lab: &Lab, providers: &Providers) {
     let made: Value = serde_json::from_slice(&made.body).unwrap();
     let id = made["droplet"]["id"].to_string();
     let found: Value =
-        serde_json::from_str(&lab.run("machine orphans --driver digitalocean -o json")).unwrap();
+        serde_json::from_str(&lab.output("machine orphans --driver digitalocean -o json")).unwrap();
     let expected = json!([{"driver": "digitalocean", "credential": "cc-ocean", "kind": "droplet", "id": id, "name": "lost"}]);
     assert_eq!(found, expected);
     call("DELETE", &format!("/v2/droplets/{id}"), Value::Null);

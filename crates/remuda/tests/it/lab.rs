@@ -136,6 +136,15 @@ impl Lab {
         text
     }
 
+    /// As [`Lab::run`], without what was said beside the result.
+    #[track_caller]
+    pub(crate) fn output(&self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = self.command(&words).arg("--data-dir").arg(self.data()).output().unwrap();
+        assert!(output.status.success(), "remuda {line}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     pub(crate) fn evidence(&self) -> String {
         let mut text = String::new();
         for line in ["cluster list", "machine list"] {

@@ -51,6 +51,14 @@ impl Web {
     pub(crate) fn machines(&self) -> usize {
         self.addresses.lock().len()
     }
+
+    /// Puts a machine into the list that was made by somebody who forgot it, or takes it out.
+    pub(crate) fn lose(&self, id: &str, lost: bool) {
+        match lost {
+            true => self.addresses.lock().insert(id.to_owned(), "192.0.2.1".to_owned()),
+            false => self.addresses.lock().remove(id),
+        };
+    }
 }
 
 impl Api for Web {
@@ -58,11 +66,15 @@ impl Api for Web {
         if let Some(file) = self.files.get(call.path.trim_start_matches('/')) {
             return Reply::new(200, file.clone());
         }
-        let Some(id) = call.path.strip_prefix("/machines/") else { return self.error(404, "no such thing") };
+        let Some(id) = call.path.strip_prefix("/machines") else { return self.error(404, "no such thing") };
         if call.headers.get("authorization").map(String::as_str) != Some(&format!("Bearer {REST}")) {
             return self.error(401, "who are you?");
         }
         let mut addresses = self.addresses.lock();
+        let Some(id) = id.strip_prefix('/') else {
+            let ids: Vec<&str> = addresses.keys().map(String::as_str).collect();
+            return Reply::new(200, ids.join("\n"));
+        };
         match call.method.as_str() {
             "PUT" => {
                 match self.machines.boot(id, &format!("rest-{id}"), &String::from_utf8_lossy(&call.body)) {
