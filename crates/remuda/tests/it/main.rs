@@ -23,3 +23,4 @@ mod peered;
 mod people;
 mod providers;
 mod python;
+mod sharing;
