@@ -301,6 +301,22 @@ pub async fn run(
     done
 }
 
+/// What a driver's program may take: nobody knows what it does, and it is not alone on this host.
+const MOST_MEMORY: u64 = 4 << 30;
+/// The same for a file it writes.
+const LARGEST_FILE: u64 = 4 << 30;
+
+/// Bounds this process, and with it the programs it starts. Not where a driver of ours makes machines of this host,
+/// which would be bounded too.
+fn bound() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    for (resource, most) in [(Resource::RLIMIT_DATA, MOST_MEMORY), (Resource::RLIMIT_FSIZE, LARGEST_FILE)] {
+        if let Ok((_, hard)) = getrlimit(resource) {
+            let _ = setrlimit(resource, most.min(hard), most.min(hard));
+        }
+    }
+}
+
 /// One attempt under way.
 struct Work<'a> {
     args: &'a Args,
@@ -313,6 +329,9 @@ struct Work<'a> {
 
 impl Work<'_> {
     async fn open(&self, driver: &str) -> Result<Arc<dyn Driver>, Failure> {
+        if !self.drivers.has(driver) || !self.args.driver_url.is_empty() {
+            bound();
+        }
         let cache = self.environment.data_dir.join(machines::file::DRIVERS);
         let source = Source { url: &self.args.driver_url, checksum: &self.args.driver_hash, cache: &cache };
         let context = Context::new(self.log.clone());

@@ -74,11 +74,33 @@ impl Options {
             environment: Vec::new(),
             job_environment: Vec::new(),
             workers: 8,
-            concurrency: 100,
-            processes: 64,
+            concurrency: MOST,
+            processes: processes_for(memory()),
             retry: Duration::from_secs(10),
         }
     }
+}
+
+/// Jobs at once, where nobody says otherwise. They wait for their provider most of the time, and who is asked too
+/// often says so and is waited for.
+const MOST: usize = 256;
+/// And where memory is short: what a process takes, generously, and what can be spared.
+const PROCESS: u64 = 24 << 20;
+const LEAST: usize = 16;
+
+fn processes_for(memory: Option<u64>) -> usize {
+    let fit = memory.map_or(MOST as u64, |memory| memory / 2 / PROCESS);
+    usize::try_from(fit).unwrap_or(MOST).clamp(LEAST, MOST)
+}
+
+/// Bytes this process and its children may have: those of the host, or of the container it is in.
+fn memory() -> Option<u64> {
+    let host = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let host = host.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let host = host.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.saturating_mul(1024);
+    let container = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let container = container.and_then(|text| text.trim().parse::<u64>().ok());
+    Some(container.map_or(host, |container| container.min(host)))
 }
 
 /// Runs everything until told to stop, and returns when its work has ended. Processes of jobs go on.
@@ -106,5 +128,19 @@ async fn ensure(ctx: Arc<Ctx>, options: Arc<Options>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(30)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_host_has_fewer_jobs_at_once() {
+        assert_eq!(processes_for(None), 256);
+        assert_eq!(processes_for(Some(64 << 30)), 256);
+        assert_eq!(processes_for(Some(4 << 30)), 85);
+        assert_eq!(processes_for(Some(256 << 20)), 16);
+        assert!(memory().is_none_or(|memory| memory > 16 << 20));
     }
 }

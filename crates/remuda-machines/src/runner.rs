@@ -258,21 +258,29 @@ impl Runner {
     /// Takes a place and starts the process, or goes on with one that is there.
     async fn start(self: &Arc<Self>, job: &Job, uid: &str, state: &State) -> Result<Next, Error> {
         let key = ObjectKey::of(&job.metadata);
-        {
+        let place = {
             let mut table = self.state.lock();
             let busy = table
                 .runs
                 .values()
                 .filter(|run| matches!(run.step, Step::Starting | Step::Running(_)))
                 .count();
-            if busy >= self.options.processes {
-                if !table.waiting.contains(&key) {
-                    table.waiting.push_back(key);
-                }
-                // It is woken when its turn comes, unless that went to a Job that was gone by then.
-                return Ok(Next::After(Duration::from_secs(5)));
+            let place = busy < self.options.processes;
+            if place {
+                table.waiting.retain(|waiting| *waiting != key);
+                table.runs.insert(uid.to_owned(), Run { key, step: Step::Starting });
+            } else if !table.waiting.contains(&key) {
+                table.waiting.push_back(key);
             }
-            table.runs.insert(uid.to_owned(), Run { key: key.clone(), step: Step::Starting });
+            place
+        };
+        if !place {
+            if !state.waiting {
+                let waiting = status::waiting(self.options.processes, self.ctx.clock.now());
+                status::write(self, job, waiting).await?;
+            }
+            // It is woken when its turn comes, unless that went to a Job that was gone by then.
+            return Ok(Next::After(Duration::from_secs(5)));
         }
         let started = self.launch(job, uid, state).await;
         let mut table = self.state.lock();

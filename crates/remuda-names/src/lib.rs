@@ -69,6 +69,10 @@ pub mod env {
     pub const MAX_MUTATING_REQUESTS_INFLIGHT: &str = "REMUDA_MAX_MUTATING_REQUESTS_INFLIGHT";
     /// Bytes in one request body.
     pub const MAX_REQUEST_BYTES: &str = "REMUDA_MAX_REQUEST_BYTES";
+    /// Machines that are made or removed at one time.
+    pub const MAX_MACHINE_JOBS: &str = "REMUDA_MAX_MACHINE_JOBS";
+    /// The same for those of one driver and credential.
+    pub const MAX_MACHINE_JOBS_PER_CREDENTIAL: &str = "REMUDA_MAX_MACHINE_JOBS_PER_CREDENTIAL";
     /// Whether the server runs its controllers.
     pub const CONTROLLERS: &str = "REMUDA_CONTROLLERS";
     /// Proxies, as most programs read them. Jobs of machines get those of the server.

@@ -21,6 +21,12 @@ pub mod annotation {
     pub const DRIVER_DIGEST: &str = "remuda.io/driver-digest";
 }
 
+/// Conditions of Jobs.
+pub mod job_condition {
+    /// Why the runner has not started a Job. Written by the runner of jobs, read by the machine provider.
+    pub const WAITING: &str = "Waiting";
+}
+
 /// Environment variables of a machine's job, set by the runner.
 pub mod env {
     /// What they begin with; a driver's own process does not get them.

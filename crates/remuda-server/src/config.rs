@@ -76,6 +76,9 @@ pub struct Limits {
     pub request_bytes: usize,
     /// From connecting to the end of the TLS handshake.
     pub handshake: Duration,
+    /// Machines that are made or removed at a time, if anybody says so.
+    pub machine_jobs: Option<NonZeroUsize>,
+    pub machine_jobs_per_credential: Option<NonZeroUsize>,
 }
 
 /// How the log is written. Apart from [`Config`], because it is needed before anything can fail.
@@ -201,6 +204,11 @@ impl Options {
             request_bytes: positive("max-request-bytes", self.max_request_bytes, DEFAULT_REQUEST_BYTES)?
                 .get(),
             handshake: HANDSHAKE,
+            machine_jobs: given("max-machine-jobs", self.max_machine_jobs)?,
+            machine_jobs_per_credential: given(
+                "max-machine-jobs-per-credential",
+                self.max_machine_jobs_per_credential,
+            )?,
         };
         Ok(Config {
             bind,
@@ -254,6 +262,10 @@ fn audit(
 fn positive(flag: &'static str, value: Option<usize>, default: usize) -> Result<NonZeroUsize, ConfigError> {
     NonZeroUsize::new(value.unwrap_or(default))
         .ok_or_else(|| ConfigError::invalid(flag, "must be greater than zero"))
+}
+
+fn given(flag: &'static str, value: Option<usize>) -> Result<Option<NonZeroUsize>, ConfigError> {
+    value.map(|value| positive(flag, Some(value), value)).transpose()
 }
 
 /// Opening is the only test of readability that also counts for root and for access lists.
@@ -342,6 +354,8 @@ mod tests {
             max-requests-inflight: 20
             max-mutating-requests-inflight: 30
             max-request-bytes: 1000000
+            max-machine-jobs: 40
+            max-machine-jobs-per-credential: 5
         ";
         let options = file(text).unwrap();
         assert_eq!(options.logging(), Logging { level: "debug".into(), format: LogFormat::Json });
@@ -349,6 +363,7 @@ mod tests {
         assert_eq!(config.audiences, ["a", "b"]);
         assert!(!config.anonymous_auth && !config.controllers);
         assert_eq!(config.audit.unwrap().max_size, 5 * MIB);
+        assert_eq!(config.limits.machine_jobs_per_credential.unwrap().get(), 5);
     }
 
     #[test]
@@ -364,5 +379,8 @@ mod tests {
         let options = Options { max_connections: Some(0), ..Options::default() };
         let error = options.resolve().unwrap_err().to_string();
         assert_eq!(error, "invalid --max-connections: must be greater than zero");
+        let options = Options { max_machine_jobs: Some(0), ..Options::default() };
+        let error = options.resolve().unwrap_err().to_string();
+        assert_eq!(error, "invalid --max-machine-jobs: must be greater than zero");
     }
 }

@@ -1,6 +1,6 @@
 //! What runs on the API of this server: who gets which way to workload clusters, and which options.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use remuda_control::Ctx;
 use remuda_drivers::builtin::Registry;
@@ -24,6 +24,10 @@ pub struct Site {
     /// By which they trust it; empty if those of the system will do.
     pub ca_pem: String,
     pub data_dir: PathBuf,
+    /// How many machines are made or removed at a time, if anybody says so.
+    pub machine_jobs: Option<NonZeroUsize>,
+    /// And of one driver and credential.
+    pub machine_jobs_per_credential: Option<NonZeroUsize>,
 }
 
 /// All of them, with the drivers that come with us.
@@ -43,10 +47,13 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
         server_version: format!("v{}", env!("CARGO_PKG_VERSION")),
         ..remuda_provisioning::Options::default()
     };
+    let machines = remuda_machines::Options::new(drivers, site.local_url.clone(), site.data_dir.clone());
     let machines = remuda_machines::Options {
         server_ca: Some(site.ca_pem.clone()).filter(|pem| !pem.is_empty()),
         environment: proxies(|name| std::env::var_os(name)?.into_string().ok()),
-        ..remuda_machines::Options::new(drivers, site.local_url.clone(), site.data_dir.clone())
+        processes: site.machine_jobs.map_or(machines.processes, NonZeroUsize::get),
+        concurrency: site.machine_jobs_per_credential.map_or(machines.concurrency, NonZeroUsize::get),
+        ..machines
     };
     let (connections, cluster_api, rke) = (workloads.clone(), workloads.clone(), workloads);
     let gateway = site.gateway.clone();

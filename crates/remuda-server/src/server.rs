@@ -218,6 +218,8 @@ impl Server {
                 local_url: url.clone(),
                 ca_pem: if config.tls.is_some() { String::new() } else { pki.ca_pem() },
                 data_dir: dir.path().to_owned(),
+                machine_jobs: config.limits.machine_jobs,
+                machine_jobs_per_credential: config.limits.machine_jobs_per_credential,
             };
             if let Some(peering) = peering.map(Arc::new) {
                 let tunnel = site.gateway.tunnel().clone();

@@ -164,6 +164,13 @@ fn creating(observed: &Observed, status: &mut Status, now: Timestamp) {
     condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
 }
 
+/// A Job that nobody runs yet says why.
+fn held_up(job: &JobView, status: &mut Status, now: Timestamp) {
+    if let Some(why) = &job.waiting {
+        condition::set(&mut status.conditions, kind::READY, Is::False, "Waiting", why, now);
+    }
+}
+
 /// Follows the Job of a machine that is not being deleted.
 fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp) -> Decision {
     if job.removes {
@@ -174,6 +181,7 @@ fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp
     match &job.outcome {
         Outcome::Running => {
             creating(observed, &mut status, now);
+            held_up(job, &mut status, now);
             Decision::new(status, Act::Nothing)
         }
         Outcome::Complete => {
@@ -286,6 +294,7 @@ fn removing(observed: &Observed, job: &JobView, mut status: Status, now: Timesta
         Outcome::Running => {
             let message = format!("deleting {}", server(observed));
             condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
+            held_up(job, &mut status, now);
             Decision::new(status, Act::Nothing)
         }
         Outcome::Complete => {

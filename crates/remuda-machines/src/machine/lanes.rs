@@ -25,14 +25,26 @@ struct Lane {
     came: u64,
 }
 
+impl State {
+    /// A machine whose credential was changed has a place in one lane only.
+    fn move_out(&mut self, key: &ObjectKey, lane: &str) {
+        let other = self.of.get(key).filter(|of| *of != lane).cloned();
+        if let Some(other) = other.and_then(|other| self.lanes.get_mut(&other)) {
+            other.inside.remove(key);
+            self.of.remove(key);
+        }
+    }
+}
+
 impl Lanes {
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), state: Mutex::default() }
     }
 
-    /// Takes a place if there is one. `None` if the machine has to wait, and is woken when it may go on.
+    /// Takes a place if there is one. If not, the machine has to wait, and is woken when it may go on.
     pub(crate) fn enter(&self, lane: &str, key: &ObjectKey) -> bool {
         let mut state = self.state.lock();
+        state.move_out(key, lane);
         let entry = state.lanes.entry(lane.to_owned()).or_default();
         if entry.inside.contains(key) {
             return true;
@@ -54,13 +66,17 @@ impl Lanes {
     /// Takes a place for a Job that is under way, whether or not there is one.
     pub(crate) fn occupy(&self, lane: &str, key: &ObjectKey) {
         let mut state = self.state.lock();
+        state.move_out(key, lane);
         state.lanes.entry(lane.to_owned()).or_default().inside.insert(key.clone());
         state.of.insert(key.clone(), lane.to_owned());
     }
 
-    /// Gives the place back and wakes who is next.
+    /// Gives the place back, in the lane or in the line for it, and wakes who is next.
     pub(crate) fn leave(&self, key: &ObjectKey, waker: &Waker) {
         let mut state = self.state.lock();
+        for lane in state.lanes.values_mut() {
+            lane.waiting.retain(|_, waiting| waiting != key);
+        }
         let Some(name) = state.of.remove(key) else { return };
         let Some(lane) = state.lanes.get_mut(&name) else { return };
         lane.inside.remove(key);
@@ -91,5 +107,10 @@ mod tests {
         assert!(!lanes.enter("x", &key("3")));
         let state = lanes.state.lock();
         assert_eq!((state.lanes["x"].inside.len(), state.lanes["x"].waiting.len()), (3, 1));
+        drop(state);
+        // Another credential is another lane, and the place in the first is free again.
+        lanes.occupy("y", &key("5"));
+        lanes.occupy("y", &key("1"));
+        assert!(lanes.enter("x", &key("3")));
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{Resource, ResourceExt};
 use remuda_api::rke::Condition;
-use remuda_names::rancher::label;
+use remuda_names::{machines::job_condition, rancher::label};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -142,6 +142,8 @@ pub(crate) enum State {
 pub(crate) struct JobView {
     pub removes: bool,
     pub deleting: bool,
+    /// Why it has not been started.
+    pub waiting: Option<String>,
     pub outcome: Outcome,
 }
 
@@ -170,6 +172,7 @@ impl JobView {
         Self {
             removes: job.labels().get(label::INFRA_REMOVE).is_some_and(|removes| removes == "true"),
             deleting: job.meta().deletion_timestamp.is_some(),
+            waiting: told(job_condition::WAITING).and_then(|waiting| waiting.message.clone()),
             outcome,
         }
     }

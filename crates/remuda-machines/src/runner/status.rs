@@ -8,6 +8,7 @@ use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
 };
+use remuda_names::machines::job_condition;
 use serde_json::{Value, json};
 
 use super::Runner;
@@ -20,6 +21,8 @@ pub(super) struct State {
     /// When it completed or failed.
     pub ended: Option<Timestamp>,
     pub suspended: bool,
+    /// Whether it says that it waits for a place.
+    pub waiting: bool,
     pub deadline: Option<Timestamp>,
     pub failed: u8,
     limit: i32,
@@ -70,6 +73,7 @@ impl State {
             active: status.and_then(|status| status.active).unwrap_or_default() > 0,
             ended: end
                 .map(|end| end.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)),
+            waiting: conditions.iter().any(|condition| condition.type_ == job_condition::WAITING),
             suspended: spec.and_then(|spec| spec.suspend).unwrap_or_default(),
             deadline,
             failed: u8::try_from(status.and_then(|status| status.failed).unwrap_or_default())
@@ -94,7 +98,17 @@ impl State {
 
 pub(super) fn started(job: &Job, now: Timestamp) -> Value {
     let start = job.status.as_ref().and_then(|status| status.start_time.as_ref()).map_or(now, |time| time.0);
-    json!({"startTime": seconds(start), "active": 1, "ready": 1})
+    json!({"startTime": seconds(start), "active": 1, "ready": 1, "conditions": []})
+}
+
+/// Why a Job has not been started.
+pub(super) fn waiting(limit: usize, now: Timestamp) -> Value {
+    let at = seconds(now);
+    let message = format!("waiting because {limit} jobs of machines are running, which is as many as may");
+    json!({"conditions": [{
+        "type": job_condition::WAITING, "status": "True", "reason": "NoPlace", "message": message,
+        "lastProbeTime": at, "lastTransitionTime": at,
+    }]})
 }
 
 pub(super) fn failed(_: &Job, failed: u8) -> Value {

@@ -156,6 +156,16 @@ pub struct Options {
     /// Refuse request bodies larger than this [default: 3145728]
     #[arg(long, env = env::MAX_REQUEST_BYTES, value_name = "BYTES")]
     pub max_request_bytes: Option<usize>,
+
+    /// Make and remove at most this many machines at a time [default: 256, less where memory is short]
+    ///
+    /// Each is a process of this server while its provider is at work.
+    #[arg(long, env = env::MAX_MACHINE_JOBS, value_name = "N")]
+    pub max_machine_jobs: Option<usize>,
+
+    /// The same for machines of one driver and one cloud credential [default: 256]
+    #[arg(long, env = env::MAX_MACHINE_JOBS_PER_CREDENTIAL, value_name = "N")]
+    pub max_machine_jobs_per_credential: Option<usize>,
 }
 
 impl Options {
@@ -169,7 +179,8 @@ impl Options {
             config bind advertise peer_address address_file data_dir datastore datastore_ca datastore_cert datastore_key
             shared_secret_file shared_secret tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
             audit_policy token_file anonymous_auth service_account_issuer api_audiences controllers max_connections
-            max_requests_inflight max_mutating_requests_inflight max_request_bytes
+            max_requests_inflight max_mutating_requests_inflight max_request_bytes max_machine_jobs
+            max_machine_jobs_per_credential
         }
     }
 }

@@ -32,7 +32,7 @@ fn fresh() -> Observed {
 }
 
 fn job(removes: bool, outcome: Outcome) -> Option<JobView> {
-    Some(JobView { removes, deleting: false, outcome })
+    Some(JobView { removes, deleting: false, waiting: None, outcome })
 }
 
 fn failed(message: &str, at: i64) -> Outcome {
@@ -126,6 +126,14 @@ fn a_job_is_followed() {
         "Nothing
          CreateJob=Unknown creating machine provision job
          Ready=False creating SERVER",
+    );
+    let waiting =
+        JobView { waiting: Some("waiting for a place".into()), ..job(false, Outcome::Running).unwrap() };
+    check(
+        Observed { job: Some(waiting), ..fresh() },
+        "Nothing
+         CreateJob=Unknown creating machine provision job
+         Ready=False waiting for a place",
     );
     let complete = Observed { job: job(false, Outcome::Complete), state: made(Phase::Delivered), ..fresh() };
     check(complete.clone(), "Nothing\nCreateJob=True\nReady=True");
