@@ -116,7 +116,7 @@ pub async fn orphans(client: Client, drivers: &Registry, query: &Query, log: Log
         if let Ok(found) = &mut report.found {
             // Two places, or two credentials of one account, may show the same.
             found.retain(|owned| {
-                !known.contains(&owned.identity) && told.insert((owned.kind.clone(), owned.id.clone()))
+                !known.contains(&owned.identity) && told.insert((owned.identity.clone(), owned.id.clone()))
             });
         }
     }
@@ -146,9 +146,14 @@ async fn oracle(
         ))
     };
     if url.is_empty() || url.starts_with(BUILT_IN) {
-        return match drivers.has(driver) {
-            true => Ok((Oracle::BuiltIn, None)),
-            false => Err(plugin()),
+        return match (drivers.has(driver), spec.is_some_and(|spec| spec.builtin)) {
+            (true, _) => Ok((Oracle::BuiltIn, None)),
+            (false, true) => {
+                let message = format!("driver {driver} can be asked on the server's own host only");
+                Err(DriverError::unsupported(message))
+            }
+            // One of rancher-machine's own.
+            (false, false) => Err(plugin()),
         };
     }
     if install::protocol_of(url) != Some(Protocol::Plugin) {

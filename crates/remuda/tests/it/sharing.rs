@@ -174,8 +174,10 @@ fn whoever_waits_for_a_cluster_is_told_when_it_takes_too_long() {
     let line = "cluster create late --credential cattle-global-data:missing --wait --timeout 3s";
     let (code, said) = lab.say(line);
     assert!(code == 7 && said.contains("cluster late created"), "{code} {said}");
-    let (code, said) = lab.say("why late");
-    assert!(matches!(code, 10 | 11) && said.contains("missing"), "{code} {said}");
+    lab.until("it says what is missing", PATIENCE, || {
+        let (code, said) = lab.say("why late");
+        matches!(code, 10 | 11) && said.contains("cattle-global-data:missing")
+    });
     lab.run("cluster delete late --wait --timeout 120s");
     lab.check_nothing_left();
 }
