@@ -1,5 +1,7 @@
 //! How the program is linked.
 
+#![allow(clippy::disallowed_methods, reason = "cargo tells build scripts in variables")]
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // At a fixed address nothing in the program's tables has to be relocated when it starts, so their pages stay those
