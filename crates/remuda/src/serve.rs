@@ -58,7 +58,8 @@ fn greet(running: &Running) {
 }
 
 pub(crate) async fn stay(mut running: Running, signals: &mut Signals) -> Result<(), Failure> {
-    tokio::spawn(give_back());
+    let mut chores = tokio::task::JoinSet::new();
+    chores.spawn(give_back());
     loop {
         tokio::select! {
             failed = running.failed() => {
