@@ -38,6 +38,8 @@ const CLIENT_IDS: i64 = 1 << 40;
 const MAX_REPLIES: usize = 1024;
 /// A connection is never asked to pause below this, however many there are.
 const MIN_HIGH_WATER: usize = 16 << 10;
+/// A writer may always be this far ahead of the wire, however many there are.
+const MIN_SEND_BUFFER: usize = 32 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Wire {
@@ -261,7 +263,7 @@ impl Protocol {
 
     /// How much may be written; with 0 an [`Event::Writable`] follows.
     pub fn room(&mut self, id: ConnId) -> Result<usize, Reason> {
-        let limit = self.config.limits.send_buffer;
+        let limit = self.send_buffer();
         let Some(conn) = self.conns.get_mut(&id) else { return Err(Reason::Eof) };
         if conn.wire != Wire::Open {
             return Err(conn.end.clone().unwrap_or(Reason::Eof));
@@ -487,6 +489,13 @@ impl Protocol {
         let limits = &self.config.limits;
         let left = (limits.session_receive / 2).saturating_sub(self.unread);
         (left / 8).clamp(MIN_HIGH_WATER.min(limits.high_water), limits.high_water)
+    }
+
+    /// How far a writer may be ahead: a share of the session's memory for that among all who are sending.
+    fn send_buffer(&self) -> usize {
+        let limits = &self.config.limits;
+        let share = limits.session_send / self.ring.len().max(1);
+        share.clamp(MIN_SEND_BUFFER.min(limits.send_buffer), limits.send_buffer)
     }
 
     fn message_id(&mut self) -> i64 {

@@ -67,6 +67,7 @@ impl Protocol {
     }
 
     fn turn(&mut self) -> Option<Transmit> {
+        let low = self.send_buffer() / 2;
         while let Some(id) = self.ring.pop_front() {
             let message_id = self.next_message;
             let Some(conn) = self.conns.get_mut(&id) else { continue };
@@ -78,7 +79,7 @@ impl Protocol {
             if let Some(message) = conn.outbox.pop(message_id, id) {
                 self.next_message = message_id.wrapping_add(1);
                 self.counters.sent_bytes += (before - conn.outbox.len()) as u64;
-                if conn.write_blocked && conn.outbox.len() <= self.config.limits.send_buffer / 2 {
+                if conn.write_blocked && conn.outbox.len() <= low {
                     conn.write_blocked = false;
                     self.events.push_back(Event::Writable(id));
                 }

@@ -19,13 +19,18 @@ pub struct Limits {
     /// Connections of one session, those still flushing included.
     pub connections: usize,
     /// Bytes a local writer may be ahead of the wire, per connection.
+    ///
+    /// Lowered when so many send at once that it would be more than `session_send` together.
     pub send_buffer: usize,
+    /// Bytes all writers together should be ahead of the wire: more only leaves the cache before it is sent,
+    /// and is what a connection with little to say waits behind.
+    pub session_send: usize,
     /// Unread bytes at which the peer is asked to pause; it resumes below an eighth of this.
     ///
     /// Lowered when the session as a whole holds much of `session_receive`.
     pub high_water: usize,
     /// Unread bytes at which a connection is failed because its peer does not pause. Above `high_water` by
-    /// what can be in flight, which TCP windows bound.
+    /// what can be in flight, which TCP windows bound: up to 32 MiB where the system is set up for long ways.
     pub receive: usize,
     /// Unread bytes of all connections together at which the fullest one is failed.
     pub session_receive: usize,
@@ -40,8 +45,9 @@ impl Default for Limits {
         Self {
             connections: 16_384,
             send_buffer: 256 << 10,
+            session_send: 1 << 20,
             high_water: 2 << 20,
-            receive: 16 << 20,
+            receive: 48 << 20,
             session_receive: 256 << 20,
             frame: 64 << 10,
             remote_clients: 100_000,

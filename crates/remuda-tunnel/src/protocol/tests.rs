@@ -268,7 +268,7 @@ fn a_peer_that_sends_on_is_asked_again_then_cut_off_without_harm_to_others() {
     sent(&mut server, now);
     let mut pauses = 0;
     let mut ended = None;
-    for _ in 0..200 {
+    for _ in 0..2 * Limits::default().receive / (128 << 10) {
         server.receive(message(id, data(&vec![1; 128 << 10])), now).unwrap();
         assert!(server.unread() <= Limits::default().receive);
         for (conn, body) in sent(&mut server, now) {
@@ -286,6 +286,27 @@ fn a_peer_that_sends_on_is_asked_again_then_cut_off_without_harm_to_others() {
     assert!(matches!(server.read(id, 1), Read::End(Reason::Local(_))));
     assert_eq!(server.write(other, b"fine"), Ok(4));
     assert_eq!(server.counters().overflowed, 1);
+}
+
+#[test]
+fn many_writers_share_how_far_they_may_be_ahead() {
+    let now = start();
+    let mut server = Protocol::new(config(Role::Server), now);
+    let ids: Vec<ConnId> = (0..64).map(|_| server.open("tcp", "a:1", now).unwrap()).collect();
+    sent(&mut server, now);
+    let limits = Limits::default();
+    assert_eq!(server.room(ids[0]), Ok(limits.send_buffer));
+    ids.iter().for_each(|id| assert_eq!(server.write(*id, &[1; 1000]), Ok(1000)));
+    let room: usize = ids.iter().map(|id| server.room(*id).unwrap()).sum();
+    assert!(room <= 2 * limits.session_send, "{room}");
+    // A full one may write again when its data is gone, and alone it may be as far ahead as ever.
+    let taken = server.write(ids[0], &vec![1; 1 << 20]).unwrap();
+    assert!(taken < limits.send_buffer);
+    assert_eq!(server.write(ids[0], &[1]), Ok(0));
+    while server.poll_event().is_some() {}
+    sent(&mut server, now);
+    assert!(std::iter::from_fn(|| server.poll_event()).any(|event| event == Event::Writable(ids[0])));
+    assert_eq!(server.room(ids[0]), Ok(limits.send_buffer));
 }
 
 #[test]
