@@ -32,6 +32,16 @@ pub(crate) fn provision(arguments: &[String]) -> anyhow::Result<()> {
     measure(idle.arg(release.join("remuda")).args(["agent", "run", "--allow-non-root", "--config"]))
 }
 
+/// The tunnel alone, with the given arguments, and then the way through it to a cluster.
+pub(crate) fn tunnel(arguments: &[String]) -> anyhow::Result<()> {
+    ci::step(&["build", "--release", "--package", "remuda-tunnel", "--example", "tunnel_bench"])?;
+    measure(Command::new(release().join("examples/tunnel_bench")).args(arguments))?;
+    if arguments.iter().any(|argument| ["--help", "-h"].contains(&argument.as_str())) {
+        return Ok(());
+    }
+    run("tunnel", &[])
+}
+
 fn release() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| graph::root().join("target"), PathBuf::from);
     target.join("release")

@@ -76,7 +76,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
         Chore::Bench { what: Bench::Machines { arguments } } => bench::run("machines", &arguments),
         Chore::Bench { what: Bench::Provision { arguments } } => bench::provision(&arguments),
-        Chore::Bench { what: Bench::Tunnel { arguments } } => bench::run("tunnel", &arguments),
+        Chore::Bench { what: Bench::Tunnel { arguments } } => bench::tunnel(&arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {
                 print(&package.to_string());

@@ -267,7 +267,7 @@ impl Client {
         let to = Destination::of(&request.uri)?;
         let host = to.authority();
         let proxy = self.proxies.select(to.https, &to.host, to.port).cloned();
-        let stream = self.connect_in_time(&to, proxy.as_ref()).await?;
+        let stream = self.connect_in_time(&to, proxy.as_ref(), |tcp| tcp).await?;
         let absolute = !to.https && proxy.is_some();
         let request = encode(request, &to, absolute, proxy.as_ref());
         let exchange = |source| HttpError::Exchange { host: host.clone(), source };
@@ -291,27 +291,37 @@ impl Client {
     }
 
     /// Opens a connection to the host of `uri`, through a proxy if it takes one, and secures it. What is said
-    /// over it is the caller's business.
-    pub async fn open(&self, uri: &Uri) -> Result<Box<dyn Stream>, HttpError> {
+    /// over it is the caller's business, and so is what lies between TLS and the network.
+    pub async fn open<T: Stream + 'static>(
+        &self,
+        uri: &Uri,
+        below: impl FnOnce(TcpStream) -> T,
+    ) -> Result<Box<dyn Stream>, HttpError> {
         let to = Destination::of(uri)?;
         let proxy = self.proxies.select(to.https, &to.host, to.port);
         if let (false, Some(uri)) = (to.https, proxy) {
             return Err(HttpError::Address { uri: redact(uri), reason: "proxies only pass on https" });
         }
-        self.connect_in_time(&to, proxy).await
+        self.connect_in_time(&to, proxy, below).await
     }
 
-    async fn connect_in_time(
+    async fn connect_in_time<T: Stream + 'static>(
         &self,
         to: &Destination,
         proxy: Option<&Uri>,
+        below: impl FnOnce(TcpStream) -> T,
     ) -> Result<Box<dyn Stream>, HttpError> {
-        timeout(self.timeouts.connect, self.connect(to, proxy))
+        timeout(self.timeouts.connect, self.connect(to, proxy, below))
             .await
             .map_err(|_| timed_out("connecting to", to, self.timeouts.connect))?
     }
 
-    async fn connect(&self, to: &Destination, proxy: Option<&Uri>) -> Result<Box<dyn Stream>, HttpError> {
+    async fn connect<T: Stream + 'static>(
+        &self,
+        to: &Destination,
+        proxy: Option<&Uri>,
+        below: impl FnOnce(TcpStream) -> T,
+    ) -> Result<Box<dyn Stream>, HttpError> {
         let tcp = match proxy {
             None => dial(to).await?,
             Some(uri) => {
@@ -336,7 +346,7 @@ impl Client {
         let name = self.server_name.as_ref().unwrap_or(&to.host).clone();
         let name = ServerName::try_from(name).map_err(|error| failed(io::Error::other(error)))?;
         let connector = TlsConnector::from(self.tls.clone());
-        Ok(Box::new(connector.connect(name, tcp).await.map_err(failed)?))
+        Ok(Box::new(connector.connect(name, below(tcp)).await.map_err(failed)?))
     }
 }
 

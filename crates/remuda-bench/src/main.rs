@@ -46,11 +46,8 @@ enum What {
     Machines(machines::MachinesArguments),
     /// The path from the Cluster people write to a Ready one
     Provision(provision::ProvisionArguments),
-    /// The tunnel between server and clusters, and the proxy through it
+    /// The proxy to a cluster behind its tunnel
     Tunnel(tunnel::TunnelArguments),
-    /// The dialling end of tunnels, for the measurement above
-    #[command(hide = true)]
-    Dial(tunnel::DiallingArguments),
 }
 
 #[derive(clap::Args)]
@@ -69,15 +66,8 @@ struct ApiArguments {
     watchers: usize,
 }
 
-/// As the program has it: here are the accepting ends of tunnels, whose memory is measured.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    if let What::Dial(arguments) = &arguments.what {
-        return tunnel::dial(arguments);
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(run(arguments))
 }
@@ -90,7 +80,6 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         What::Machines(arguments) => machines::run(&server, &with, &arguments).await,
         What::Provision(arguments) => provision::run(&server, &with, &arguments).await,
         What::Tunnel(arguments) => tunnel::run(&server, &arguments).await,
-        What::Dial(_) => anyhow::bail!("this needs a runtime of its own"),
     }
 }
 

@@ -13,6 +13,7 @@ use remuda_agent::{
 use remuda_names::gateway::path;
 use remuda_tunnel::{
     client::{self, BoxError, handshake},
+    readahead::ReadAhead,
     server::{PARAMS_HEADER, TOKEN_HEADER},
     socket::BoxSocket,
 };
@@ -59,7 +60,7 @@ impl Connector {
         let path = if registered { path::CONNECT } else { path::CONNECT_REGISTER };
         let address = format!("{}{path}", config.server);
         let (plain, websocket) = (uri(&address)?, uri(&address.replacen("http", "ws", 1))?);
-        let stream = match client.open(&plain).await.map_err(Failure::from) {
+        let stream = match client.open(&plain, ReadAhead::new).await.map_err(Failure::from) {
             Ok(stream) => stream,
             Err(failure) => {
                 if failure.hop == Hop::Tls {

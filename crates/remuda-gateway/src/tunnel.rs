@@ -12,15 +12,13 @@ use hyper_util::rt::TokioIo;
 use remuda_control::{Chain, ObjectKey};
 use remuda_names::gateway::AGGREGATION_PREFIX;
 use remuda_tunnel::{
+    protocol::Role,
     server::{Identity, PARAMS_HEADER, TOKEN_HEADER},
-    socket::websocket_config,
+    websocket::WebSocket,
 };
 use serde::Deserialize;
 use tokio::time::timeout;
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{handshake::derive_accept_key, protocol::Role},
-};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::{
     gateway::Shared,
@@ -120,14 +118,11 @@ pub(crate) async fn handle<B>(
     response
 }
 
-type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+type Socket = WebSocket<TokioIo<hyper::upgrade::Upgraded>>;
 
 async fn upgraded(upgrade: hyper::upgrade::OnUpgrade) -> Option<Socket> {
     match timeout(UPGRADE, upgrade).await {
-        Ok(Ok(io)) => {
-            let config = Some(websocket_config());
-            Some(WebSocketStream::from_raw_socket(TokioIo::new(io), Role::Server, config).await)
-        }
+        Ok(Ok(io)) => Some(WebSocket::new(TokioIo::new(io), Role::Server)),
         Ok(Err(error)) => {
             tracing::debug!(%error, "upgrade failed");
             None

@@ -25,6 +25,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use remuda_tunnel::readahead::ReadAhead;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -150,7 +151,7 @@ impl<H: Handler> Acceptor<H> {
         let (address, local) = (plain(address), plain(local));
         let stream = tokio::select! {
             () = self.stop.cancelled() => return,
-            handshake = timeout(self.handshake, self.tls.accept(stream)) => match handshake {
+            handshake = timeout(self.handshake, self.tls.accept(ReadAhead::new(stream))) => match handshake {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => {
                     self.counters.handshakes_failed.fetch_add(1, Relaxed);
@@ -176,7 +177,7 @@ impl<H: Handler> Acceptor<H> {
         }
     }
 
-    async fn http1(self, stream: TlsStream<TcpStream>, peer: H::Peer) {
+    async fn http1(self, stream: TlsStream<ReadAhead<TcpStream>>, peer: H::Peer) {
         let service = service_fn(|request| {
             let (handler, peer) = (self.handler.clone(), peer.clone());
             async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
@@ -198,7 +199,7 @@ impl<H: Handler> Acceptor<H> {
         log_end(ended);
     }
 
-    async fn http2(self, stream: TlsStream<TcpStream>, peer: H::Peer) {
+    async fn http2(self, stream: TlsStream<ReadAhead<TcpStream>>, peer: H::Peer) {
         // Requests are tasks of their own, so that those of one client use all cores.
         let service = service_fn(|request| {
             let (handler, peer) = (self.handler.clone(), peer.clone());

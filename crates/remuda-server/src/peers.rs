@@ -27,6 +27,7 @@ use remuda_names::{
 };
 use remuda_tunnel::{
     client::{BoxError, Connector, handshake},
+    readahead::ReadAhead,
     server::{Peer, PeerIdentity, Server},
     socket::BoxSocket,
 };
@@ -175,7 +176,7 @@ impl Peering {
                 let opening = async {
                     let stream = TcpStream::connect(&address).await?;
                     stream.set_nodelay(true)?;
-                    let stream = tls.connect(ServerName::try_from(NAME)?, stream).await?;
+                    let stream = tls.connect(ServerName::try_from(NAME)?, ReadAhead::new(stream)).await?;
                     let uri: Uri = format!("wss://{address}{}", path::CONNECT).parse()?;
                     Ok::<_, BoxError>(Box::new(handshake(stream, &uri, &headers).await?) as BoxSocket)
                 };

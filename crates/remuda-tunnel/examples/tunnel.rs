@@ -14,9 +14,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use remuda_tunnel::{
     client::{self, Backoff, BoxError, Connector, Link, handshake},
     dial::Inbound,
+    protocol::Role,
     server::{Identity, Peer, PeerIdentity, Server, ServerOptions},
     session::SessionOptions,
-    socket::{BoxSocket, websocket_config},
+    socket::BoxSocket,
+    websocket::WebSocket,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
@@ -25,7 +27,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_tungstenite::{
-    accept_hdr_async_with_config,
+    accept_hdr_async,
     tungstenite::handshake::server::{ErrorResponse, Request, Response},
 };
 use tokio_util::sync::CancellationToken;
@@ -66,9 +68,10 @@ async fn accept(server: Server, stream: TcpStream) -> Outcome {
         *refusal.status_mut() = StatusCode::UNAUTHORIZED;
         Err(refusal)
     };
-    let socket = Box::pin(accept_hdr_async_with_config(stream, authorize, Some(websocket_config()))).await?;
+    let upgraded = Box::pin(accept_hdr_async(stream, authorize)).await?;
     if let Some(identity) = identity {
-        server.serve(identity, socket).await;
+        // Clients say nothing before they have read the answer, so nothing is left inside.
+        server.serve(identity, WebSocket::new(upgraded.into_inner(), Role::Server)).await;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-pub use handshake::{HandshakeError, handshake};
+pub use handshake::{HandshakeError, UpgradeError, handshake};
 pub use reconnect::{Backoff, Link, run};
 
 use crate::{

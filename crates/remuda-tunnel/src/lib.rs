@@ -9,6 +9,7 @@
 //! | [`frame`] | the codec: one WebSocket message to and from bytes |
 //! | [`protocol`] | the session as a state machine without I/O, clock or randomness |
 //! | [`session`] | one task driving a state machine over a WebSocket, and [`stream::TunnelStream`] handles |
+//! | [`websocket`] | the transport: messages over a byte stream, and [`readahead`] below TLS |
 //! | [`client`] | the dialling end: handshake, serving, reconnecting |
 //! | [`server`] | sessions by client key, dialling through them, peering between servers |
 //!
@@ -20,7 +21,9 @@ pub mod dial;
 pub mod frame;
 mod pipe;
 pub mod protocol;
+pub mod readahead;
 pub mod server;
 pub mod session;
 pub mod socket;
 pub mod stream;
+pub mod websocket;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     time::timeout,
@@ -109,11 +109,10 @@ fn poll_outbound<T: AsyncRead + Unpin>(
     cx: &mut Context<'_>,
 ) -> Poll<Option<End>> {
     loop {
-        if ready!(tunnel.poll_room(cx)).is_err() {
-            return Poll::Ready(None);
-        }
+        let Ok(room) = ready!(tunnel.poll_room(cx)) else { return Poll::Ready(None) };
         let mut chunk = SPARE.take().unwrap_or_else(|| Chunk::with_capacity(READ));
-        match poll_read_buf(Pin::new(&mut *local), cx, chunk.buffer()) {
+        let most = room.min(chunk.capacity());
+        match poll_read_buf(Pin::new(&mut *local), cx, &mut chunk.buffer().limit(most)) {
             Poll::Ready(Ok(count)) if count > 0 => match tunnel.write_chunk(chunk) {
                 Ok(Some(mut spare)) => {
                     spare.clear();

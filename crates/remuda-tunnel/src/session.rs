@@ -10,7 +10,6 @@ use tokio::{
     sync::broadcast,
     time::{Instant, timeout},
 };
-use tokio_tungstenite::tungstenite;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
     frame::{ConnId, RemoteClient},
     protocol::{Config, Counters, Event, Limits, OpenError, Protocol, Reason, Role, Timing, Violation},
     server::SessionEvent,
-    socket::Socket,
+    socket::{Socket, SocketError},
     stream::TunnelStream,
 };
 
@@ -55,7 +54,7 @@ pub enum SessionEnd {
     #[error("closed by the other end")]
     Closed,
     #[error("transport failed")]
-    Transport(#[source] Box<tungstenite::Error>),
+    Transport(#[source] SocketError),
     #[error("wrong websocket message type")]
     MessageType,
     #[error("protocol broken by the other end")]
@@ -142,6 +141,11 @@ impl Shared {
             self.driver.wake();
         }
         result
+    }
+
+    /// Data per message.
+    pub(crate) fn frame(&self) -> usize {
+        self.options.limits.frame
     }
 
     pub(crate) fn name(&self) -> impl fmt::Display {

@@ -1,34 +1,79 @@
-//! The transport: anything that carries WebSocket messages both ways.
+//! The transport: anything that carries messages both ways.
 //!
-//! Sessions do not care how the WebSocket came to be, so callers bring their own TLS, proxying and upgrade.
+//! Sessions do not care how the WebSocket came to be, so callers bring their own TLS, proxying and upgrade;
+//! [`crate::websocket::WebSocket`] makes messages of the bytes that come out of it.
 
-use futures::{Sink, Stream};
-use tokio_tungstenite::tungstenite::{Error, Message, protocol::WebSocketConfig};
+use std::{
+    io,
+    task::{Context, Poll},
+};
 
-/// A WebSocket after its handshake, such as `tokio_tungstenite::WebSocketStream` over any byte stream.
-///
-/// It must answer pings itself and put fragmented messages together.
-pub trait Socket:
-    Stream<Item = Result<Message, Error>> + Sink<Message, Error = Error> + Send + Unpin + 'static
-{
-}
-
-impl<T> Socket for T where
-    T: Stream<Item = Result<Message, Error>> + Sink<Message, Error = Error> + Send + Unpin + 'static
-{
-}
-
-pub type BoxSocket = Box<dyn Socket>;
+use bytes::Bytes;
 
 /// Largest message accepted. The original knows no limit; its servers send one write of the application as
 /// one message, which in practice is a TLS record or a copy buffer.
 pub const MAX_MESSAGE: usize = 8 << 20;
 
-/// The WebSocket settings that tunnels are tuned for: small when idle, bounded whatever the peer sends.
-pub fn websocket_config() -> WebSocketConfig {
-    WebSocketConfig::default()
-        .read_buffer_size(16 << 10)
-        .write_buffer_size(128 << 10)
-        .max_message_size(Some(MAX_MESSAGE))
-        .max_frame_size(Some(MAX_MESSAGE))
+/// What the other end sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Received {
+    Binary(Bytes),
+    /// Has no place in a tunnel, whatever it says.
+    Text,
+    /// Is answered by the socket itself, with the next flush.
+    Ping,
+    Pong,
+    Close,
+}
+
+/// What the other end is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    Binary(Bytes),
+    Ping,
+    Close,
+}
+
+/// Why a transport carries nothing any more.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    #[error("connection ended")]
+    Ended,
+    #[error("connection failed")]
+    Io(#[from] io::Error),
+    #[error("websocket frame {0}")]
+    Frame(&'static str),
+}
+
+/// A transport after its handshake. It answers pings itself and puts fragmented messages together.
+pub trait Socket: Send + Unpin + 'static {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Received, SocketError>>;
+
+    /// Whether [`Socket::send`] may be called: what waits to be written is bounded.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SocketError>>;
+
+    /// Takes a message. It is on its way once [`Socket::poll_flush`] is ready.
+    fn send(&mut self, message: Sent);
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SocketError>>;
+}
+
+pub type BoxSocket = Box<dyn Socket>;
+
+impl Socket for BoxSocket {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Received, SocketError>> {
+        (**self).poll_receive(cx)
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SocketError>> {
+        (**self).poll_ready(cx)
+    }
+
+    fn send(&mut self, message: Sent) {
+        (**self).send(message);
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SocketError>> {
+        (**self).poll_flush(cx)
+    }
 }

@@ -4,7 +4,7 @@ use std::{
     fmt, io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -18,6 +18,9 @@ use crate::{
     protocol::{Chunk, Read, Reason},
     session::Shared,
 };
+
+/// Writes from this size on become a message before the lock is taken; smaller ones share one.
+const COPY_OUTSIDE: usize = 4 << 10;
 
 /// One virtual connection through a tunnel.
 ///
@@ -79,15 +82,24 @@ impl TunnelStream {
     }
 
     /// Waits until something may be written.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), Reason>> {
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<usize, Reason>> {
         self.shared.with(|state| match state.protocol.room(self.id) {
             Ok(0) => {
                 state.wakers.entry(self.id).or_default().write = Some(cx.waker().clone());
                 Poll::Pending
             }
-            Ok(_) => Poll::Ready(Ok(())),
-            Err(reason) => Poll::Ready(Err(reason)),
+            room => Poll::Ready(room),
         })
+    }
+
+    /// Writes one message, which is made before the lock is taken.
+    fn poll_write_large(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let room = ready!(self.poll_room(cx)).map_err(write_error)?;
+        let count = data.len().min(room).min(self.shared.frame());
+        let mut chunk = Chunk::with_capacity(count);
+        chunk.buffer().extend_from_slice(&data[..count]);
+        let written = self.shared.with(|state| state.protocol.write_chunk(self.id, chunk));
+        Poll::Ready(written.map(|()| count).map_err(write_error))
     }
 
     /// Queues a chunk after [`TunnelStream::poll_room`]; a small one is copied and handed back for reuse.
@@ -104,22 +116,25 @@ impl TunnelStream {
 impl AsyncRead for TunnelStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.shared.with(|state| {
-            let before = buf.filled().len();
-            while buf.remaining() > 0 {
-                match state.protocol.read(this.id, buf.remaining()) {
-                    Read::Data(data) => buf.put_slice(&data),
-                    _ if buf.filled().len() > before => break,
-                    Read::End(Reason::Eof) => break,
-                    Read::End(reason) => return Poll::Ready(Err(read_error(reason))),
-                    Read::Nothing => {
-                        state.wakers.entry(this.id).or_default().read = Some(cx.waker().clone());
-                        return Poll::Pending;
-                    }
+        let before = buf.filled().len();
+        // Each piece is taken under the lock and copied without it: the driver must not wait for a copy.
+        while buf.remaining() > 0 {
+            let read = this.shared.with(|state| {
+                let read = state.protocol.read(this.id, buf.remaining());
+                if read == Read::Nothing && buf.filled().len() == before {
+                    state.wakers.entry(this.id).or_default().read = Some(cx.waker().clone());
                 }
+                read
+            });
+            match read {
+                Read::Data(data) => buf.put_slice(&data),
+                _ if buf.filled().len() > before => break,
+                Read::End(Reason::Eof) => break,
+                Read::End(reason) => return Poll::Ready(Err(read_error(reason))),
+                Read::Nothing => return Poll::Pending,
             }
-            Poll::Ready(Ok(()))
-        })
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -131,6 +146,9 @@ impl AsyncWrite for TunnelStream {
         }
         if data.is_empty() {
             return Poll::Ready(Ok(0));
+        }
+        if data.len() >= COPY_OUTSIDE {
+            return this.poll_write_large(cx, data);
         }
         this.shared.with(|state| match state.protocol.write(this.id, data) {
             Ok(0) => {

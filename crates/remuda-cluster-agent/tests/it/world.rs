@@ -14,17 +14,15 @@ use parking_lot::Mutex;
 use remuda_agent::environment::Environment;
 use remuda_cluster_agent::Config;
 use remuda_tunnel::{
+    protocol::Role,
     server::{Identity, PARAMS_HEADER, Server, ServerOptions, TOKEN_HEADER},
-    socket::websocket_config,
+    websocket::WebSocket,
 };
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{handshake::derive_accept_key, protocol::Role},
-};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::task::TaskTracker;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -178,8 +176,7 @@ fn upgrade(
     let upgrading = hyper::upgrade::on(&mut request);
     sessions.spawn(async move {
         if let Ok(upgraded) = upgrading.await {
-            let io = TokioIo::new(upgraded);
-            let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(websocket_config())).await;
+            let socket = WebSocket::new(TokioIo::new(upgraded), Role::Server);
             server.serve(Identity::Client(CLUSTER.into()), socket).await;
         }
     });

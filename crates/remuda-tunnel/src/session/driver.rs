@@ -2,13 +2,12 @@
 
 use std::{
     future::poll_fn,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
-use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
@@ -18,13 +17,17 @@ use crate::{
     frame::ConnId,
     pipe::pipe,
     protocol::Transmit,
-    socket::Socket,
+    socket::{Received, Sent, Socket, SocketError},
     stream::TunnelStream,
 };
 
-/// Messages read before looking at what is to be sent, and rounds before other tasks get a turn.
+/// Messages read before looking at what is to be sent.
 const READS: usize = 32;
-const ROUNDS: usize = 16;
+/// Bytes moved one way before other tasks get a turn: those that take the data find it in the cache, and those with little
+/// to say do not wait long.
+const TURN: usize = 512 << 10;
+/// What a message costs beside its bytes.
+const MESSAGE: usize = 1 << 10;
 
 impl<S: Socket> SessionTask<S> {
     /// Runs the session until either end, the transport or `stop` ends it.
@@ -46,6 +49,8 @@ impl<S: Socket> SessionTask<S> {
             stalled: None,
             blocked: false,
             unflushed: false,
+            may_read: 0,
+            may_write: 0,
             shared,
         };
         let own_stop = driver.shared.stop.clone();
@@ -91,6 +96,9 @@ struct Driver<S> {
     /// The socket refuses more until that is gone.
     blocked: bool,
     unflushed: bool,
+    /// What is left to move in this turn, each way: neither may starve the other.
+    may_read: usize,
+    may_write: usize,
 }
 
 impl<S: Socket> Driver<S> {
@@ -104,13 +112,16 @@ impl<S: Socket> Driver<S> {
 
     fn try_poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<std::convert::Infallible, SessionEnd>> {
         self.shared.driver.register(cx.waker());
-        for _ in 0..ROUNDS {
+        (self.may_read, self.may_write) = (TURN, TURN);
+        while self.may_read > 0 && self.may_write > 0 {
             let read = self.poll_reads(cx)?;
             let sent = self.poll_writes(cx)?;
             if !read && !sent && !self.poll_timer(cx)? {
                 return Poll::Pending;
             }
         }
+        // However busy it is, signs of life are due when they are.
+        self.poll_timer(cx)?;
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -119,25 +130,28 @@ impl<S: Socket> Driver<S> {
     fn poll_reads(&mut self, cx: &mut Context<'_>) -> Result<bool, SessionEnd> {
         let mut any = false;
         for _ in 0..READS {
-            let message = match Pin::new(&mut self.socket).poll_next(cx) {
-                Poll::Pending => break,
-                Poll::Ready(None) => return Err(SessionEnd::Closed),
-                Poll::Ready(Some(Err(error))) => return Err(transport(error)),
-                Poll::Ready(Some(Ok(message))) => message,
-            };
+            if self.may_read == 0 {
+                break;
+            }
+            let Poll::Ready(message) = self.socket.poll_receive(cx) else { break };
+            let message = message.map_err(transport)?;
             any = true;
+            self.may_read = self.may_read.saturating_sub(MESSAGE);
             let now = Instant::now().into_std();
             let mut state = self.shared.state.lock();
             match message {
-                Message::Binary(message) => state.protocol.receive(message, now)?,
+                Received::Binary(message) => {
+                    self.may_read = self.may_read.saturating_sub(message.len());
+                    state.protocol.receive(message, now)?;
+                }
                 // The answer to a ping waits in the socket until the next flush.
-                Message::Ping(_) => {
+                Received::Ping => {
                     state.protocol.heard(now);
                     self.unflushed = true;
                 }
-                Message::Pong(_) => state.protocol.heard(now),
-                Message::Close(_) => return Err(SessionEnd::Closed),
-                Message::Text(_) | Message::Frame(_) => return Err(SessionEnd::MessageType),
+                Received::Pong => state.protocol.heard(now),
+                Received::Close => return Err(SessionEnd::Closed),
+                Received::Text => return Err(SessionEnd::MessageType),
             }
             state.dispatch();
             let incoming = std::mem::take(&mut state.incoming);
@@ -152,8 +166,8 @@ impl<S: Socket> Driver<S> {
     /// Whether anything was handed to the socket.
     fn poll_writes(&mut self, cx: &mut Context<'_>) -> Result<bool, SessionEnd> {
         let mut any = false;
-        loop {
-            if let Poll::Ready(result) = Pin::new(&mut self.socket).poll_ready(cx) {
+        while self.may_write > 0 {
+            if let Poll::Ready(result) = self.socket.poll_ready(cx) {
                 result.map_err(transport)?;
                 // A socket that was never full is ready without having sent anything.
                 if std::mem::take(&mut self.blocked) {
@@ -171,15 +185,18 @@ impl<S: Socket> Driver<S> {
                 next
             };
             let Some(next) = next else { break };
-            let message = match next {
-                Transmit::Message(bytes) => Message::Binary(bytes),
-                Transmit::Ping => Message::Ping(bytes::Bytes::new()),
-            };
-            Pin::new(&mut self.socket).start_send(message).map_err(transport)?;
+            self.may_write = self.may_write.saturating_sub(MESSAGE);
+            self.socket.send(match next {
+                Transmit::Message(bytes) => {
+                    self.may_write = self.may_write.saturating_sub(bytes.len());
+                    Sent::Binary(bytes)
+                }
+                Transmit::Ping => Sent::Ping,
+            });
             (any, self.unflushed) = (true, true);
         }
         if self.unflushed {
-            match Pin::new(&mut self.socket).poll_flush(cx) {
+            match self.socket.poll_flush(cx) {
                 Poll::Ready(result) => {
                     result.map_err(transport)?;
                     (self.unflushed, self.stalled) = (false, None);
@@ -197,13 +214,20 @@ impl<S: Socket> Driver<S> {
         if let Some(since) = self.stalled {
             at = at.min(since + limit);
         }
-        if self.sleep.deadline() != at {
+        // Every message puts it off. A timer that is early is cheaper than one that is moved each time.
+        if at < self.sleep.deadline() {
             self.sleep.as_mut().reset(at);
         }
-        if self.sleep.as_mut().poll(cx).is_pending() {
-            return Ok(false);
-        }
-        let now = Instant::now();
+        let now = loop {
+            if self.sleep.as_mut().poll(cx).is_pending() {
+                return Ok(false);
+            }
+            let now = Instant::now();
+            if now >= at {
+                break now;
+            }
+            self.sleep.as_mut().reset(at);
+        };
         if self.stalled.is_some_and(|since| now >= since + limit) {
             return Err(SessionEnd::WriteStall(limit));
         }
@@ -249,31 +273,30 @@ impl<S: Socket> Driver<S> {
         let mut closing = false;
         let sent = poll_fn(|cx| {
             loop {
-                ready!(Pin::new(&mut self.socket).poll_ready(cx))?;
+                ready!(self.socket.poll_ready(cx))?;
                 let next = {
                     let mut state = self.shared.state.lock();
                     state.protocol.poll_transmit(Instant::now().into_std())
                 };
-                let message = match next {
-                    Some(Transmit::Message(bytes)) => Message::Binary(bytes),
+                self.socket.send(match next {
+                    Some(Transmit::Message(bytes)) => Sent::Binary(bytes),
                     Some(Transmit::Ping) => continue,
                     None if !closing => {
                         closing = true;
-                        Message::Close(None)
+                        Sent::Close
                     }
                     None => break,
-                };
-                Pin::new(&mut self.socket).start_send(message)?;
+                });
             }
-            Pin::new(&mut self.socket).poll_flush(cx)
+            self.socket.poll_flush(cx)
         });
-        let _: Result<(), Error> = pin!(sent).await;
+        let _: Result<(), SocketError> = sent.await;
     }
 }
 
-fn transport(error: Error) -> SessionEnd {
+fn transport(error: SocketError) -> SessionEnd {
     match error {
-        Error::ConnectionClosed | Error::AlreadyClosed => SessionEnd::Closed,
-        error => SessionEnd::Transport(Box::new(error)),
+        SocketError::Ended => SessionEnd::Closed,
+        error => SessionEnd::Transport(error),
     }
 }

@@ -7,7 +7,7 @@ use futures::{SinkExt, StreamExt};
 use remuda_tunnel::{
     client,
     frame::{Body, ConnId, Frame},
-    protocol::Limits,
+    protocol::{Limits, Role},
     server::{Identity, Server, ServerOptions},
     session::{SessionEnd, SessionOptions},
 };
@@ -15,14 +15,14 @@ use tokio::{io::DuplexStream, task::JoinSet};
 use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{eventually, services, sockets, soon};
+use crate::support::{eventually, half, services, soon};
 
 type Raw = WebSocketStream<DuplexStream>;
 
 /// A server session whose client is in the hands of the test.
 async fn raw_client(options: ServerOptions) -> (Server, Raw, JoinSet<SessionEnd>) {
     let server = Server::new(options);
-    let (theirs, ours) = sockets(1 << 20).await;
+    let (theirs, ours) = half(Role::Server, 1 << 20).await;
     let mut tasks = JoinSet::new();
     let serving = server.clone();
     tasks.spawn(async move { serving.serve(Identity::Client("c-1".into()), theirs).await });
@@ -95,7 +95,7 @@ async fn a_client_that_ignores_pauses_loses_the_stream_not_the_session() {
 
 #[tokio::test]
 async fn thousands_of_half_open_connections_are_bounded() {
-    let (mut server, client) = sockets(1 << 20).await;
+    let (client, mut server) = half(Role::Client, 1 << 20).await;
     let limits = Limits { connections: 100, ..Limits::default() };
     let options = SessionOptions { limits, ..SessionOptions::default() };
     let stop = CancellationToken::new();
@@ -121,7 +121,7 @@ async fn thousands_of_half_open_connections_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_is_dropped() {
     let server = Server::new(ServerOptions::default());
-    let (theirs, mut ours) = sockets(4096).await;
+    let (theirs, mut ours) = half(Role::Server, 4096).await;
     let mut tasks = JoinSet::new();
     let serving = server.clone();
     tasks.spawn(async move { serving.serve(Identity::Client("c-1".into()), theirs).await });

@@ -197,7 +197,7 @@ async fn an_idle_session_lives_on_pings_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_client_is_dropped_after_a_minute() {
     let server = Server::new(ServerOptions::default());
-    let (theirs, ours) = sockets(1024).await;
+    let (theirs, ours) = sockets(1024);
     let since = Instant::now();
     let end = server.serve(remuda_tunnel::server::Identity::Client("mute".into()), theirs).await;
     assert!(matches!(end, SessionEnd::Violation(_)), "{end}");
@@ -209,7 +209,7 @@ async fn a_silent_client_is_dropped_after_a_minute() {
 async fn a_dial_through_a_dead_transport_does_not_hang() {
     let server = Server::new(ServerOptions::default());
     // The pipe holds a few bytes and nobody reads them.
-    let (theirs, ours) = sockets(8).await;
+    let (theirs, ours) = sockets(8);
     let mut tasks = JoinSet::new();
     let serving = server.clone();
     tasks.spawn(

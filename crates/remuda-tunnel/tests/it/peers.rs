@@ -134,11 +134,14 @@ async fn without_an_identity_there_are_no_peers() {
 #[tokio::test(start_paused = true)]
 async fn a_client_cannot_pose_as_a_way_to_others() {
     use futures::SinkExt;
-    use remuda_tunnel::frame::{Body, ConnId, Frame, RemoteClient};
+    use remuda_tunnel::{
+        frame::{Body, ConnId, Frame, RemoteClient},
+        protocol::Role,
+    };
     use tokio_tungstenite::tungstenite::Message;
 
     let a = server("a");
-    let (theirs, mut ours) = crate::support::sockets(4096).await;
+    let (theirs, mut ours) = crate::support::half(Role::Server, 4096).await;
     let serving = a.server.clone();
     tokio::task::spawn(async move { serving.serve(Identity::Client("evil".into()), theirs).await });
     let claim = Body::AddClient(RemoteClient { key: "victim".into(), session: 1 });

@@ -14,9 +14,11 @@ use http::HeaderMap;
 use remuda_tunnel::{
     client::{self, Connector},
     dial::{BoxIo, Inbound},
+    protocol::Role,
     server::{Identity, Server, ServerOptions},
     session::{SessionEnd, SessionOptions},
-    socket::{BoxSocket, websocket_config},
+    socket::BoxSocket,
+    websocket::WebSocket,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -24,7 +26,7 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
-use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol};
 use tokio_util::sync::CancellationToken;
 
 /// Fails instead of hanging.
@@ -44,12 +46,19 @@ pub(crate) async fn eventually(what: &str, mut check: impl FnMut() -> bool) {
 }
 
 /// Both ends of a WebSocket over an in-memory pipe: server's, client's.
-pub(crate) async fn sockets(buffer: usize) -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>) {
+pub(crate) fn sockets(buffer: usize) -> (WebSocket<DuplexStream>, WebSocket<DuplexStream>) {
     let (server, client) = duplex(buffer);
-    (
-        WebSocketStream::from_raw_socket(server, Role::Server, Some(websocket_config())).await,
-        WebSocketStream::from_raw_socket(client, Role::Client, Some(websocket_config())).await,
-    )
+    (WebSocket::new(server, Role::Server), WebSocket::new(client, Role::Client))
+}
+
+/// The same, with the end of the other role in the hands of another implementation.
+pub(crate) async fn half(
+    role: Role,
+    buffer: usize,
+) -> (WebSocket<DuplexStream>, WebSocketStream<DuplexStream>) {
+    let (ours, theirs) = duplex(buffer);
+    let other = if role == Role::Server { protocol::Role::Client } else { protocol::Role::Server };
+    (WebSocket::new(ours, role), WebSocketStream::from_raw_socket(theirs, other, None).await)
 }
 
 pub(crate) struct World {
@@ -70,7 +79,7 @@ impl World {
         inbound: Inbound,
         options: SessionOptions,
     ) -> CancellationToken {
-        let (theirs, ours) = sockets(64 << 10).await;
+        let (theirs, ours) = sockets(64 << 10);
         let (server, key) = (self.server.clone(), key.to_owned());
         let before = server.sessions(&key).len();
         let stop = self.stop.child_token();
@@ -157,7 +166,7 @@ pub(crate) fn connector(server: Server, attempts: Arc<AtomicUsize>) -> Arc<dyn C
         attempts.fetch_add(1, Ordering::SeqCst);
         let server = server.clone();
         async move {
-            let (theirs, ours) = sockets(64 << 10).await;
+            let (theirs, ours) = sockets(64 << 10);
             let identity = server.authenticate_peer(&headers).unwrap_or(Identity::Client("c-1".into()));
             tokio::task::spawn(async move { server.serve(identity, theirs).await });
             Ok(Box::new(ours) as BoxSocket)

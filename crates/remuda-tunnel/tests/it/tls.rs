@@ -5,15 +5,17 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use remuda_tunnel::{
     client::{HandshakeError, handshake, serve},
+    protocol::Role,
+    readahead::ReadAhead,
     server::{Identity, Server, ServerOptions, TOKEN_HEADER},
     session::SessionOptions,
-    socket::websocket_config,
+    websocket::WebSocket,
 };
 use rustls::{ClientConfig, RootCertStore, ServerConfig, pki_types::ServerName};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 use tokio_tungstenite::{
-    accept_hdr_async_with_config,
+    accept_hdr_async,
     tungstenite::handshake::server::{ErrorResponse, Request, Response},
 };
 use tokio_util::sync::CancellationToken;
@@ -58,10 +60,10 @@ async fn listen(server: Server, acceptor: TlsAcceptor) -> u16 {
             let (stream, _) = listener.accept().await.unwrap();
             let (server, acceptor) = (server.clone(), acceptor.clone());
             tokio::task::spawn(async move {
-                let stream = acceptor.accept(stream).await.unwrap();
-                if let Ok(socket) =
-                    accept_hdr_async_with_config(stream, authorize, Some(websocket_config())).await
-                {
+                let stream = acceptor.accept(ReadAhead::new(stream)).await.unwrap();
+                if let Ok(upgraded) = accept_hdr_async(stream, authorize).await {
+                    // Clients say nothing before they have read the answer, so nothing is left inside.
+                    let socket = WebSocket::new(upgraded.into_inner(), Role::Server);
                     server.serve(Identity::Client("c-1".into()), socket).await;
                 }
             });
@@ -70,8 +72,8 @@ async fn listen(server: Server, acceptor: TlsAcceptor) -> u16 {
     port
 }
 
-async fn dial(port: u16, connector: &TlsConnector) -> (TlsStream<TcpStream>, Uri) {
-    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+async fn dial(port: u16, connector: &TlsConnector) -> (TlsStream<ReadAhead<TcpStream>>, Uri) {
+    let stream = ReadAhead::new(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
     let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
     (stream, format!("wss://localhost:{port}/v3/connect").parse().unwrap())
 }

@@ -5,9 +5,7 @@
 
 use std::{collections::HashMap, env, ffi::OsString, process::Command};
 
-use anyhow::{Context, ensure};
-
-use super::{Figures, TunnelArguments};
+use super::{Arguments, Figures, Outcome};
 
 /// Names the program.
 const REFERENCE: &str = "REMUDA_BENCH_REMOTEDIALER";
@@ -15,33 +13,31 @@ const REFERENCE: &str = "REMUDA_BENCH_REMOTEDIALER";
 pub(super) struct Reference(OsString);
 
 impl Reference {
-    pub(super) fn from_env() -> anyhow::Result<Option<Reference>> {
-        Ok(env::var_os(REFERENCE).filter(|program| !program.is_empty()).map(Reference))
+    pub(super) fn from_env() -> Option<Reference> {
+        env::var_os(REFERENCE).filter(|program| !program.is_empty()).map(Reference)
     }
 
     /// Runs it; its figures have the names `one-from`, `one-to`, `many-from`, `many-to` (MB/s), `p50`, `p99` (µs).
-    pub(super) fn measure(&self, arguments: &TunnelArguments) -> anyhow::Result<Figures> {
+    pub(super) fn measure(&self, arguments: &Arguments) -> Outcome<Figures> {
         let output = Command::new(&self.0)
             .args(["--megabytes", &arguments.megabytes.to_string()])
             .args(["--streams", &arguments.streams.to_string()])
             .args(["--rate", &arguments.rate.to_string()])
             .args(["--seconds", &arguments.seconds.to_string()])
             .output()
-            .with_context(|| format!("start {}", self.0.display()))?;
+            .map_err(|error| format!("start {}: {error}", self.0.display()))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        ensure!(
-            output.status.success(),
-            "{} failed: {}",
-            self.0.display(),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        if !output.status.success() {
+            let told = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} failed: {told}", self.0.display()).into());
+        }
         let figures: HashMap<&str, f64> = said
             .lines()
             .filter_map(|line| line.split_once(' '))
             .filter_map(|(name, number)| Some((name, number.trim().parse().ok()?)))
             .collect();
         let figure = |name: &str| {
-            figures.get(name).copied().with_context(|| format!("{} does not tell {name}", self.0.display()))
+            figures.get(name).copied().ok_or_else(|| format!("{} does not tell {name}", self.0.display()))
         };
         Ok(Figures {
             one: [figure("one-from")?, figure("one-to")?],

@@ -10,12 +10,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use remuda_server::tls;
 use remuda_tunnel::{
     client::{handshake, serve},
     dial::{BoxIo, Dialer, Inbound, NetDialer},
+    readahead::ReadAhead,
     server::ID_HEADER,
     session::SessionOptions,
 };
@@ -31,8 +30,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use super::accepting::Accepting;
-use crate::capi::say;
+use crate::{Outcome, accepting::Accepting, say};
 
 /// The first session.
 pub(crate) const KEY: &str = "agent-0";
@@ -41,7 +39,7 @@ pub(crate) const ZERO: &str = "zero";
 pub(crate) const NULL: &str = "null";
 
 #[derive(clap::Args)]
-pub(crate) struct DiallingArguments {
+pub(crate) struct Arguments {
     #[arg(long)]
     server: String,
     #[arg(long)]
@@ -58,23 +56,23 @@ pub(crate) struct Dialling {
 }
 
 impl Dialling {
-    pub(crate) fn start(accepting: &Accepting, sessions: usize) -> anyhow::Result<Dialling> {
-        let program = std::env::current_exe().context("find this program")?;
-        let mut child = Command::new(program)
+    pub(crate) fn start(accepting: &Accepting, sessions: usize) -> Outcome<Dialling> {
+        let mut child = Command::new(std::env::current_exe()?)
             .args(["dial", "--sessions", &sessions.to_string(), "--server", &accepting.address.to_string()])
             .arg("--authority")
             .arg(&accepting.authority)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
-            .context("start the dialling end")?;
+            .spawn()?;
         let stdin = child.stdin.take();
         let mut echo = String::new();
         let stdout = child.stdout.take();
         let mut dialling = Dialling { child, echo: String::new(), _stdin: stdin };
-        BufReader::new(stdout.context("no output")?).read_line(&mut echo)?;
+        BufReader::new(stdout.ok_or("no output")?).read_line(&mut echo)?;
         echo.trim().clone_into(&mut dialling.echo);
-        anyhow::ensure!(!dialling.echo.is_empty(), "the dialling end did not start");
+        if dialling.echo.is_empty() {
+            return Err("the dialling end did not start".into());
+        }
         Ok(dialling)
     }
 
@@ -96,7 +94,7 @@ impl Drop for Dialling {
 }
 
 /// The whole of that process. On one thread, as in clusters.
-pub(crate) fn run(arguments: &DiallingArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Whoever started this holds the other end.
     std::thread::spawn(|| {
@@ -122,25 +120,26 @@ pub(crate) fn run(arguments: &DiallingArguments) -> anyhow::Result<()> {
         while let Some(ended) = tasks.join_next().await {
             ended??;
         }
-        anyhow::Ok(())
+        Outcome::Ok(())
     })
 }
 
-fn connector(authority: &Path) -> anyhow::Result<TlsConnector> {
+fn connector(authority: &Path) -> Outcome<TlsConnector> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_file_iter(authority)?.flatten());
-    let config = ClientConfig::builder_with_provider(tls::provider())
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-async fn session(connector: TlsConnector, server: &str, key: &str) -> anyhow::Result<()> {
+async fn session(connector: TlsConnector, server: &str, key: &str) -> Outcome {
     let socket = {
         let stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
-        let stream = Box::pin(connector.connect(ServerName::try_from("localhost")?, stream)).await?;
+        let stream =
+            Box::pin(connector.connect(ServerName::try_from("localhost")?, ReadAhead::new(stream))).await?;
         let uri: Uri = "wss://localhost/v3/connect".parse()?;
         let headers =
             HeaderMap::from_iter([(HeaderName::from_static(ID_HEADER), HeaderValue::try_from(key)?)]);
@@ -157,7 +156,7 @@ async fn session(connector: TlsConnector, server: &str, key: &str) -> anyhow::Re
     Ok(())
 }
 
-async fn echoing(listener: TcpListener) -> anyhow::Result<()> {
+async fn echoing(listener: TcpListener) -> Outcome {
     let mut tasks = JoinSet::new();
     loop {
         let (mut stream, _) = listener.accept().await?;

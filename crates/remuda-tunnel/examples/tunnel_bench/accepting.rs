@@ -1,30 +1,25 @@
 //! The accepting end: connections are taken, encrypted and upgraded as the server does it.
 
 use std::{
-    collections::BTreeSet,
+    convert::Infallible,
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
-use remuda_server::{
-    accept::{Acceptor, Counters, Handler, Remote},
-    datadir::DataDir,
-    pki::Pki,
-    tls,
-};
 use remuda_tunnel::{
+    protocol::Role,
+    readahead::ReadAhead,
     server::{ID_HEADER, Identity, Server, ServerOptions},
-    socket::websocket_config,
+    websocket::WebSocket,
 };
+use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -32,13 +27,13 @@ use tokio::{
     time::{MissedTickBehavior, interval_at, sleep},
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{handshake::derive_accept_key, protocol::Role},
-};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::dialling::{Dialling, KEY, NULL, ZERO};
+use crate::{
+    Outcome,
+    dialling::{Dialling, KEY, NULL, ZERO},
+};
 
 /// Nothing takes longer to be connected.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -64,13 +59,19 @@ struct Door {
     tasks: TaskTracker,
 }
 
-impl Handler for Door {
-    type Peer = ();
-    type Body = Full<Bytes>;
+impl Door {
+    async fn connection(self, stream: TcpStream, tls: TlsAcceptor) -> Outcome {
+        stream.set_nodelay(true)?;
+        let stream = tls.accept(ReadAhead::new(stream)).await?;
+        let service = service_fn(|request| {
+            let answer = self.upgrade(request);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades();
+        Ok(serving.await?)
+    }
 
-    fn connect(&self, _: Remote) {}
-
-    async fn handle(&self, (): (), mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+    fn upgrade(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::default());
         let header = |name: &str| request.headers().get(name).map(|value| value.as_bytes().to_vec());
         let (Some(key), Some(name)) = (header("sec-websocket-key"), header(ID_HEADER)) else {
@@ -83,8 +84,7 @@ impl Handler for Door {
         let name = String::from_utf8_lossy(&name).into_owned();
         self.tasks.spawn(async move {
             let Ok(io) = upgrade.await else { return };
-            let config = Some(websocket_config());
-            let socket = WebSocketStream::from_raw_socket(TokioIo::new(io), Role::Server, config).await;
+            let socket = WebSocket::new(TokioIo::new(io), Role::Server);
             tunnel.serve(Identity::Client(name), socket).await;
         });
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -97,38 +97,45 @@ impl Handler for Door {
 }
 
 impl Accepting {
-    pub(crate) async fn start() -> anyhow::Result<Accepting> {
-        let dir = tempfile::tempdir().context("make a temporary directory")?;
-        let now = Timestamp::now();
-        let pki = Pki::open(&DataDir::open(&dir.path().join("data"))?, now)?;
+    pub(crate) async fn start() -> Outcome<Accepting> {
+        let dir = tempfile::tempdir()?;
+        let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
         let authority = dir.path().join("authority.pem");
-        std::fs::write(&authority, pki.ca_pem())?;
-        let issued = pki.serving(&BTreeSet::from(["localhost".to_owned()]), now)?;
-        let presented = tls::Presented::new(tls::certified_key(&issued.cert, &issued.key)?, None);
-        let clients = tls::Clients::new(pki.ca_pem().as_bytes())?;
-        let config = tls::server_config(Arc::new(presented), Arc::new(clients))?;
+        std::fs::write(&authority, issued.cert.pem())?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![issued.cert.der().clone()],
+                issued.signing_key.serialize_der().try_into()?,
+            )?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let tunnel = Server::new(ServerOptions::default());
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let acceptor = Acceptor {
-            tls: TlsAcceptor::from(Arc::new(config)),
-            handler: Door { tunnel: tunnel.clone(), tasks: tasks.clone() },
-            counters: Arc::<Counters>::default(),
-            handshake: PATIENCE,
-            stop: stop.clone(),
-            tasks: tasks.clone(),
+        let accepting = {
+            let door = Door { tunnel: tunnel.clone(), tasks: tasks.clone() };
+            let tls = TlsAcceptor::from(Arc::new(config));
+            async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let connection = door.clone().connection(stream, tls.clone());
+                    door.tasks.spawn(connection);
+                }
+            }
         };
-        tasks.spawn(acceptor.run(listener, 100_000));
+        let stopped = stop.clone();
+        tasks.spawn(async move { stopped.run_until_cancelled(accepting).await });
         Ok(Accepting { address, authority, tunnel, stop, tasks, _dir: dir })
     }
 
     /// Waits until so many tunnels are there.
-    pub(crate) async fn wait_for(&self, count: usize) -> anyhow::Result<()> {
+    pub(crate) async fn wait_for(&self, count: usize) -> Outcome {
         let started = Instant::now();
         while self.tunnel.statistics().client_sessions < count {
             if started.elapsed() > PATIENCE {
-                bail!("{} of {count} tunnels are connected", self.tunnel.statistics().client_sessions);
+                let there = self.tunnel.statistics().client_sessions;
+                return Err(format!("{there} of {count} tunnels are connected").into());
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -143,7 +150,7 @@ impl Accepting {
     }
 
     /// Megabytes per second through so many streams together.
-    pub(crate) async fn throughput(&self, streams: usize, bytes: u64, to_agent: bool) -> anyhow::Result<f64> {
+    pub(crate) async fn throughput(&self, streams: usize, bytes: u64, to_agent: bool) -> Outcome<f64> {
         let share = bytes / streams as u64;
         let mut tasks = JoinSet::new();
         let started = Instant::now();
@@ -158,14 +165,14 @@ impl Accepting {
                         false => stream.read(&mut buffer).await?,
                     };
                     if count == 0 {
-                        bail!("a stream ended early");
+                        return Err("a stream ended early".into());
                     }
                     left = left.saturating_sub(count as u64);
                 }
                 if to_agent {
                     stream.shutdown().await?;
                 }
-                anyhow::Ok(())
+                Outcome::Ok(())
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -180,7 +187,7 @@ impl Accepting {
         dialling: &Dialling,
         rate: u32,
         seconds: u32,
-    ) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+    ) -> Outcome<(Vec<Duration>, Vec<Duration>)> {
         let address = dialling.echo().to_owned();
         let (mut direct, mut through) = (Vec::new(), Vec::new());
         for _ in 0..CONNECTIONS {
@@ -189,13 +196,20 @@ impl Accepting {
             direct.push(stream);
             through.push(self.tunnel.dial(KEY, "tcp", &address).await?);
         }
-        let direct = exchanges(direct, rate, seconds).await?;
-        Ok((exchanges(through, rate, seconds).await?, direct))
+        // In turns, so that what else the machine does meets both.
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        for _ in 0..seconds {
+            direct = exchanges(direct, rate, &mut without).await?;
+            through = exchanges(through, rate, &mut with).await?;
+        }
+        without.sort_unstable();
+        with.sort_unstable();
+        Ok((with, without))
     }
 }
 
-/// Exchanges at a steady rate, spread over all streams; a slow one does not delay the others.
-async fn exchanges<S>(streams: Vec<S>, rate: u32, seconds: u32) -> anyhow::Result<Vec<Duration>>
+/// A second of exchanges at a steady rate, spread over all streams; a slow one does not delay the others.
+async fn exchanges<S>(streams: Vec<S>, rate: u32, all: &mut Vec<Duration>) -> Outcome<Vec<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -207,20 +221,21 @@ where
             let mut pace = interval_at(start + offset, Duration::from_secs(1) / rate * count);
             pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
             let mut times = Vec::new();
-            for _ in 0..rate * seconds / count {
+            for _ in 0..rate / count {
                 pace.tick().await;
                 let since = Instant::now();
                 stream.write_all(&[1; EXCHANGE]).await?;
                 stream.read_exact(&mut [0; EXCHANGE]).await?;
                 times.push(since.elapsed());
             }
-            anyhow::Ok(times)
+            Outcome::Ok((stream, times))
         });
     }
-    let mut all = Vec::new();
-    while let Some(times) = tasks.join_next().await {
-        all.extend(times??);
+    let mut streams = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        let (stream, times) = done??;
+        streams.push(stream);
+        all.extend(times);
     }
-    all.sort_unstable();
-    Ok(all)
+    Ok(streams)
 }
