@@ -85,7 +85,8 @@ async fn run(arguments: &Arguments) -> Outcome {
     let beside = |pick: fn(&Figures) -> f64, more_is_better: bool| {
         let Some(theirs) = &theirs else { return String::new() };
         let (ours, theirs) = (pick(&ours), pick(theirs));
-        let times = if more_is_better { ours / theirs } else { theirs / ours };
+        // Less than a microsecond is nothing.
+        let times = if more_is_better { ours / theirs } else { theirs.max(1.0) / ours.max(1.0) };
         format!("; reference {theirs:.0}, {times:.1} times as good")
     };
     say(&format!("* one stream: {:.0} MB/s from the agent{}", ours.one[0], beside(|of| of.one[0], true)));
