@@ -130,6 +130,8 @@ pub(crate) enum Content {
     Body(Body),
     /// Headers of an answer after which the connection speaks another protocol.
     Switch(Vec<(http::HeaderName, String)>),
+    /// Plain text, as it comes.
+    Text(Body),
     /// Anything but JSON: bytes and their type.
     Other(Bytes, &'static str),
     /// A document with headers of its own.

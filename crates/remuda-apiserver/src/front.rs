@@ -19,6 +19,7 @@ use crate::{
     codec,
     negotiate::{Encoding, plain_encoding, response_form, wants_pretty},
     options::Query,
+    processes,
     registry::Resource,
     represent::IncludeObject,
     route::{ResourcePath, Route, Verb, parse},
@@ -223,6 +224,11 @@ impl Inner {
                         Bytes::new()
                     };
                     audit.request_body(self, &body);
+                    if processes::is_for_process(&call)
+                        && let Some(answer) = self.ask_process(&call, parts, revoked.as_ref()).await?
+                    {
+                        return Ok(answer);
+                    }
                     self.dispatch(&call, body).await
                 };
                 match tokio::time::timeout(timeout, work).await {
@@ -370,6 +376,10 @@ fn encode(answer: Answer, headers: &HeaderMap, pretty: bool) -> Response<Body> {
     let body = match answer.content {
         Content::Bytes(bytes) => Body::Full(bytes),
         Content::Body(body) => body,
+        Content::Text(body) => {
+            content_type = "text/plain".to_owned();
+            body
+        }
         Content::Switch(headers) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;

@@ -36,6 +36,7 @@ mod ownership;
 mod patch;
 mod paths;
 mod pods;
+mod processes;
 mod read;
 mod registry;
 mod represent;
@@ -59,6 +60,7 @@ pub use self::{
     front::{Internal, Peer, PeerCertificate},
     limits::Limits,
     openapi::{Descriptions, TypeDescription},
+    processes::Kubelets,
     server::{ApiServer, Config, Controllers, StartError},
     status::{ApiError, ApiResult, Named},
     tokens::{Bearer, Tokens, Verdict},

@@ -44,7 +44,7 @@ impl Query {
         self.get(key).filter(|value| !value.is_empty())
     }
 
-    fn integer(&self, key: &str) -> ApiResult<Option<i64>> {
+    pub(crate) fn integer(&self, key: &str) -> ApiResult<Option<i64>> {
         self.non_empty(key)
             .map(|value| {
                 value.parse::<i64>().map_err(|_| {

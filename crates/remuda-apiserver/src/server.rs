@@ -29,6 +29,7 @@ use crate::{
     limits::{Limits, Throttle},
     metrics::Metrics,
     openapi::OpenApi,
+    processes::Kubelets,
     registry::{Registry, Resource},
     tokens::Tokens,
 };
@@ -95,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) policy: Arc<Policy>,
     /// Whoever keeps further tokens, once they do.
     pub(crate) tokens: OnceLock<Arc<dyn Tokens>>,
+    /// The way to those who run Pods, where there is one.
+    pub(crate) kubelets: OnceLock<Arc<dyn Kubelets>>,
     pub(crate) crds: CrdKeeper,
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Policies,
@@ -123,6 +126,7 @@ impl ApiServer {
             registry: ArcSwap::from_pointee(Registry::new(BTreeMap::new(), 0)),
             policy: Arc::new(Policy::default()),
             tokens: OnceLock::new(),
+            kubelets: OnceLock::new(),
             crds: CrdKeeper::default(),
             webhooks: Webhooks::default(),
             policies: Policies::default(),

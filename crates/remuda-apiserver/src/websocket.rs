@@ -51,6 +51,11 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter(|protocol| !protocol.is_empty())
 }
 
+/// The subprotocols a client offers, without the credential among them.
+pub(crate) fn offered(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    protocols(headers).filter(|protocol| !protocol.starts_with(BEARER))
+}
+
 /// The token among the subprotocols.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<String> {
     if !is_wanted(headers) {
@@ -81,7 +86,7 @@ impl Inner {
             (header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes())),
         ];
         // A client that offers protocols wants one chosen; the token is not one.
-        if let Some(chosen) = protocols(headers).find(|protocol| !protocol.starts_with(BEARER)) {
+        if let Some(chosen) = offered(headers).next() {
             answers.push((header::SEC_WEBSOCKET_PROTOCOL, chosen.to_owned()));
         }
         self.tasks.spawn(async move {

@@ -26,6 +26,7 @@ mod lists;
 mod namespaces;
 mod patches;
 mod policies;
+mod processes;
 mod rbac;
 mod services;
 mod signing;
