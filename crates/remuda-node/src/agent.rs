@@ -12,7 +12,7 @@ use crate::{
     config::Settings,
     files::{self, FileError, PRIVATE, PUBLIC},
     join::{self, AgentRequest, AgentResponse, JoinError},
-    kubelet::{Kubelet, KubeletError},
+    kubelet::{Kubelet, KubeletError, Serving},
     listen::{self, ListenError},
     pki::{self, Issued, PkiError},
     running::{Background, Running},
@@ -45,6 +45,7 @@ const RETRY: Duration = Duration::from_secs(2);
 struct Membership {
     server_ca: String,
     kubelet: Issued,
+    serving: Serving,
     servers: Vec<String>,
 }
 
@@ -68,6 +69,7 @@ pub async fn start(settings: Settings, mut background: Background) -> Result<Run
         datastore: None,
         etcd_member: None,
         api_address: None,
+        serving: membership.serving,
     };
     background.kubelet = Some(kubelet.start(background.stop.clone()).await?);
     info!(node = settings.node_name, version = settings.version, "sandbox agent runs");
@@ -139,7 +141,9 @@ fn keep(settings: &Settings, response: AgentResponse) -> Result<Membership, Agen
     // Written last: with it, the rest is there.
     files::write(&path("server-ca.crt"), response.server_ca.as_bytes(), PUBLIC)?;
     let kubelet = Issued { cert: response.kubelet_cert, key: response.kubelet_key };
-    Ok(Membership { server_ca: response.server_ca, kubelet, servers: response.servers })
+    let certificate = Issued { cert: response.serving_cert, key: response.serving_key };
+    let serving = Serving { certificate, client_ca: response.client_ca };
+    Ok(Membership { server_ca: response.server_ca, kubelet, serving, servers: response.servers })
 }
 
 fn kept(settings: &Settings) -> Result<Option<Membership>, AgentError> {
@@ -148,8 +152,13 @@ fn kept(settings: &Settings) -> Result<Option<Membership>, AgentError> {
     let Some(kubelet) = pki::read_pair(&path("client-kubelet.crt"), &path("client-kubelet.key"))? else {
         return Ok(None);
     };
+    let serving = pki::read_pair(&path("serving-kubelet.crt"), &path("serving-kubelet.key"))?;
+    let Some((certificate, client_ca)) = serving.zip(files::read(&path("client-ca.crt"))?) else {
+        return Ok(None);
+    };
+    let serving = Serving { certificate, client_ca };
     let servers: Vec<String> = files::read(&path("etc/sandbox-load-balancer.json"))?
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
-    Ok((!servers.is_empty()).then_some(Membership { server_ca, kubelet, servers }))
+    Ok((!servers.is_empty()).then_some(Membership { server_ca, kubelet, serving, servers }))
 }

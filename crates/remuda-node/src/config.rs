@@ -56,6 +56,7 @@ pub struct Ports {
     pub etcd_client: u16,
     pub etcd_peer: u16,
     pub etcd_health: u16,
+    pub kubelet: u16,
     pub kubelet_health: u16,
     pub controller_manager: u16,
     pub scheduler: u16,
@@ -72,6 +73,7 @@ impl Ports {
             etcd_client: 2379,
             etcd_peer: 2380,
             etcd_health: 2381,
+            kubelet: 10250,
             kubelet_health: 10248,
             controller_manager: 10257,
             scheduler: 10259,
@@ -88,6 +90,7 @@ impl Ports {
             etcd_client: 0,
             etcd_peer: 0,
             etcd_health: 0,
+            kubelet: 0,
             kubelet_health: 0,
             controller_manager: 0,
             scheduler: 0,
@@ -96,13 +99,14 @@ impl Ports {
         }
     }
 
-    fn named(&mut self) -> [(&'static str, &mut u16); 10] {
+    fn named(&mut self) -> [(&'static str, &mut u16); 11] {
         [
             ("API", &mut self.api),
             ("SUPERVISOR", &mut self.supervisor),
             ("ETCD_CLIENT", &mut self.etcd_client),
             ("ETCD_PEER", &mut self.etcd_peer),
             ("ETCD_HEALTH", &mut self.etcd_health),
+            ("KUBELET", &mut self.kubelet),
             ("KUBELET_HEALTH", &mut self.kubelet_health),
             ("CONTROLLER_MANAGER", &mut self.controller_manager),
             ("SCHEDULER", &mut self.scheduler),

@@ -59,6 +59,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// What the program exits with, if not with what errors are usually reported by.
+    pub fn exit_code(&self) -> Option<u8> {
+        match self {
+            Error::Exec(error) => Some(error.exit_code()),
+            _ => None,
+        }
+    }
+
     /// What a person can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -1,13 +1,21 @@
 //! The node's own part: its Node object, its heartbeat, and the processes of its Pods.
 
+pub mod channels;
 pub mod containers;
 pub mod env;
 pub mod exec;
+pub mod forward;
 pub mod image;
+pub mod live;
+pub mod log;
 pub mod node;
+pub mod over_spdy;
 pub mod pod;
 pub mod probe;
 pub mod process;
+pub mod pty;
+pub mod remote;
+pub mod serve;
 pub mod status;
 pub mod volumes;
 
@@ -22,16 +30,24 @@ use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
+use self::{live::Live, serve::Endpoint};
 use crate::{
     balance::Backends,
     config::Settings,
     files::{self, FileError, PRIVATE},
+    listen::{self, ListenError},
+    pki::Issued,
+    tls::{self, Clients, TlsError},
 };
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// What a kubelet needs.
@@ -49,17 +65,28 @@ pub struct Kubelet {
     pub etcd_member: Option<(String, String)>,
     /// `host:port` of the API here, on servers.
     pub api_address: Option<String>,
+    pub serving: Serving,
+}
+
+/// What a kubelet shows to those who come to it, and whom it believes.
+pub struct Serving {
+    pub certificate: Issued,
+    pub client_ca: String,
 }
 
 /// A kubelet that runs.
 pub struct Handle {
     work: JoinSet<()>,
+    /// Streams of clients.
+    streams: TaskTracker,
 }
 
 impl Handle {
     /// Returns when all processes have ended.
     pub async fn ended(mut self) {
         while self.work.join_next().await.is_some() {}
+        self.streams.close();
+        self.streams.wait().await;
     }
 }
 
@@ -70,6 +97,9 @@ pub struct Shared {
     /// The program that becomes a Pod's process.
     pub program: Option<PathBuf>,
     pub address: IpAddr,
+    /// Where this kubelet answers.
+    pub port: u16,
+    pub live: Live,
     pub stop: CancellationToken,
 }
 
@@ -79,14 +109,23 @@ impl Kubelet {
         let ctx = Arc::new(Ctx::new(self.client.clone(), "kubelet"));
         let address = crate::address::of_node(&self.settings);
         let program = self.settings.launcher.clone().or_else(|| std::env::current_exe().ok());
-        let shared = Arc::new(Shared { kubelet: self, ctx, program, address, stop: stop.clone() });
+        let listener = listen::bind(self.settings.bind, self.settings.ports.kubelet).await?;
+        let port = listener.local_addr().map_or(self.settings.ports.kubelet, |address| address.port());
+        let clients = Clients::new(&self.serving.client_ca)?;
+        let tls = tls::kubelet_config(&self.serving.certificate, clients.clone())?;
+        let live = Live::default();
+        let shared =
+            Arc::new(Shared { kubelet: self, ctx, program, address, port, live, stop: stop.clone() });
         let mut work = JoinSet::new();
+        let streams = TaskTracker::new();
+        let endpoint = Endpoint::new(shared.clone(), pods_of(&shared), clients, streams.clone());
+        work.spawn(listen::serve(listener, tls, endpoint, stop, streams.clone()));
         work.spawn(node::run(shared.clone()));
         if shared.kubelet.backends.is_some() {
             work.spawn(follow_servers(shared.clone()));
         }
         work.spawn(run_pods(shared));
-        Ok(Handle { work })
+        Ok(Handle { work, streams })
     }
 }
 
@@ -98,10 +137,15 @@ struct Pods {
     tasks: TaskTracker,
 }
 
+/// The Pods of this node, as the API has them.
+fn pods_of(shared: &Shared) -> Informer<Pod> {
+    let field = format!("spec.nodeName={}", shared.kubelet.settings.node_name);
+    shared.ctx.informers.of(Scope::all().with_fields(field))
+}
+
 async fn run_pods(shared: Arc<Shared>) {
     let ctx = shared.ctx.clone();
-    let field = format!("spec.nodeName={}", shared.kubelet.settings.node_name);
-    let informer: Informer<Pod> = ctx.informers.of(Scope::all().with_fields(field));
+    let informer = pods_of(&shared);
     let stop = shared.stop.clone();
     forget_strangers(&shared, &informer).await;
     let controller = Controller::on("kubelet", &ctx, informer.clone()).grace(Duration::from_secs(1));

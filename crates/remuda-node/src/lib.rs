@@ -33,6 +33,7 @@ pub mod paths;
 pub mod pki;
 pub mod running;
 pub mod server;
+pub mod spdy;
 pub mod tls;
 pub mod token;
 

@@ -64,6 +64,10 @@ const SHARED: &[&str] = &[
     "cred/encryption.keys",
 ];
 
+/// Who the API server is to kubelets.
+pub const API_SERVER: &str = "system:apiserver";
+const MASTERS: &str = "system:masters";
+
 /// A certificate and its key, in PEM.
 #[derive(Clone)]
 pub struct Issued {
@@ -139,10 +143,9 @@ impl Pki {
 
     /// The certificates and kubeconfigs components and probes use. Returns the administrator's.
     pub fn write_clients(&self, program: &str, now: Timestamp) -> Result<Issued, PkiError> {
-        const MASTERS: &str = "system:masters";
         let clients: [(&str, &str, &[&str]); 7] = [
             ("client-admin", "system:admin", &[MASTERS]),
-            ("client-kube-apiserver", "system:apiserver", &[MASTERS]),
+            ("client-kube-apiserver", API_SERVER, &[MASTERS]),
             ("client-controller", "system:kube-controller-manager", &[]),
             ("client-scheduler", "system:kube-scheduler", &[]),
             ("client-supervisor", &format!("system:{program}-supervisor"), &[MASTERS]),
@@ -163,6 +166,11 @@ impl Pki {
         let failed = |source| PkiError::Issue { name: user.to_owned(), source };
         let credential = self.client_ca.issue_client(user, groups, now, LEAF_LIFETIME).map_err(failed)?;
         Ok(Issued { cert: credential.certificate_pem(), key: credential.key_pem().map_err(failed)? })
+    }
+
+    /// The certificate by which the API server uses kubelets.
+    pub fn api_server(&self, now: Timestamp) -> Result<Issued, PkiError> {
+        self.client(API_SERVER, &[MASTERS], now)
     }
 
     /// A certificate for a server reached by these names.

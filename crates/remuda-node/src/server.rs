@@ -1,6 +1,7 @@
 //! A server: the datastore, the API on it, the control plane, and a node like every other.
 
 pub mod front;
+pub mod kubelets;
 pub mod state;
 
 use std::{
@@ -24,6 +25,7 @@ use tracing::{info, warn};
 
 use self::{
     front::{Front, Parts},
+    kubelets::Connections,
     state::{Mode, State, StateError},
 };
 use crate::{
@@ -154,6 +156,10 @@ async fn serve(
         ApiServer::start(api_config(&pki, &settings.version, &advertise, identity.clone())?, store.clone())
             .await
             .map_err(ServerError::Api)?;
+    let to_kubelets =
+        tls::client_config(Some(&pki.server_ca.certificate_pem()), Some(&pki.api_server(Timestamp::now())?))?;
+    let (tasks, stop) = (background.tasks.clone(), background.serving.clone());
+    api.reach_kubelets(Arc::new(Connections { tls: to_kubelets, tasks, stop }));
     let masters = User::new(user::CONTROLLERS, [GROUP_MASTERS, GROUP_AUTHENTICATED]);
     let client = Client::new(api.client_service(masters), "default");
     let (server_password, agent_password) = write_tokens(&settings, &pki)?;
@@ -264,9 +270,23 @@ async fn start_kubelet(
         datastore: Some(state.mode.describe(&settings.node_name)),
         etcd_member: etcd_member(settings, state),
         api_address: Some(address::join(&address::of_node(settings).to_string(), api_port)),
+        serving: kubelet::Serving {
+            certificate: state.pki.serving(
+                &settings.node_name,
+                &kubelet_names(settings),
+                Timestamp::now(),
+            )?,
+            client_ca: state.pki.client_ca.certificate_pem(),
+        },
     };
     background.kubelet = Some(kubelet.start(background.stop.clone()).await?);
     Ok(())
+}
+
+/// Names in the certificate of the kubelet.
+fn kubelet_names(settings: &Settings) -> BTreeSet<String> {
+    let addresses = settings.node_ips.iter().chain(&settings.external_ips).map(ToString::to_string);
+    addresses.chain([address::of_node(settings).to_string(), settings.node_name.clone()]).collect()
 }
 
 /// What the Node says about etcd: the member's name and its address.

@@ -224,6 +224,16 @@ pub fn api_config(serving: Arc<Serving>, clients: Arc<Clients>) -> Result<Arc<Se
     Ok(Arc::new(config))
 }
 
+/// For a kubelet: as for the API, but nobody upgrades from HTTP/2.
+pub fn kubelet_config(issued: &Issued, clients: Arc<Clients>) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(Possession(clients)))
+        .with_cert_resolver(Arc::new(Fixed(Arc::new(certified(issued)?))));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
 /// For the health of a component.
 pub fn health_config(issued: &Issued) -> Result<Arc<ServerConfig>, TlsError> {
     let mut config = ServerConfig::builder_with_provider(provider())

@@ -10,14 +10,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{AttachParams, LogParams},
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use remuda_node::Invocation;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn main() {
     let mut args = std::env::args_os();
@@ -32,6 +37,8 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(a_killed_node_comes_back_and_leaves_no_process());
     eprintln!("test a_killed_node_comes_back_and_leaves_no_process ... ok");
+    runtime.block_on(those_who_leave_a_pod_leave_nothing_behind());
+    eprintln!("test those_who_leave_a_pod_leave_nothing_behind ... ok");
 }
 
 /// Does not outlive a test that fails.
@@ -46,7 +53,7 @@ impl Drop for Node {
 
 fn start(root: &Path, port: u16) -> Node {
     let any = |name: &str| (format!("REMUDA_NODE_PORT_{name}"), "0".to_owned());
-    let ports = ["ETCD_HEALTH", "KUBELET_HEALTH", "CONTROLLER_MANAGER", "SCHEDULER"].map(any);
+    let ports = ["ETCD_HEALTH", "KUBELET", "KUBELET_HEALTH", "CONTROLLER_MANAGER", "SCHEDULER"].map(any);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["node", "server", "--node-name", "n", "--node-ip", "127.0.0.1", "--token", "secret"])
@@ -132,4 +139,94 @@ async fn a_killed_node_comes_back_and_leaves_no_process() {
     assert!(node.0.wait().unwrap().success());
     assert!(asked.elapsed() < Duration::from_secs(15), "stopping took {:?}", asked.elapsed());
     assert!(!is_alive(second));
+}
+
+/// Open descriptors of a process, and its children.
+fn held(pid: u32) -> (usize, usize) {
+    let children = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parent == Some(pid)
+    });
+    (std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), children.count())
+}
+
+async fn those_who_leave_a_pod_leave_nothing_behind() {
+    let root = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let node = start(root.path(), port);
+    let mut api: Option<Api<Pod>> = None;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [
+        {"name": "c", "image": "x", "command": ["/bin/sh", "-c", "echo up; exec sleep 300"], "workingDir": "/tmp"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    until("the pod is made", async || {
+        let Some(client) = client(root.path()).await else { return false };
+        let pods: Api<Pod> = Api::default_namespaced(client);
+        let made = pods.create(&Default::default(), &pod).await.is_ok();
+        api = Some(pods);
+        made
+    })
+    .await;
+    let pods = api.unwrap();
+    let log = LogParams::default();
+    until("the pod runs", async || pods.logs("p", &log).await.is_ok_and(|log| log == "up\n")).await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = closed.local_addr().unwrap().port();
+
+    // Once for what is made once, and then many times for what must not stay.
+    let mut before = None;
+    for round in 0..8 {
+        for number in 0..4 {
+            let mut lines = pods
+                .log_stream("p", &LogParams { follow: true, ..LogParams::default() })
+                .await
+                .unwrap()
+                .lines();
+            assert_eq!(lines.try_next().await.unwrap().as_deref(), Some("up"));
+            let params = if number % 2 == 0 {
+                AttachParams::interactive_tty()
+            } else {
+                AttachParams::default().stdin(true)
+            };
+            let mut process = pods.exec("p", ["sh", "-c", "pwd; exec sleep 300"], &params).await.unwrap();
+            let mut said = [0; 4];
+            process.stdout().unwrap().read_exact(&mut said).await.unwrap();
+            assert_eq!(&said, b"/tmp", "it is where its container is");
+            let mut forwarded = pods.portforward("p", &[target]).await.unwrap();
+            let mut stream = forwarded.take_stream(target).unwrap();
+            stream.write_all(b"x").await.unwrap();
+            process.abort();
+            forwarded.abort();
+        }
+        // A shell with a terminal is in control of it.
+        let mut process = pods
+            .exec("p", ["sh", "-c", "cut -d' ' -f8 /proc/$$/stat; exit 3"], &AttachParams::interactive_tty())
+            .await
+            .unwrap();
+        let mut said = String::new();
+        process.stdout().unwrap().read_to_string(&mut said).await.unwrap();
+        assert!(said.trim().parse::<i32>().is_ok_and(|group| group > 0), "{said:?}");
+        let status = process.take_status().unwrap().await.unwrap();
+        assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"), "{status:?}");
+        drop(process);
+        if round == 1 {
+            let mut known = (usize::MAX, usize::MAX);
+            until("what was opened is closed", async || {
+                let now = held(node.0.id());
+                let settled = now == known && now.1 == 1;
+                known = now;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                settled
+            })
+            .await;
+            before = Some(known);
+        }
+    }
+    let (files, children) = before.unwrap();
+    // Connections of clients that are kept for the next request come and go.
+    until("no more is open than before", async || {
+        let (now, left) = held(node.0.id());
+        left == children && now <= files + 4
+    })
+    .await;
 }

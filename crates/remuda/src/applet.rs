@@ -104,7 +104,10 @@ fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
     log::plain(tracing::Level::INFO);
     match remuda_node::run(invocation) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => Failure::new(&error, error.hint()).report(),
+        Err(error) => {
+            let reported = Failure::new(&error, error.hint()).report();
+            error.exit_code().map_or(reported, ExitCode::from)
+        }
     }
 }
 

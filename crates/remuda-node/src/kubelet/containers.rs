@@ -2,22 +2,27 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use remuda_names::node as names;
 use tokio::{
-    sync::{Notify, watch},
+    io::AsyncWriteExt,
+    sync::{Notify, mpsc, watch},
     time::{Instant, sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
     Shared,
     env::{Source, expand},
     image::{self, Run},
+    live::Instance,
+    log::{self, Log, Stream},
     probe::Prober,
-    process::{Ended, Process, Start, trim_log},
+    process::{Ended, Process, Start, Streams},
     status::{Progress, State},
     volumes::Volumes,
 };
@@ -49,7 +54,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const STABLE: Duration = Duration::from_secs(600);
 const CONFIG_RETRY: Duration = Duration::from_secs(3);
 const IMAGE_RETRY: Duration = Duration::from_secs(60);
-const LOG_CHECK: Duration = Duration::from_secs(300);
+/// For the last words of processes that outlive their container's.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Pieces of input on their way to a process.
+const TYPED: usize = 8;
 
 pub struct Runner {
     pub shared: Arc<Shared>,
@@ -209,21 +217,40 @@ impl Runner {
             ended(&mut self.end).await;
             return Ok(Outcome::Stopped(Ended { code: 0, signal: None }));
         };
-        let log = self.dir.join("logs").join(format!("{}.log", self.container.name));
+        let log = Arc::new(self.log().map_err(|error| config(error.to_string()))?);
         let working = self.container.working_dir.as_ref().map(PathBuf::from).filter(|dir| dir.is_dir());
+        let wants_input = self.container.stdin == Some(true);
         let start = Start {
-            program: &program,
+            program: program.clone(),
             args: &args,
-            env: &env,
+            env: Some(&env),
             mounts: &mounts,
             dir: working.as_deref(),
             launcher: kubelet.settings.launcher.as_deref(),
-            log: &log,
+            beside: None,
+            stdin: wants_input,
+            terminal: self.container.tty == Some(true),
         };
         let process = Process::start(&start);
-        let mut process = process.map_err(|error| {
+        let (mut process, streams) = process.map_err(|error| {
             ("RunContainerError", format!("{}: {error}", program.display()), CONFIG_RETRY)
         })?;
+        let (typed, typing) = mpsc::channel(TYPED);
+        let shared = self.shared.clone();
+        let _entry = shared.live.enter(
+            &self.pod.uid().unwrap_or_default(),
+            &self.container.name,
+            Instance {
+                pid: process.id(),
+                env: env.clone(),
+                dir: working,
+                log: log.clone(),
+                stdin: Mutex::new(wants_input.then_some(typed)),
+                stdin_once: self.container.stdin_once == Some(true),
+                terminal: streams.terminal.clone(),
+                ended: CancellationToken::new(),
+            },
+        );
         info!(
             pod = self.pod.name_any(),
             container = self.container.name,
@@ -234,16 +261,24 @@ impl Runner {
         let probed = self.container.readiness_probe.is_some() || self.container.startup_probe.is_some();
         self.note(|progress| (progress.state, progress.ready) = (State::Running { since }, !probed));
         let mut end = self.end.clone();
-        let ended = tokio::select! {
-            ended = process.wait() => return Ok(Outcome::Exited(ended)),
-            grace = ended(&mut end) => Outcome::Stopped(self.stop(&mut process, &env, grace).await),
-            () = self.watch(&env) => {
-                info!(pod = self.pod.name_any(), container = self.container.name, "container is not alive");
-                Outcome::Exited(self.stop(&mut process, &env, self.grace()).await)
+        let life = async {
+            tokio::select! {
+                ended = process.wait() => Outcome::Exited(ended),
+                grace = ended(&mut end) => Outcome::Stopped(self.stop(&mut process, &env, grace).await),
+                () = self.watch(&env) => {
+                    info!(pod = self.pod.name_any(), container = self.container.name, "container is not alive");
+                    Outcome::Exited(self.stop(&mut process, &env, self.grace()).await)
+                }
             }
-            () = keep_log_short(&log) => unreachable!("it goes on for ever"),
         };
-        Ok(ended)
+        Ok(with_streams(life, streams, typing, &log).await)
+    }
+
+    /// The log of the start that is coming.
+    fn log(&self) -> std::io::Result<Log> {
+        let list = if self.init { &self.board.init } else { &self.board.containers };
+        let restarts = list.lock().get(self.place).map_or(0, |progress| progress.restarts);
+        Log::begin(&log::directory(&self.dir, &self.container.name), restarts)
     }
 
     fn grace(&self) -> Duration {
@@ -338,9 +373,49 @@ impl Runner {
     }
 }
 
-async fn keep_log_short(log: &std::path::Path) {
-    loop {
-        sleep(LOG_CHECK).await;
-        trim_log(log);
+/// Carries what a process says and is told for as long as it lives, and its last words after.
+async fn with_streams<T>(
+    life: impl Future<Output = T>,
+    streams: Streams,
+    mut typing: mpsc::Receiver<Bytes>,
+    log: &Log,
+) -> T {
+    let Streams { stdin, stdout, stderr, .. } = streams;
+    let saying = async {
+        let out = async {
+            if let Some(stdout) = stdout {
+                log.keep(Stream::Out, stdout).await;
+            }
+        };
+        let err = async {
+            if let Some(stderr) = stderr {
+                log.keep(Stream::Err, stderr).await;
+            }
+        };
+        tokio::join!(out, err);
+    };
+    let hearing = async {
+        if let Some(mut stdin) = stdin {
+            while let Some(bytes) = typing.recv().await {
+                if stdin.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+        }
+        // Closes the input; the process goes on.
+        std::future::pending::<()>().await;
+    };
+    tokio::pin!(life, saying, hearing);
+    let mut silent = false;
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut life => break outcome,
+            () = &mut saying, if !silent => silent = true,
+            () = &mut hearing => {}
+        }
+    };
+    if !silent {
+        let _ = timeout(LAST_WORDS, saying).await;
     }
+    outcome
 }

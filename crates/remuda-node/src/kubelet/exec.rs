@@ -4,25 +4,35 @@
 //! program. It dies when the node's process dies, so that nothing is left over by a kill.
 
 use std::{
-    io,
-    os::unix::process::CommandExt,
+    fs, io,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use nix::{
     mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
+    sched::{CloneFlags, setns, unshare},
     sys::{prctl, signal::Signal},
-    unistd::getppid,
+    unistd::{Pid, chdir, getppid, setsid},
 };
 
 use super::volumes::Mount;
+
+/// How long a process may take to become its program.
+const SETTLE: Duration = Duration::from_millis(10);
+const SETTLING: u32 = 1000;
 
 /// What the process is told.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub mounts: Vec<Mount>,
+    /// A process of the same parent, whose files are to be seen.
+    pub beside: Option<u32>,
+    /// Standard input is a terminal of its own.
+    pub terminal: bool,
+    pub dir: Option<PathBuf>,
     pub program: PathBuf,
     pub args: Vec<String>,
 }
@@ -35,6 +45,21 @@ pub enum ExecError {
     Run { program: PathBuf, source: io::Error },
     #[error("the process that started this one is gone")]
     Orphan,
+    #[error("the container's process is gone")]
+    Gone,
+    #[error("see the container's files")]
+    Join(#[source] io::Error),
+}
+
+impl ExecError {
+    /// What shells exit with when a program cannot be run.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ExecError::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
+            ExecError::Run { .. } | ExecError::Join(_) | ExecError::Gone => 126,
+            ExecError::Usage(_) | ExecError::Orphan => 1,
+        }
+    }
 }
 
 impl Plan {
@@ -45,6 +70,15 @@ impl Plan {
             args.push(if mount.read_only { "--mount-ro" } else { "--mount" }.to_owned());
             args.push(mount.source.display().to_string());
             args.push(mount.target.display().to_string());
+        }
+        if let Some(pid) = self.beside {
+            args.extend(["--beside".to_owned(), pid.to_string()]);
+        }
+        if self.terminal {
+            args.push("--terminal".to_owned());
+        }
+        if let Some(dir) = &self.dir {
+            args.extend(["--dir".to_owned(), dir.display().to_string()]);
         }
         args.push("--".to_owned());
         args.push(self.program.display().to_string());
@@ -67,8 +101,20 @@ impl Plan {
                         read_only: flag == "--mount-ro",
                     });
                 }
+                Some("--beside") => {
+                    let pid = args.next().and_then(|pid| pid.parse().ok());
+                    plan.beside = Some(pid.ok_or(ExecError::Usage("--beside needs a process"))?);
+                }
+                Some("--terminal") => plan.terminal = true,
+                Some("--dir") => {
+                    plan.dir = Some(args.next().ok_or(ExecError::Usage("--dir needs a directory"))?.into());
+                }
                 Some("--") => break,
-                _ => return Err(ExecError::Usage("expected --mount, --mount-ro or --")),
+                _ => {
+                    return Err(ExecError::Usage(
+                        "expected --mount, --mount-ro, --beside, --terminal, --dir or --",
+                    ));
+                }
             }
         }
         plan.program = args.next().ok_or(ExecError::Usage("no program"))?.into();
@@ -82,9 +128,23 @@ impl Plan {
         if prctl::set_pdeathsig(Signal::SIGKILL).is_ok() && getppid() != parent {
             return ExecError::Orphan;
         }
-        if !self.mounts.is_empty() {
+        if let Some(pid) = self.beside {
+            if let Err(error) = join(pid, parent) {
+                return error;
+            }
+        } else if !self.mounts.is_empty() {
             // Without the right to mount, the program still has the tree it is told of.
             let _ = self.bind();
+        }
+        if self.terminal {
+            // A shell without a terminal to control still runs.
+            let _ = setsid();
+            let _ = rustix::process::ioctl_tiocsctty(io::stdin());
+        }
+        if let Some(dir) = &self.dir
+            && let Err(source) = chdir(dir.as_path())
+        {
+            return ExecError::Run { program: dir.clone(), source: source.into() };
         }
         let source = Command::new(&self.program).args(&self.args).exec();
         ExecError::Run { program: self.program.clone(), source }
@@ -114,6 +174,39 @@ impl Plan {
     }
 }
 
+/// Sees the files another process sees.
+fn join(pid: u32, parent: Pid) -> Result<(), ExecError> {
+    let own = fs::metadata("/proc/self/ns/mnt").map_err(|_| ExecError::Gone)?;
+    for _ in 0..SETTLING {
+        // Its number may have become somebody else's, who is nobody of ours.
+        let (line, stat) =
+            (fs::read(format!("/proc/{pid}/cmdline")), fs::read_to_string(format!("/proc/{pid}/stat")));
+        let (Ok(line), Ok(stat)) = (line, stat) else { return Err(ExecError::Gone) };
+        if parent_of(&stat) != Some(parent.as_raw()) {
+            return Err(ExecError::Gone);
+        }
+        // Until it is the container's program it has not arranged its files.
+        if line.split(|byte| *byte == 0).nth(2).is_some_and(|word| word == b"pod-exec") {
+            std::thread::sleep(SETTLE);
+            continue;
+        }
+        let file = fs::File::open(format!("/proc/{pid}/ns/mnt")).map_err(|_| ExecError::Gone)?;
+        let theirs = file.metadata().map_err(|_| ExecError::Gone)?;
+        // Where nothing could be mounted there is only one view.
+        if (theirs.dev(), theirs.ino()) != (own.dev(), own.ino()) {
+            setns(file, CloneFlags::CLONE_NEWNS).map_err(|source| ExecError::Join(source.into()))?;
+        }
+        return Ok(());
+    }
+    Err(ExecError::Gone)
+}
+
+/// From `/proc/<pid>/stat`. The name of the program may hold anything, but nothing after it has a parenthesis.
+fn parent_of(stat: &str) -> Option<i32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// A place to mount on. Nothing is made right below the root, where it would stay and be seen.
 fn make_target(wanted: &Mount) -> io::Result<()> {
     if wanted.target.exists() {
@@ -139,6 +232,9 @@ mod tests {
         let mount = |read_only| Mount { source: "/a b".into(), target: "/c/--".into(), read_only };
         let plan = Plan {
             mounts: vec![mount(true), mount(false)],
+            beside: Some(17),
+            terminal: true,
+            dir: Some("/a dir".into()),
             program: "/bin/sh".into(),
             args: vec!["-c".to_owned(), "--".to_owned()],
         };
@@ -147,9 +243,15 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for args in [vec![], vec!["--mount", "a"], vec!["--"], vec!["x"]] {
+        for args in [vec![], vec!["--mount", "a"], vec!["--"], vec!["x"], vec!["--beside", "x", "--", "y"]] {
             let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
             assert!(Plan::parse(&args).is_err());
         }
+    }
+
+    #[test]
+    fn a_parent_is_found_whatever_a_program_is_called() {
+        assert_eq!(parent_of("12 (a) b) (c) S 7 12 12 0"), Some(7));
+        assert_eq!(parent_of("12"), None);
     }
 }

@@ -261,7 +261,7 @@ fn status(shared: &Shared, node: &Node, now: Timestamp) -> Value {
             condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
             condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
         ],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": shared.port}},
         "nodeInfo": {
             "architecture": architecture(),
             "bootID": read("/proc/sys/kernel/random/boot_id"),

@@ -1,10 +1,12 @@
-//! A process of a container.
+//! A process of a container, or one that came to it later.
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,20 +14,43 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
-use tokio::process::{Child, Command};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    process::{Child, Command},
+};
 
-use super::{exec::Plan, volumes::Mount};
+use super::{
+    exec::Plan,
+    pty::{Keyboard, Pty, Screen},
+    volumes::Mount,
+};
 
 /// All there is to know to start one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Start<'a> {
-    pub program: &'a Path,
+    pub program: PathBuf,
     pub args: &'a [String],
-    pub env: &'a BTreeMap<String, String>,
+    pub env: Option<&'a BTreeMap<String, String>>,
     pub mounts: &'a [Mount],
     pub dir: Option<&'a Path>,
     pub launcher: Option<&'a Path>,
-    pub log: &'a Path,
+    /// Sees what the process of this number sees, in place of `mounts`.
+    pub beside: Option<u32>,
+    pub stdin: bool,
+    pub terminal: bool,
+}
+
+type Reader = Box<dyn AsyncRead + Send + Unpin>;
+type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// The ends of a process's streams.
+#[derive(Default)]
+pub struct Streams {
+    pub stdin: Option<Writer>,
+    pub stdout: Option<Reader>,
+    /// None where there is a terminal.
+    pub stderr: Option<Reader>,
+    pub terminal: Option<Arc<Pty>>,
 }
 
 pub struct Process {
@@ -53,21 +78,17 @@ impl Ended {
     }
 }
 
-/// Logs do not grow beyond this by more than a process writes between two starts.
-pub const LOG_LIMIT: u64 = 10 << 20;
-
 impl Process {
-    pub fn start(start: &Start<'_>) -> io::Result<Process> {
-        if let Some(parent) = start.log.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        trim_log(start.log);
-        let log = fs::OpenOptions::new().create(true).append(true).open(start.log)?;
+    /// Starts it. What it says must be read, or it waits.
+    pub fn start(start: &Start<'_>) -> io::Result<(Process, Streams)> {
         let mut command = match start.launcher {
             Some(launcher) => {
                 let plan = Plan {
                     mounts: start.mounts.to_vec(),
-                    program: start.program.to_owned(),
+                    beside: start.beside,
+                    terminal: start.terminal,
+                    dir: start.dir.map(Path::to_owned),
+                    program: start.program.clone(),
                     args: start.args.to_vec(),
                 };
                 let mut command = Command::new(launcher);
@@ -75,19 +96,39 @@ impl Process {
                 command
             }
             None => {
-                let mut command = Command::new(start.program);
+                let mut command = Command::new(&start.program);
                 command.args(start.args);
+                if let Some(dir) = start.dir {
+                    command.current_dir(dir);
+                }
                 command
             }
         };
-        command.env_clear().envs(start.env).stdin(Stdio::null());
-        command.stdout(log.try_clone()?).stderr(log).process_group(0).kill_on_drop(true);
-        if let Some(dir) = start.dir {
-            command.current_dir(dir);
+        command.env_clear().envs(start.env.into_iter().flatten()).kill_on_drop(true);
+        let mut streams = Streams::default();
+        if start.terminal {
+            let (terminal, theirs) = Pty::open()?;
+            let end = |fd: &OwnedFd| Ok::<_, io::Error>(Stdio::from(fd.try_clone()?));
+            command.stdin(end(&theirs)?).stdout(end(&theirs)?).stderr(Stdio::from(theirs));
+            streams.stdin = Some(Box::new(Keyboard(terminal.clone())));
+            streams.stdout = Some(Box::new(Screen(terminal.clone())));
+            streams.terminal = Some(terminal);
+        } else {
+            command.stdin(if start.stdin { Stdio::piped() } else { Stdio::null() });
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let child = command.spawn()?;
+        // With a terminal it becomes the leader of a session, and so of a group, by itself.
+        if !(start.terminal && start.launcher.is_some()) {
+            command.process_group(0);
+        }
+        let mut child = command.spawn()?;
+        if !start.terminal {
+            streams.stdin = child.stdin.take().map(|end| Box::new(end) as Writer);
+            streams.stdout = child.stdout.take().map(|end| Box::new(end) as Reader);
+            streams.stderr = child.stderr.take().map(|end| Box::new(end) as Reader);
+        }
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        Ok(Process { child, group })
+        Ok((Process { child, group }, streams))
     }
 
     pub fn id(&self) -> Option<u32> {
@@ -116,56 +157,81 @@ impl Process {
             }
         }
         self.signal(Signal::SIGKILL);
+        let _ = self.child.start_kill();
         self.wait().await
     }
 }
 
-/// Empties a log that has become too long. The process appends, so it goes on at the start.
-pub fn trim_log(path: &Path) {
-    if fs::metadata(path).is_ok_and(|meta| meta.len() > LOG_LIMIT) {
-        let before = PathBuf::from(format!("{}.1", path.display()));
-        let _ = fs::copy(path, before);
-        let _ = fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(0));
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Whoever has waited for it has done this; its number may be another's by now.
+        if self.child.id().is_some() {
+            self.signal(Signal::SIGKILL);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
-    fn start(script: &str, log: &Path) -> Process {
+    fn start(script: &str, terminal: bool) -> (Process, Streams) {
         let args = ["-c".to_owned(), script.to_owned()];
         let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into();
         Process::start(&Start {
-            program: Path::new("/bin/sh"),
+            program: "/bin/sh".into(),
             args: &args,
-            env: &env,
-            mounts: &[],
-            dir: None,
-            launcher: None,
-            log,
+            env: Some(&env),
+            stdin: true,
+            terminal,
+            ..Start::default()
         })
         .unwrap()
     }
 
+    async fn all(stream: Option<Reader>) -> String {
+        let mut text = String::new();
+        stream.unwrap().read_to_string(&mut text).await.unwrap();
+        text
+    }
+
     #[tokio::test]
-    async fn output_and_exit_code_are_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("c/0.log");
-        let ended = start("echo hello; echo oops >&2; exit 3", &log).wait().await;
-        assert_eq!(ended, Ended { code: 3, signal: None });
-        assert_eq!(fs::read_to_string(log).unwrap(), "hello\noops\n");
+    async fn output_and_exit_code_are_had() {
+        let (mut process, streams) = start("echo hello; echo oops >&2; exit 3", false);
+        let (out, err) = tokio::join!(all(streams.stdout), all(streams.stderr));
+        assert_eq!((out.as_str(), err.as_str()), ("hello\n", "oops\n"));
+        assert_eq!(process.wait().await, Ended { code: 3, signal: None });
     }
 
     #[tokio::test]
     async fn a_process_that_ignores_the_request_is_killed() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        let mut process = start("trap '' TERM; echo ready; while :; do sleep 0.05; done", &log);
-        while fs::read_to_string(&log).unwrap_or_default().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let (mut process, streams) = start("trap '' TERM; echo ready; while :; do sleep 0.05; done", false);
+        let mut ready = [0; 6];
+        streams.stdout.unwrap().read_exact(&mut ready).await.unwrap();
         let ended = process.terminate(Duration::from_millis(200)).await;
         assert_eq!(ended.signal, Some(9));
+    }
+
+    #[tokio::test]
+    async fn a_terminal_is_one_and_has_a_size() {
+        let (mut process, mut streams) = start("read line; stty size; test -t 1 && echo \"is $line\"", true);
+        streams.terminal.as_ref().unwrap().resize(132, 43);
+        streams.stdin.as_mut().unwrap().write_all(b"so\n").await.unwrap();
+        let (said, ended) = tokio::join!(all(streams.stdout), process.wait());
+        assert_eq!(ended.code, 0, "{said}");
+        assert!(said.contains("43 132\r\n") && said.contains("is so\r\n"), "{said:?}");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_given_up_does_not_go_on() {
+        let (process, streams) = start("sleep 300 & echo up; wait", false);
+        let mut stdout = streams.stdout.unwrap();
+        let mut up = [0; 3];
+        stdout.read_exact(&mut up).await.unwrap();
+        drop(process);
+        // Its child had the stream too.
+        assert_eq!(stdout.read(&mut up).await.unwrap(), 0);
     }
 }

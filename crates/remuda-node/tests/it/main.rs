@@ -6,4 +6,5 @@ mod cluster;
 mod highly_available;
 mod pods;
 mod silence;
+mod streams;
 mod world;

@@ -109,15 +109,18 @@ async fn a_pod_has_its_environment_its_volumes_and_its_account() {
             std::fs::read_dir(server.settings.paths.pods())
                 .unwrap()
                 .flatten()
-                .map(|dir| { std::fs::read_to_string(dir.path().join("logs/main.log")).unwrap_or_default() })
+                .map(|dir| {
+                    std::fs::read_to_string(dir.path().join("logs/main/0.log")).unwrap_or_default()
+                })
                 .collect::<Vec<_>>()
         );
         status.succeeded == Some(1) && status.completion_time.is_some()
     })
     .await;
     let pod = pods(&client, "default").await.remove(0);
-    let log = server.settings.paths.pods().join(pod.uid().unwrap()).join("logs/main.log");
-    assert_eq!(std::fs::read_to_string(log).unwrap(), "value cp-1 [value] 127.0.0.1\nhttps://x\ndefault");
+    let api: Api<Pod> = Api::default_namespaced(client.clone());
+    let log = api.logs(&pod.name_any(), &Default::default()).await.unwrap();
+    assert_eq!(log, "value cp-1 [value] 127.0.0.1\nhttps://x\ndefault");
     server.shutdown().await;
 }
 
