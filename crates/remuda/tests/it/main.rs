@@ -24,3 +24,4 @@ mod people;
 mod providers;
 mod python;
 mod sharing;
+mod streams;
