@@ -269,4 +269,6 @@ async fn write(
 }
 
 #[cfg(test)]
+pub(crate) mod client;
+#[cfg(test)]
 mod tests;

@@ -225,3 +225,101 @@ async fn tunnel<S: AsyncRead + AsyncWrite + Unpin>(socket: WebSocketStream<S>, i
         () = down => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::{kubelet::remote, spdy::client::client};
+
+    #[tokio::test]
+    async fn a_session_has_a_stream_for_each_thing() {
+        let (mut client, io) = client();
+        let (mut session, transport) = remote::session();
+        let wanted = Wanted { stdin: true, stdout: true, stderr: true, terminal: false };
+        let talk = async {
+            // One that nobody asked for is closed and does no harm.
+            for (id, name) in [(1, "error"), (3, "other"), (5, "stdin"), (7, "stdout"), (9, "stderr")] {
+                client.open(id, &[("streamType", name)]).await;
+            }
+            client.say(5, 0, "typed").await;
+            client.end(5).await;
+            let said = client.all(&[1, 3, 7, 9]).await;
+            drop(client);
+            said
+        };
+        let work = async {
+            assert_eq!(session.inputs.recv().await, Some(Input::Stdin("typed".into())));
+            assert_eq!(session.inputs.recv().await, Some(Input::End));
+            for output in
+                [Output::Stdout("out".into()), Output::Stderr("err".into()), Output::Status(json!({"a": 1}))]
+            {
+                session.outputs.send(output).await.unwrap();
+            }
+            drop(session);
+        };
+        let (_, said, ()) = tokio::join!(super::session(io, wanted, transport), talk, work);
+        assert_eq!((said[&1].as_str(), said[&7].as_str(), said[&9].as_str()), ("{\"a\":1}", "out", "err"));
+    }
+
+    #[tokio::test]
+    async fn a_terminal_has_a_size_and_no_errors_apart() {
+        let (mut client, io) = client();
+        let (mut session, transport) = remote::session();
+        let wanted = Wanted { stdin: false, stdout: true, stderr: true, terminal: true };
+        let talk = async {
+            for (id, name) in [(1, "error"), (3, "stdout"), (5, "resize")] {
+                client.open(id, &[("streamType", name)]).await;
+            }
+            client.say(5, 0, "{\"Width\":80,").await;
+            client.say(5, 0, "\"Height\":24}\nnonsense\n").await;
+            client.all(&[1, 3]).await;
+        };
+        let work = async {
+            assert_eq!(session.inputs.recv().await, Some(Input::Resize { columns: 80, rows: 24 }));
+            drop(session);
+        };
+        tokio::join!(super::session(io, wanted, transport), talk, work);
+    }
+
+    #[tokio::test]
+    async fn a_port_has_two_streams_and_many_connections() {
+        let (mut client, io) = client();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port().to_string();
+        let serving = async {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut text = String::new();
+                stream.read_to_string(&mut text).await.unwrap();
+                stream.write_all(text.to_uppercase().as_bytes()).await.unwrap();
+            }
+        };
+        let talk = async {
+            for (id, name, request, port) in [
+                (1, "error", "0", &port),
+                (3, "data", "0", &port),
+                (5, "data", "1", &port),
+                (7, "error", "1", &port),
+                (9, "error", "2", &closed),
+                (11, "data", "2", &closed),
+            ] {
+                client.open(id, &[("streamType", name), ("requestID", request), ("port", port)]).await;
+            }
+            client.say(3, 0, "first").await;
+            client.say(5, 0, "second").await;
+            client.end(5).await;
+            client.end(3).await;
+            let said = client.all(&[1, 3, 5, 7, 9, 11]).await;
+            drop(client);
+            said
+        };
+        let ((), (), said) = tokio::join!(ports(io), serving, talk);
+        assert_eq!((said[&3].as_str(), said[&5].as_str()), ("FIRST", "SECOND"));
+        assert_eq!((said[&1].as_str(), said[&7].as_str()), ("", ""));
+        assert!(said[&9].starts_with("failed to connect to localhost:"), "{}", said[&9]);
+    }
+}

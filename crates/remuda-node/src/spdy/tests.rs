@@ -1,41 +1,6 @@
 use proptest::prelude::*;
-use tokio::io::DuplexStream;
 
-use super::*;
-
-/// A client that speaks by hand.
-struct Client {
-    io: DuplexStream,
-    deflater: Deflater,
-}
-
-impl Client {
-    async fn open(&mut self, id: u32, headers: &[(&str, &str)]) {
-        let block = self.deflater.headers(headers);
-        self.io.write_all(&frame::syn_stream(id, 0, &block)).await.unwrap();
-    }
-
-    async fn say(&mut self, id: u32, flags: u8, text: &str) {
-        self.io.write_all(&frame::data_head(id, flags, text.len())).await.unwrap();
-        self.io.write_all(text.as_bytes()).await.unwrap();
-    }
-
-    /// The next frame: its head and what follows.
-    async fn hear(&mut self) -> (Head, Vec<u8>) {
-        let mut head = [0; frame::HEAD];
-        self.io.read_exact(&mut head).await.unwrap();
-        let head = Head::parse(head);
-        let (Head::Data { length, .. } | Head::Control { length, .. }) = head;
-        let mut payload = vec![0; length];
-        self.io.read_exact(&mut payload).await.unwrap();
-        (head, payload)
-    }
-}
-
-fn client() -> (Client, DuplexStream) {
-    let (io, server) = tokio::io::duplex(1 << 16);
-    (Client { io, deflater: Deflater::default() }, server)
-}
+use super::{client::client, *};
 
 /// Sends back what it gets on each stream, until one is called `stop`.
 async fn echo(mut streams: mpsc::Receiver<Stream>) {
