@@ -271,7 +271,7 @@ impl Runner {
                 }
             }
         };
-        Ok(with_streams(life, streams, typing, &log).await)
+        Ok(Box::pin(with_streams(life, streams, typing, &log)).await)
     }
 
     /// The log of the start that is coming.

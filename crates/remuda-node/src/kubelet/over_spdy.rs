@@ -193,14 +193,13 @@ async fn tunnel<S: AsyncRead + AsyncWrite + Unpin>(socket: WebSocketStream<S>, i
     let (mut from, mut to) = tokio::io::split(inner);
     let up = async {
         while let Some(Ok(message)) = messages.next().await {
-            match message {
-                Message::Binary(bytes) => {
-                    if to.write_all(&bytes).await.is_err() {
-                        return;
-                    }
-                }
-                Message::Close(_) => return,
-                _ => {}
+            if message.is_close() {
+                return;
+            }
+            if let Message::Binary(bytes) = message
+                && to.write_all(&bytes).await.is_err()
+            {
+                return;
             }
         }
     };

@@ -69,9 +69,8 @@ impl AsyncWrite for Keyboard {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.0.0.poll_write_ready(cx))?;
-            match guard.try_io(|fd| Ok(rustix::io::write(fd.get_ref(), buf)?)) {
-                Ok(written) => return Poll::Ready(written),
-                Err(_) => {}
+            if let Ok(written) = guard.try_io(|fd| Ok(rustix::io::write(fd.get_ref(), buf)?)) {
+                return Poll::Ready(written);
             }
         }
     }
