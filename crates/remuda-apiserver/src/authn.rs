@@ -90,7 +90,8 @@ impl Inner {
         }
         let now = self.now().as_second();
         let Ok((verified, good)) = self.config.verifier.verify_for(token, now, audiences) else {
-            return Ok(None);
+            let Some((remote, good)) = self.remote.get().zip(for_api()) else { return Ok(None) };
+            return Ok(remote.review(token).await.map(|user| (user, good)));
         };
         let alive = self.is_alive(token, &verified).await?;
         Ok(alive.then(|| (verified.user.clone(), good)))

@@ -63,5 +63,5 @@ pub use self::{
     processes::Kubelets,
     server::{ApiServer, Config, Controllers, StartError},
     status::{ApiError, ApiResult, Named},
-    tokens::{Bearer, Tokens, Verdict},
+    tokens::{Bearer, Remote, Tokens, Verdict},
 };

@@ -31,7 +31,7 @@ use crate::{
     openapi::OpenApi,
     processes::Kubelets,
     registry::{Registry, Resource},
-    tokens::Tokens,
+    tokens::{Remote, Tokens},
 };
 
 /// What a server is made of.
@@ -98,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) tokens: OnceLock<Arc<dyn Tokens>>,
     /// The way to those who run Pods, where there is one.
     pub(crate) kubelets: OnceLock<Arc<dyn Kubelets>>,
+    /// Whoever is asked about tokens nobody else knows.
+    pub(crate) remote: OnceLock<Arc<dyn Remote>>,
     pub(crate) crds: CrdKeeper,
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Policies,
@@ -127,6 +129,7 @@ impl ApiServer {
             policy: Arc::new(Policy::default()),
             tokens: OnceLock::new(),
             kubelets: OnceLock::new(),
+            remote: OnceLock::new(),
             crds: CrdKeeper::default(),
             webhooks: Webhooks::default(),
             policies: Policies::default(),
@@ -178,6 +181,11 @@ impl ApiServer {
     /// Asks somebody else about tokens too, from now on. Only the first of them is asked.
     pub fn ask_for_tokens(&self, tokens: Arc<dyn Tokens>) {
         let _ = self.inner.tokens.set(tokens);
+    }
+
+    /// Asks somebody far away about tokens nobody else knows, from now on. Only the first of them is asked.
+    pub fn ask_remote(&self, remote: Arc<dyn Remote>) {
+        let _ = self.inner.remote.set(remote);
     }
 
     /// What requests are judged by. What is stored is in it already; others may add to it what no name of a

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::{StreamExt, future::BoxFuture};
 use remuda_auth::identity::User;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +34,12 @@ pub struct Bearer {
 /// Keeps tokens. Asked on every request with one: must not wait.
 pub trait Tokens: Send + Sync {
     fn authenticate(&self, token: &str) -> Verdict;
+}
+
+/// Knows tokens nobody here does, and takes a while to say so. Asked after everybody else.
+pub trait Remote: Send + Sync {
+    /// Who a token stands for; nobody if it is not good, or if that cannot be found out.
+    fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Option<Arc<User>>>;
 }
 
 /// Who sent a request.

@@ -162,6 +162,7 @@ pub mod peer {
 pub mod agent;
 pub mod capi;
 pub mod cluster_agent;
+pub mod endpoint;
 pub mod gateway;
 pub mod identity;
 pub mod machines;

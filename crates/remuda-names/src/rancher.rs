@@ -395,6 +395,8 @@ pub mod setting {
     pub const SYSTEM_AGENT_VERSION: &str = "system-agent-version";
     /// Image of the agent in clusters.
     pub const AGENT_IMAGE: &str = "agent-image";
+    /// Image of the authenticator in clusters with an authorized endpoint.
+    pub const AUTH_IMAGE: &str = "auth-image";
     /// Version of this server.
     pub const SERVER_VERSION: &str = "server-version";
     /// `false`: tokens machines boot with stay good.

@@ -12,6 +12,7 @@ use std::{
     io,
     net::IpAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use remuda_names::node as names;
@@ -161,6 +162,8 @@ pub struct Settings {
     pub kubeconfig_mode: u32,
     /// `flag=value` for the kubelet; few have a meaning here.
     pub kubelet_args: Vec<String>,
+    /// Who is asked about tokens the API does not know.
+    pub webhook: Option<WebhookArgs>,
     pub controller_manager: ComponentArgs,
     pub scheduler: ComponentArgs,
     pub ports: Ports,
@@ -181,6 +184,17 @@ pub struct ComponentArgs {
     pub cert_dir: Option<PathBuf>,
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
+}
+
+/// What the API's arguments say about an authentication webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookArgs {
+    /// A kubeconfig that leads to it.
+    pub config: PathBuf,
+    /// How long its answers are good.
+    pub cache: Duration,
+    /// Version of the TokenReview it is sent.
+    pub version: String,
 }
 
 /// Where settings come from.
@@ -314,6 +328,7 @@ impl Settings {
                 .filter(|mode| *mode <= 0o777)
                 .unwrap_or(0o600),
             kubelet_args: values.all("kubelet-arg").to_vec(),
+            webhook: webhook(values.all("kube-apiserver-arg"), &paths)?,
             controller_manager: component(values.all("kube-controller-manager-arg"), &paths)?,
             scheduler: component(values.all("kube-scheduler-arg"), &paths)?,
             ports,
@@ -428,6 +443,31 @@ fn component(args: &[String], paths: &Paths) -> Result<ComponentArgs, ConfigErro
         }
     }
     Ok(component)
+}
+
+fn webhook(args: &[String], paths: &Paths) -> Result<Option<WebhookArgs>, ConfigError> {
+    const CACHE: Duration = Duration::from_secs(120);
+    let given = |name: &str| args.iter().rev().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
+    let Some(config) = given("authentication-token-webhook-config-file").filter(|path| !path.is_empty())
+    else {
+        return Ok(None);
+    };
+    let cache = match given("authentication-token-webhook-cache-ttl") {
+        None => CACHE,
+        Some("0") => Duration::ZERO,
+        Some(text) => {
+            let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|ttl| ttl.try_into().ok());
+            let setting = "authentication-token-webhook-cache-ttl";
+            let reason = "is not a duration";
+            parsed.ok_or(ConfigError::Value { setting, value: text.to_owned(), reason })?
+        }
+    };
+    let version = given("authentication-token-webhook-version").unwrap_or("v1beta1").to_owned();
+    if !["v1", "v1beta1"].contains(&version.as_str()) {
+        let (setting, reason) = ("authentication-token-webhook-version", "is neither v1 nor v1beta1");
+        return Err(ConfigError::Value { setting, value: version, reason });
+    }
+    Ok(Some(WebhookArgs { config: paths.absolute(config), cache, version }))
 }
 
 fn hostname() -> String {

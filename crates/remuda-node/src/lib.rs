@@ -36,6 +36,7 @@ pub mod server;
 pub mod spdy;
 pub mod tls;
 pub mod token;
+pub mod webhook;
 
 pub use self::{
     config::{Role, Settings},

@@ -43,6 +43,7 @@ use crate::{
     running::{Background, Running},
     tls::{self, Clients, Serving, TlsError},
     token::{self, Token},
+    webhook::{self, Webhook},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,8 @@ pub enum ServerError {
     Client(#[from] client::ClientError),
     #[error(transparent)]
     Kubelet(#[from] kubelet::KubeletError),
+    #[error(transparent)]
+    Webhook(#[from] webhook::WebhookError),
 }
 
 /// Names in the serving certificate from the start. Addresses clients come to are added.
@@ -160,6 +163,9 @@ async fn serve(
         tls::client_config(Some(&pki.server_ca.certificate_pem()), Some(&pki.api_server(Timestamp::now())?))?;
     let (tasks, stop) = (background.tasks.clone(), background.serving.clone());
     api.reach_kubelets(Arc::new(Connections { tls: to_kubelets, tasks, stop }));
+    if let Some(args) = &settings.webhook {
+        api.ask_remote(Arc::new(Webhook::load(args)?));
+    }
     let masters = User::new(user::CONTROLLERS, [GROUP_MASTERS, GROUP_AUTHENTICATED]);
     let client = Client::new(api.client_service(masters), "default");
     let (server_password, agent_password) = write_tokens(&settings, &pki)?;

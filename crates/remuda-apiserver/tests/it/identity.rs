@@ -6,7 +6,8 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use remuda_apiserver::{Peer, PeerCertificate};
+use futures::future::BoxFuture;
+use remuda_apiserver::{Peer, PeerCertificate, Remote};
 use remuda_auth::{identity::User, tokens::StaticTokens};
 use serde_json::{Value, json};
 
@@ -397,4 +398,35 @@ async fn a_token_review_needs_a_token() {
     let message =
         server.post("/apis/authentication.k8s.io/v1/tokenreviews", body).await.fails(400, "BadRequest");
     assert_eq!(message, "token is required for TokenReview in authentication");
+}
+
+/// Vouches for one token, and counts what it is asked.
+#[derive(Default)]
+struct FarAway(std::sync::atomic::AtomicUsize);
+
+impl Remote for FarAway {
+    fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Option<Arc<User>>> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let known = (token == "far:key").then(|| Arc::new(User::new("ann", ["dev"])));
+        Box::pin(std::future::ready(known))
+    }
+}
+
+#[tokio::test]
+async fn somebody_far_away_is_asked_about_tokens_nobody_else_knows() {
+    let mut tokens = StaticTokens::default();
+    tokens.insert("static", User::new("root", Vec::<String>::new()));
+    let server = Server::with(|config| config.static_tokens = tokens).await;
+    let remote = Arc::new(FarAway::default());
+    server.api.ask_remote(remote.clone());
+    let asked = || remote.0.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(who(&server, "static").await.expect(201)["status"]["userInfo"]["username"], "root");
+    assert_eq!(asked(), 0);
+    let ann = who(&server, "far:key").await.expect(201)["status"]["userInfo"].clone();
+    assert_eq!((&ann["username"], &ann["groups"]), (&json!("ann"), &json!(["dev"])));
+    who(&server, "far:kez").await.fails(401, "Unauthorized");
+    assert_eq!(asked(), 2);
+    assert_eq!(review(&server, "far:key", json!([])).await["user"]["username"], "ann");
+    assert_eq!(review(&server, "far:key", json!(["elsewhere"])).await["authenticated"], Value::Null);
+    assert_eq!(asked(), 3, "what is not for the API is not asked about");
 }

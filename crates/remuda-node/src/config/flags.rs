@@ -38,6 +38,7 @@ const SCALARS: &[&str] = &[
 const LISTS: &[&str] = &[
     "advertise-address",
     "disable",
+    "kube-apiserver-arg",
     "kube-controller-manager-arg",
     "kube-scheduler-arg",
     "kubelet-arg",

@@ -84,7 +84,7 @@ fn bad_values_are_named() {
 
 #[test]
 fn settings_of_the_real_distributions_are_known() {
-    for known in ["etcd-snapshot-schedule-cron", "cni", "private-registry", "kube-apiserver-arg", "prime"] {
+    for known in ["etcd-snapshot-schedule-cron", "cni", "private-registry", "kube-proxy-arg", "prime"] {
         assert_eq!(flags::meaning(known), flags::Meaning::Accepted, "{known}");
     }
     assert_eq!(flags::meaning("garbage"), flags::Meaning::Unknown);
@@ -97,4 +97,26 @@ fn the_version_comes_from_the_unit() {
     let env = [("REMUDA_NODE_VERSION", "v1.34.2+k3s1")];
     assert_eq!(load(Role::Server, "", "", &env).unwrap().version, "v1.34.2+k3s1");
     assert_eq!(load(Role::Server, "", "", &[]).unwrap().version, Distribution::K3s.default_version());
+}
+
+#[test]
+fn an_authentication_webhook_is_taken_from_the_arguments_of_the_api() {
+    let webhook = |args: &str| {
+        let file = format!("token: t\nkube-apiserver-arg: [{args}]");
+        load(Role::Server, &file, "", &[]).map(|settings| settings.webhook)
+    };
+    assert_eq!(webhook("").unwrap(), None);
+    assert_eq!(webhook("v=2, authentication-token-webhook-cache-ttl=1s").unwrap(), None);
+    let file = "authentication-token-webhook-config-file=/var/lib/rancher/k3s/kube-api-authn-webhook.yaml";
+    let found = webhook(&format!("v=2, {file}")).unwrap().unwrap();
+    assert!(found.config.ends_with("var/lib/rancher/k3s/kube-api-authn-webhook.yaml"));
+    assert_eq!((found.cache.as_secs(), found.version.as_str()), (120, "v1beta1"));
+    for (text, seconds) in [("0", 0), ("10s", 10), ("2m0s", 120), ("1h", 3600)] {
+        let found =
+            webhook(&format!("{file}, authentication-token-webhook-cache-ttl={text}")).unwrap().unwrap();
+        assert_eq!(found.cache.as_secs(), seconds, "{text}");
+    }
+    for odd in ["cache-ttl=soon", "cache-ttl=-1s", "version=v2"] {
+        assert!(webhook(&format!("{file}, authentication-token-webhook-{odd}")).is_err(), "{odd}");
+    }
 }

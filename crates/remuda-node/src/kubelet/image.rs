@@ -2,7 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use remuda_names::endpoint;
+
 use crate::config::find_program;
+
+/// Images that are this program, and the commands they stand for.
+const OWN: [(&str, &str); 2] = [("rancher-agent", "cluster-agent"), (endpoint::NAME, endpoint::NAME)];
 
 /// How a container runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +54,9 @@ pub fn resolve(container: &Container<'_>, own: Option<&Path>, path: Option<&str>
             )),
         };
     }
-    if name == "rancher-agent" {
+    if let Some((_, command)) = OWN.iter().find(|(image, _)| *image == name) {
         let program = own.ok_or("the program of the cluster agent is not found")?.to_owned();
-        let args = ["cluster-agent".to_owned()].into_iter().chain(args).collect();
+        let args = [(*command).to_owned()].into_iter().chain(args).collect();
         return Ok(Run::Process { program, args });
     }
     if name == "pause" || name == "mirrored-pause" {
@@ -86,9 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_agent_is_this_program() {
+    fn the_cluster_agent_and_the_authenticator_are_this_program() {
         let expected = Run::Process { program: "/opt/remuda".into(), args: vec!["cluster-agent".to_owned()] };
         assert_eq!(run("reg.io/rancher/rancher-agent:v1", &[]), Ok(expected));
+        let expected = Run::Process { program: "/opt/remuda".into(), args: vec!["kube-api-auth".to_owned()] };
+        assert_eq!(run("rancher/kube-api-auth:v0.15.0", &[]), Ok(expected));
         assert_eq!(run("rancher/mirrored-pause:3.6", &[]), Ok(Run::Pause));
     }
 

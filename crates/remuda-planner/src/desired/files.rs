@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use remuda_names::rancher::annotation;
+use remuda_names::{endpoint, rancher::annotation};
 use remuda_plan::json as go_json;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -70,9 +70,10 @@ impl Renderer<'_> {
     /// The API server's way to ask the authentication proxy of its own node.
     fn webhook(&self) -> String {
         let host = distro::loopback(&self.input.control_plane.spec.networking);
+        let (port, path) = (endpoint::PORT, endpoint::PATH);
         format!(
             "\napiVersion: v1\nkind: Config\nclusters:\n- name: Default\n  cluster:\n    \
-             insecure-skip-tls-verify: true\n    server: http://{host}:6440/v1/authenticate\nusers:\n\
+             insecure-skip-tls-verify: true\n    server: http://{host}:{port}{path}\nusers:\n\
              - name: Default\n  user:\n    insecure-skip-tls-verify: true\ncurrent-context: webhook\n\
              contexts:\n- name: webhook\n  context:\n    user: Default\n    cluster: Default\n"
         )
