@@ -122,7 +122,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("remuda-machines", &["remuda-names", "remuda-plan", "remuda-api", "remuda-control", "remuda-drivers"]),
     ("remuda-identity", &["remuda-names", "remuda-api", "remuda-control", "remuda-auth"]),
     ("remuda-agent", &["remuda-names", "remuda-plan"]),
-    ("remuda-cluster-agent", &["remuda-names", "remuda-tunnel", "remuda-agent", "remuda-plan"]),
+    (
+        "remuda-cluster-agent",
+        &["remuda-names", "remuda-tunnel", "remuda-agent", "remuda-plan", "remuda-auth"],
+    ),
     (
         "remuda-gateway",
         &[

@@ -13,6 +13,8 @@ use crate::tokens::RandomError;
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const LENGTH: usize = 54;
 const SALT: usize = 8;
+/// How hashes of the newest kind begin.
+const CURRENT: &str = "$3:1:";
 
 /// The key of a new token.
 pub fn generate() -> Result<String, RandomError> {
@@ -41,7 +43,7 @@ pub fn hash(key: &str) -> Result<String, RandomError> {
 
 fn with_salt(key: &str, salt: &[u8]) -> String {
     let digest = salted(&digest::SHA3_512, salt, key);
-    format!("$3:1:{}:{}", STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(digest))
+    format!("{CURRENT}{}:{}", STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(digest))
 }
 
 fn salted(algorithm: &'static digest::Algorithm, salt: &[u8], key: &str) -> digest::Digest {
@@ -49,6 +51,11 @@ fn salted(algorithm: &'static digest::Algorithm, salt: &[u8], key: &str) -> dige
     context.update(salt);
     context.update(key.as_bytes());
     context.finish()
+}
+
+/// Whether this is a hash of the newest kind, which every server and authenticator can check.
+pub fn is_current(stored: &str) -> bool {
+    stored.starts_with(CURRENT) && Stored::parse(stored, true).is_some()
 }
 
 /// Whether a key is the one of which this is stored.
@@ -74,7 +81,7 @@ impl Stored {
         if !hashed && !text.starts_with('$') {
             return Some(Self::Plain(text.to_owned())).filter(|_| !text.is_empty());
         }
-        let (algorithm, rest) = if let Some(rest) = text.strip_prefix("$3:1:") {
+        let (algorithm, rest) = if let Some(rest) = text.strip_prefix(CURRENT) {
             (&digest::SHA3_512, rest)
         } else {
             (&digest::SHA256, text.strip_prefix("$2:")?)
@@ -129,6 +136,8 @@ mod tests {
         let digest = STANDARD_NO_PAD.encode(salted(&digest::SHA256, b"saltsalt", "secret"));
         let text = format!("$2:{}:{digest}", STANDARD_NO_PAD.encode("saltsalt"));
         assert!(Stored::parse(&text, true).unwrap().verify("secret"));
+        assert!(!is_current(&text) && !is_current("secret") && !is_current("$3:1:x"));
+        assert!(is_current(&hash("secret").unwrap()));
     }
 
     #[test]

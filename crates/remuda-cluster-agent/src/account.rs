@@ -7,13 +7,7 @@
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use bytes::Bytes;
-use http::{Method, StatusCode, header};
-use remuda_agent::{
-    client::{Client, HttpError, Request, Timeouts},
-    proxy::Proxies,
-    tls::Trust,
-};
+use http::{Method, StatusCode};
 use remuda_names::{
     cluster_agent::{SERVICE_ACCOUNT, TOKEN_SECRET},
     gateway::secret::{ACCOUNT_NAME, ACCOUNT_TOKEN_TYPE},
@@ -23,11 +17,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
+    api::{self, Api, ApiError, is_name},
     config::Config,
     hop::{Failure, Hop},
 };
 
-const ANSWER_LIMIT: usize = 1 << 20;
 /// How often and how long to look for the token.
 const POLL: Duration = Duration::from_millis(250);
 const POLLS: usize = 20;
@@ -65,13 +59,10 @@ impl Account {
         let file = |name| config.account_file(name).map_err(|error| Failure::new(Hop::Cluster, &error));
         let (ca, mounted) = (file("ca.crt")? + "\n", file("token")?);
         let namespace = file("namespace")?;
-        let trust = Trust { extra: ca.clone().into_bytes(), ..Trust::default() };
-        let tls = trust.config().map_err(|error| Failure::new(Hop::Cluster, &error))?;
-        let seconds = Duration::from_secs;
-        let timeouts = Timeouts { connect: seconds(10), response: seconds(10), idle: seconds(10) };
-        let client = Client { tls, server_name: None, proxies: Proxies::default(), timeouts };
-        let api = Api { client, address: &config.api, token: &mounted, namespace: &namespace };
-        let token = api.lasting_token().await.map_err(|error| match error {
+        let tls = api::trust(&ca).map_err(|error| Failure::new(Hop::Cluster, &error))?;
+        let api = Api { tls, address: &config.api, token: &mounted };
+        let own = Own { api, namespace: &namespace };
+        let token = own.lasting_token().await.map_err(|error| match error {
             ApiError::Failed(error) => Failure::new(Hop::Cluster, &error),
             ApiError::Refused(status) => {
                 Failure { hop: Hop::Cluster, reason: format!("{} answered {status}", config.api) }
@@ -84,46 +75,16 @@ impl Account {
     }
 }
 
-enum ApiError {
-    Failed(HttpError),
-    Refused(StatusCode),
-}
-
-impl From<HttpError> for ApiError {
-    fn from(error: HttpError) -> ApiError {
-        ApiError::Failed(error)
-    }
-}
-
-/// The API as the agent itself uses it.
-struct Api<'a> {
-    client: Client,
-    address: &'a str,
-    token: &'a str,
+/// What belongs to the account itself.
+struct Own<'a> {
+    api: Api<'a>,
     namespace: &'a str,
 }
 
-impl Api<'_> {
+impl Own<'_> {
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
-        let address = format!("https://{}/api/v1/namespaces/{}/{path}", self.address, self.namespace);
-        let uri =
-            address.parse().map_err(|_| HttpError::Address { uri: address, reason: "not an address" })?;
-        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-        let mut request = Request::get(uri)
-            .header(header::AUTHORIZATION, &format!("Bearer {}", self.token))
-            .header(header::ACCEPT, "application/json");
-        if let Some(body) = body {
-            request = request.header(header::CONTENT_TYPE, kind);
-            request.body = Bytes::from(body.to_string());
-        }
-        request.method = method;
-        let response = self.client.send(request).await?;
-        let status = response.status;
-        let raw = response.body.read(ANSWER_LIMIT).await?;
-        if !status.is_success() {
-            return Err(ApiError::Refused(status));
-        }
-        serde_json::from_slice(&raw).map_err(|_| ApiError::Refused(StatusCode::BAD_GATEWAY))
+        let path = format!("/api/v1/namespaces/{}/{path}", self.namespace);
+        self.api.call(method, &path, body).await
     }
 
     /// The token of the Secret the account names, or of one made for it. None if the API does not let us.
@@ -190,11 +151,6 @@ fn token_in(secret: &Value) -> Option<String> {
     String::from_utf8(token).ok().filter(|token| !token.is_empty())
 }
 
-/// Whether this can be the name of an object; anything else would be part of a path.
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,13 +175,5 @@ mod tests {
         assert_eq!(token_in(&secret), None);
         assert_eq!(token_in(&Value::Null), None);
         assert_eq!(token_in(&json!({"type": ACCOUNT_TOKEN_TYPE})), None);
-    }
-
-    #[test]
-    fn a_reference_cannot_lead_elsewhere() {
-        assert!(is_name("cattle-token-x7k2q"));
-        for name in ["", "../x", "a/b", "a?b", "a b"] {
-            assert!(!is_name(name), "{name}");
-        }
     }
 }

@@ -75,7 +75,7 @@ impl Config {
     /// Reads the environment, and the mounted Secret for what is missing there.
     pub fn from_env(environment: Environment) -> Result<Config, ConfigError> {
         let text = |name| environment.get(name).map(str::to_owned);
-        let root = PathBuf::from(environment.get(env::POD_ROOT).unwrap_or("/"));
+        let root = root(&environment);
         let server = match text(env::SERVER) {
             Some(server) => server,
             None => mounted(&root, file::CREDENTIALS, "url").map_err(|_| ConfigError::NoServer)?,
@@ -84,10 +84,7 @@ impl Config {
         if !server.parse().is_ok_and(|uri| is_usable(&uri)) {
             return Err(ConfigError::Server(server));
         }
-        let (host, port) =
-            text(env::KUBERNETES_HOST).zip(text(env::KUBERNETES_PORT)).ok_or(ConfigError::NoCluster)?;
-        let bare = host.contains(':') && !host.starts_with('[');
-        let api = if bare { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let api = api(&environment)?;
         let health = text(env::HEALTH_BIND).unwrap_or_else(|| HEALTH_BIND.to_owned());
         Ok(Config {
             server: server.trim_end_matches('/').to_owned(),
@@ -116,7 +113,22 @@ impl Config {
     }
 }
 
-fn mounted(root: &Path, directory: &str, name: &str) -> Result<String, MountError> {
+/// Directory below which mounted files are.
+pub(crate) fn root(environment: &Environment) -> PathBuf {
+    PathBuf::from(environment.get(env::POD_ROOT).unwrap_or("/"))
+}
+
+/// Address and port of the cluster's API.
+pub(crate) fn api(environment: &Environment) -> Result<String, ConfigError> {
+    let (host, port) = environment
+        .get(env::KUBERNETES_HOST)
+        .zip(environment.get(env::KUBERNETES_PORT))
+        .ok_or(ConfigError::NoCluster)?;
+    let bare = host.contains(':') && !host.starts_with('[');
+    Ok(if bare { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+pub(crate) fn mounted(root: &Path, directory: &str, name: &str) -> Result<String, MountError> {
     let path = root.join(directory.trim_start_matches('/')).join(name);
     let failed = |source| MountError::Read { path: path.clone(), source };
     if fs::metadata(&path).map_err(failed)?.len() > FILE_LIMIT {

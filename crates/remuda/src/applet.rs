@@ -99,6 +99,12 @@ pub(crate) fn cluster_agent() -> Result<(), remuda_cluster_agent::Error> {
     remuda_cluster_agent::run(config)
 }
 
+/// Runs the authenticator of a cluster until it is told to stop.
+pub(crate) fn authenticator() -> Result<(), remuda_cluster_agent::AuthenticatorError> {
+    log::plain(tracing::Level::INFO);
+    remuda_cluster_agent::Authenticator::from_env(&Environment::of_process())?.run()
+}
+
 fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
     let invocation = Invocation::new(name, arguments);
     log::plain(tracing::Level::INFO);

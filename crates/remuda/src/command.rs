@@ -79,6 +79,9 @@ Stop it with SIGTERM or Ctrl-C. SIGHUP reads --tls-cert and --tls-key again.")]
     /// Run the agent of a cluster, as its Deployment does
     ClusterAgent,
 
+    /// Run the authenticator of a cluster with an authorized endpoint, as its DaemonSet does
+    KubeApiAuth,
+
     /// Write everything the server knows to one file, while it runs or not
     #[command(
         after_help = "The file holds the objects, the encryption keys, the certificate authority and the

@@ -57,6 +57,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Restore(arguments) => maintain::restore(&arguments),
         Command::RotateKeys(arguments) => maintain::rotate_keys(&arguments),
         Command::ClusterAgent => applet::cluster_agent().map_err(|error| Failure::new(&error, None)),
+        Command::KubeApiAuth => applet::authenticator().map_err(|error| Failure::new(&error, None)),
         Command::Agent { .. }
         | Command::Node { .. }
         | Command::People(_)

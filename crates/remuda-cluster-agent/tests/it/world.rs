@@ -12,7 +12,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use remuda_agent::environment::Environment;
-use remuda_cluster_agent::Config;
+use remuda_cluster_agent::{Authenticator, Config};
 use remuda_tunnel::{
     protocol::Role,
     server::{Identity, PARAMS_HEADER, Server, ServerOptions, TOKEN_HEADER},
@@ -206,6 +206,8 @@ pub(crate) struct ClusterState {
     /// Nobody fills in Secrets.
     pub(crate) idle: bool,
     pub(crate) secrets: BTreeMap<String, Value>,
+    /// Objects of `cluster.cattle.io/v3`, by resource and name.
+    pub(crate) people: BTreeMap<String, Value>,
     pub(crate) reference: Option<String>,
 }
 
@@ -242,6 +244,10 @@ impl Cluster {
         fs::write(path, content).unwrap();
     }
 
+    pub(crate) fn authenticator(&self) -> Authenticator {
+        Authenticator { root: self.root.path().to_owned(), api: self.address.to_string() }
+    }
+
     /// What a manifest would tell an agent in this cluster.
     pub(crate) fn config(&self, server: &str, tls: &Tls) -> Config {
         Config {
@@ -272,6 +278,16 @@ impl ClusterState {
             return answer(StatusCode::FORBIDDEN, "{}");
         }
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        if let Some(path) = path.strip_prefix("/apis/cluster.cattle.io/v3/namespaces/cattle-system/") {
+            return match (method, self.people.get_mut(path)) {
+                (&Method::GET, Some(object)) => json(object),
+                (&Method::PATCH, Some(object)) => {
+                    object["lastUsedAt"] = body["lastUsedAt"].clone();
+                    json(object)
+                }
+                _ => answer(StatusCode::NOT_FOUND, "{}"),
+            };
+        }
         let path = path.strip_prefix("/api/v1/namespaces/cattle-system/").unwrap();
         let reference = "rancher.io/service-account.secret-ref";
         match (method, path.split_once('/')) {
