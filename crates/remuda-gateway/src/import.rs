@@ -14,9 +14,7 @@ pub(crate) async fn handle(shared: &Shared, head: &Parts) -> Result<Response<Bod
     let Some((token, id)) = name.and_then(|name| name.split_once('_')) else {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "a manifest has a name like <token>_<cluster>.yaml"));
     };
-    if head.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("authImage="))) {
-        return Err(Refusal::bad("authImage is not served here: leave it out"));
-    }
+    let asked = asked_image(head.uri.query().unwrap_or_default())?;
     if !shared.is_ready() {
         return Err(Refusal::not_yet("this server has just started and is not ready yet"));
     }
@@ -36,6 +34,15 @@ pub(crate) async fn handle(shared: &Shared, head: &Parts) -> Result<Response<Bod
     let given =
         [&spec.agent_image_override, &spec.desired_agent_image].into_iter().find(|image| !image.is_empty());
     let image = given.cloned().unwrap_or_else(|| resolve(&settings.get(setting::AGENT_IMAGE), &registry));
+    let auth = match asked.as_deref() {
+        Some(FIXED) => Some(resolve(&settings.get(setting::AUTH_IMAGE), &registry)),
+        Some(image) => Some(image.to_owned()),
+        None if !spec.local_cluster_auth_endpoint.enabled => None,
+        None => Some(match spec.desired_auth_image.as_str() {
+            "" | FIXED => resolve(&settings.get(setting::AUTH_IMAGE), &registry),
+            image => image.to_owned(),
+        }),
+    };
     let env: Vec<(String, String)> =
         spec.agent_env_vars.iter().map(|variable| (variable.name.clone(), variable.value.clone())).collect();
     let checksum = server.ca_checksum();
@@ -45,6 +52,7 @@ pub(crate) async fn handle(shared: &Shared, head: &Parts) -> Result<Response<Bod
         ca_checksum: checksum.as_deref(),
         token,
         image: &image,
+        auth_image: auth.as_deref(),
         strict: server.strict,
         env: &env,
         registry: &registry,
@@ -54,6 +62,24 @@ pub(crate) async fn handle(shared: &Shared, head: &Parts) -> Result<Response<Bod
         ..ClusterAgent::default()
     };
     Ok(text(StatusCode::OK, agent.manifest()))
+}
+
+/// Stands for the image that is usual.
+const FIXED: &str = "fixed";
+
+/// The image of the authenticator a request asks for. It goes into a manifest somebody applies.
+fn asked_image(query: &str) -> Result<Option<String>, Refusal> {
+    let given = query.split('&').find_map(|pair| pair.strip_prefix("authImage="));
+    let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(None) };
+    let image = percent_encoding::percent_decode_str(given).decode_utf8_lossy().into_owned();
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/@".contains(&byte);
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = image.as_bytes();
+    if bytes.len() > 512 || !bytes.iter().copied().all(allowed) || !edge(bytes.first()) || !edge(bytes.last())
+    {
+        return Err(Refusal::bad("invalid authImage - it is not the name of an image"));
+    }
+    Ok(Some(image))
 }
 
 /// The image in a registry: images without an owner are Rancher's.
@@ -68,6 +94,18 @@ fn resolve(image: &str, registry: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_that_is_asked_for_is_the_name_of_one() {
+        let asked = |query: &str| asked_image(query).map_err(|_| ());
+        assert_eq!(asked(""), Ok(None));
+        assert_eq!(asked("a=b&authImage="), Ok(None));
+        assert_eq!(asked("authImage=fixed"), Ok(Some("fixed".to_owned())));
+        assert_eq!(asked("authImage=r.io%3A5000/a/b:v1&x=y"), Ok(Some("r.io:5000/a/b:v1".to_owned())));
+        for odd in ["authImage=a%0Ab", "authImage=%22", "authImage=-x", "authImage=a%20b", "authImage=a:"] {
+            assert_eq!(asked(odd), Err(()), "{odd}");
+        }
+    }
 
     #[test]
     fn images_come_from_the_registry_if_there_is_one() {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use remuda_names::{cluster_agent::NAME as AGENT, rancher::name::SYSTEM};
+use remuda_names::{cluster_agent::NAME as AGENT, endpoint, rancher::name::SYSTEM};
 use remuda_plan::sha256_hex;
 use serde_json::{Map, Value, json};
 
@@ -28,6 +28,8 @@ pub struct ClusterAgent<'a> {
     pub namespace: &'a str,
     /// Image of the agent.
     pub image: &'a str,
+    /// Image of the authenticator, in clusters with an authorized endpoint.
+    pub auth_image: Option<&'a str>,
     /// Trust the pinned authority only, if there is one.
     pub strict: bool,
     /// Environment of the agent beside what it needs.
@@ -120,6 +122,7 @@ impl ClusterAgent<'_> {
         documents.extend(self.priority_class());
         documents.extend(self.disruption_budget());
         documents.push(self.deployment(&credentials));
+        documents.extend(self.authenticator());
         documents.push(service());
         documents
     }
@@ -199,10 +202,7 @@ impl ClusterAgent<'_> {
         if self.pre_bootstrap {
             pod["hostNetwork"] = true.into();
         }
-        if !self.pull_secrets.is_empty() {
-            let names = self.pull_secrets.iter().map(|(name, _)| json!({"name": name}));
-            pod["imagePullSecrets"] = names.collect();
-        }
+        self.pull_with(&mut pod);
         let name = if self.pre_bootstrap { "cattle-cluster-agent-bootstrap" } else { AGENT };
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -219,6 +219,47 @@ impl ClusterAgent<'_> {
                 "template": {"metadata": {"labels": {"app": AGENT}}, "spec": pod},
             },
         })
+    }
+
+    /// Asked by the API of each node who somebody with a token is. It listens on the node's own loopback.
+    fn authenticator(&self) -> Option<Value> {
+        let image = self.auth_image.filter(|image| !image.is_empty())?;
+        let labels = json!({"app": endpoint::NAME});
+        let place = |role: &str| {
+            json!({"matchExpressions": [
+                {"key": "kubernetes.io/os", "operator": "NotIn", "values": ["windows"]},
+                {"key": role, "operator": "In", "values": ["true"]},
+            ]})
+        };
+        let mut pod = json!({
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    place("node-role.kubernetes.io/controlplane"),
+                    place("node-role.kubernetes.io/control-plane"),
+                ],
+            }}},
+            "hostNetwork": true,
+            "serviceAccountName": "cattle",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": endpoint::NAME, "image": image, "imagePullPolicy": "IfNotPresent"}],
+        });
+        self.pull_with(&mut pod);
+        Some(json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": endpoint::NAME, "namespace": SYSTEM},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}},
+            },
+        }))
+    }
+
+    fn pull_with(&self, pod: &mut Value) {
+        if !self.pull_secrets.is_empty() {
+            let names = self.pull_secrets.iter().map(|(name, _)| json!({"name": name}));
+            pod["imagePullSecrets"] = names.collect();
+        }
     }
 
     fn environment(&self, credentials: &str) -> Vec<Value> {
@@ -471,6 +512,25 @@ mod tests {
         let budget = find(&documents, "PodDisruptionBudget", BUDGET).unwrap();
         assert_eq!(budget["spec"]["maxUnavailable"], "50%");
         assert!(budget["spec"].get("minAvailable").is_none());
+    }
+
+    #[test]
+    fn an_authorized_endpoint_brings_an_authenticator_to_every_node_with_an_api() {
+        assert!(find(&agent().documents(), "DaemonSet", "kube-api-auth").is_none());
+        let secrets = [("pull".to_owned(), "{}".to_owned())];
+        let image = Some("rancher/kube-api-auth:v1");
+        let documents = ClusterAgent { auth_image: image, pull_secrets: &secrets, ..agent() }.documents();
+        let kinds: Vec<&str> =
+            documents.iter().rev().take(3).map(|document| document["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["Service", "DaemonSet", "Deployment"]);
+        let set = find(&documents, "DaemonSet", "kube-api-auth").unwrap();
+        let pod = set.pointer("/spec/template/spec").unwrap();
+        assert_eq!((&pod["hostNetwork"], &pod["serviceAccountName"]), (&json!(true), &json!("cattle")));
+        assert_eq!(pod["containers"][0]["image"], "rancher/kube-api-auth:v1");
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "pull"}]));
+        assert_eq!(set.pointer("/spec/selector/matchLabels"), set.pointer("/spec/template/metadata/labels"));
+        let empty = ClusterAgent { auth_image: Some(""), ..agent() }.documents();
+        assert!(find(&empty, "DaemonSet", "kube-api-auth").is_none());
     }
 
     #[test]

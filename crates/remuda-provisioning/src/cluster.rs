@@ -381,6 +381,7 @@ impl Clusters {
         let secrets = self.settings.get(setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS);
         Images {
             agent: self.settings.get(setting::AGENT_IMAGE),
+            auth: self.settings.get(setting::AUTH_IMAGE),
             registry: self.settings.get(setting::SYSTEM_DEFAULT_REGISTRY),
             pull_secret: secrets.split(',').next().unwrap_or_default().trim().to_owned(),
         }

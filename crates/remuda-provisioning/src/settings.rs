@@ -20,6 +20,8 @@ use crate::{Error, Options};
 /// How long until what could not be ensured is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 const AGENT_IMAGE: &str = "rancher/rancher-agent";
+/// Objects in clusters are the same for ours and for the original, which everybody can pull.
+const AUTH_IMAGE: &str = "rancher/kube-api-auth:v0.15.0";
 /// Namespaces there always are.
 const NAMESPACES: [&str; 4] = [name::FLEET_DEFAULT, name::FLEET_LOCAL, name::GLOBAL_DATA, name::SYSTEM];
 
@@ -81,6 +83,7 @@ pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
         (setting::SYSTEM_DEFAULT_REGISTRY, options.default_registry.clone()),
         (setting::SYSTEM_AGENT_VERSION, options.system_agent_version.clone()),
         (setting::AGENT_IMAGE, agent_image),
+        (setting::AUTH_IMAGE, AUTH_IMAGE.to_owned()),
         (setting::SERVER_VERSION, options.server_version.clone()),
     ]
 }

@@ -68,6 +68,8 @@ pub(crate) struct Agent {
     /// Name of the management Cluster.
     pub(crate) cluster: String,
     pub(crate) image: String,
+    /// Of the authenticator, if the cluster has an authorized endpoint.
+    pub(crate) auth_image: Option<String>,
     pub(crate) registry: String,
     pub(crate) server_version: String,
     pub(crate) install_uuid: String,
@@ -87,6 +89,7 @@ impl Agent {
             token: &self.token,
             namespace: &self.cluster,
             image: &self.image,
+            auth_image: self.auth_image.as_deref(),
             strict: self.server.strict,
             env: &self.env,
             registry: &self.registry,

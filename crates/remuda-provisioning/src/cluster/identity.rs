@@ -19,6 +19,8 @@ const ID: usize = 8;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Images {
     pub(super) agent: String,
+    /// Of the authenticator.
+    pub(super) auth: String,
     /// Registry of images that say nothing else.
     pub(super) registry: String,
     /// Secret with the credentials of that registry.
@@ -97,6 +99,7 @@ pub(super) fn desired(
     wanted.description = cluster.annotations().get(annotation::DESCRIPTION).cloned().unwrap_or_default();
     wanted.fleet_workspace_name = workspace(cluster, existing);
     wanted.desired_agent_image = registry.resolve(&images.agent);
+    wanted.desired_auth_image = registry.resolve(&images.auth);
     wanted
         .default_pod_security_admission_configuration_template_name
         .clone_from(&spec.default_pod_security_admission_configuration_template_name);
@@ -196,7 +199,11 @@ mod tests {
                 },
             },
         }));
-        let images = Images { agent: "rancher/rancher-agent:v1".into(), ..Images::default() };
+        let images = Images {
+            agent: "rancher/rancher-agent:v1".into(),
+            auth: "rancher/kube-api-auth:v1".into(),
+            ..Images::default()
+        };
         let desired = desired(&made, None, &images).unwrap();
         let value = serde_json::to_value(&desired).unwrap();
         assert_eq!(
@@ -204,6 +211,7 @@ mod tests {
             json!({
                 "displayName": "demo", "description": "mine", "fleetWorkspaceName": "ws", "importedConfig": {},
                 "desiredAgentImage": "r.corp/rancher/rancher-agent:v1",
+                "desiredAuthImage": "r.corp/rancher/kube-api-auth:v1",
                 "agentEnvVars": [
                     {"name": "A", "value": "1"}, {"name": "CATTLE_AGENT_VAR_DIR", "value": "/data/agent"}],
                 "clusterSecrets": {"privateRegistryURL": "r.corp", "privateRegistrySecret": "auth"},

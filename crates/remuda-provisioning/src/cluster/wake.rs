@@ -70,11 +70,12 @@ impl Clusters {
     }
 }
 
-const WATCHED_SETTINGS: [&str; 6] = [
+const WATCHED_SETTINGS: [&str; 7] = [
     setting::SERVER_URL,
     setting::CACERTS,
     setting::INTERNAL_CACERTS,
     setting::AGENT_IMAGE,
+    setting::AUTH_IMAGE,
     setting::SYSTEM_DEFAULT_REGISTRY,
     setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS,
 ];

@@ -81,6 +81,7 @@ async fn every_management_cluster_has_what_belongs_to_it() {
         json!({
             "displayName": "edge", "fleetWorkspaceName": NAMESPACE, "importedConfig": {},
             "desiredAgentImage": "rancher/rancher-agent:v1",
+            "desiredAuthImage": "rancher/kube-api-auth:v0.15.0",
             "agentEnvVars": [{"name": "HTTPS_PROXY", "value": "http://proxy.corp:3128"}],
         })
     );

@@ -43,6 +43,7 @@ pub(super) fn concerns(name: &str) -> bool {
         setting::SYSTEM_DEFAULT_REGISTRY,
         setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS,
         setting::AGENT_IMAGE,
+        setting::AUTH_IMAGE,
         setting::SERVER_VERSION,
         setting::INSTALL_UUID,
         setting::PRIME_DEFAULT,
@@ -174,6 +175,11 @@ impl ControlPlanes {
             token,
             cluster: cluster.clone(),
             image: image(&agent_image, registry),
+            auth_image: object
+                .spec
+                .local_cluster_auth_endpoint
+                .enabled
+                .then(|| image(&value(setting::AUTH_IMAGE), registry)),
             registry: registry.to_owned(),
             server_version: value(setting::SERVER_VERSION),
             install_uuid: value(setting::INSTALL_UUID),
