@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
 use http::{Response, request::Parts};
+use jiff::Timestamp;
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
     rbac::v1::PolicyRule,
@@ -12,6 +13,7 @@ use kube::{Api, Client, api::PostParams};
 use remuda_api::management::ClusterRoleTemplateBinding;
 use remuda_control::{Chain, Ctx, Informer, Scope};
 use remuda_names::{rancher::group, user::MASTERS};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::respond::Body;
@@ -91,6 +93,32 @@ pub trait Authorize: Send + Sync + 'static {
         caller: &'a Caller,
         cluster: &'a str,
     ) -> BoxFuture<'a, Result<Decision, String>>;
+}
+
+/// A token that is good for one cluster, at the cluster itself too.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// Its name.
+    pub token: String,
+    /// What is stored of its key, in the form authenticators in clusters check.
+    pub hash: String,
+    pub expires: Option<Timestamp>,
+    /// When it was made: the newest token of somebody says which groups they are in.
+    pub created: Option<Timestamp>,
+    /// Whose it is.
+    pub caller: Caller,
+}
+
+/// Knows who has tokens for clusters.
+pub trait Holders: Send + Sync + 'static {
+    /// All tokens for a cluster that are good now; `None` while not all are known.
+    fn held(&self, cluster: &str) -> Option<Vec<Held>>;
+
+    /// Is told after anything changed that matters here, or to [`Authorize`].
+    fn changes(&self) -> watch::Receiver<()>;
+
+    /// A token was used at a cluster.
+    fn used(&self, token: &str, at: Timestamp);
 }
 
 /// As the management API has it: who may get the management Cluster may use its API, under their own name.

@@ -15,8 +15,8 @@ use remuda_tunnel::server::{Server, ServerOptions};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    access::{Authenticate, Authorize, ManagementRights},
-    assets, import, peers,
+    access::{Authenticate, Authorize, Holders, ManagementRights},
+    assets, endpoint, import, peers,
     proxy::{self, Audit},
     register,
     respond::{Body, BoxError, Refusal, text},
@@ -38,6 +38,8 @@ pub struct GatewayOptions {
     pub authorize: Option<Arc<dyn Authorize>>,
     /// Is told of every request of somebody to a cluster.
     pub audit: Option<Audit>,
+    /// Who has tokens for clusters; without it nobody gets into one but through here.
+    pub holders: Option<Arc<dyn Holders>>,
     /// The executable machines are given as their agent, normally `/proc/self/exe`: it is what runs, even
     /// when the file was replaced meanwhile.
     pub agent_binary: PathBuf,
@@ -53,6 +55,7 @@ impl GatewayOptions {
             authenticate,
             authorize: None,
             audit: None,
+            holders: None,
             agent_binary: PathBuf::from("/proc/self/exe"),
             tunnel: tunnel_options(),
             timing: Timing::default(),
@@ -106,6 +109,7 @@ pub(crate) struct Shared {
     pub(crate) authenticate: Arc<dyn Authenticate>,
     pub(crate) authorize: Arc<dyn Authorize>,
     pub(crate) audit: Option<Audit>,
+    pub(crate) holders: Option<Arc<dyn Holders>>,
     pub(crate) assets: assets::Assets,
     pub(crate) timing: Timing,
     pub(crate) settings: Settings,
@@ -133,7 +137,8 @@ pub struct Gateway(pub(crate) Arc<Shared>);
 
 impl Gateway {
     pub fn new(options: GatewayOptions) -> Self {
-        let GatewayOptions { ctx, authenticate, authorize, audit, agent_binary, tunnel, timing } = options;
+        let GatewayOptions { ctx, authenticate, authorize, audit, holders, agent_binary, tunnel, timing } =
+            options;
         let provisioned: Informer<provisioning::Cluster> = ctx.informers.of(Scope::all());
         provisioned.add_index(BY_MANAGEMENT_CLUSTER, |cluster| {
             let name = cluster.status.as_ref().map(|status| status.cluster_name.clone());
@@ -143,6 +148,7 @@ impl Gateway {
             authenticate,
             authorize: authorize.unwrap_or_else(|| ManagementRights::new(&ctx)),
             audit,
+            holders,
             assets: assets::Assets::new(agent_binary),
             timing,
             settings: Settings::new(&ctx),
@@ -245,8 +251,13 @@ impl Gateway {
                 peers::run(shared, &peers).await;
             }
         };
+        let telling = async {
+            if let Some(holders) = shared.holders.clone() {
+                endpoint::run(shared.clone(), holders, stop.clone()).await;
+            }
+        };
         let writing = async {
-            status::run(shared.clone(), stop).await;
+            tokio::join!(status::run(shared.clone(), stop.clone()), telling);
             peers.cancel();
         };
         tokio::join!(sharing, writing);

@@ -11,10 +11,12 @@
 //! | `/k8s/clusters/<id>/…` | the API of a cluster, for people (`proxy`) |
 //!
 //! [`TunnelConnect`] is the same way into clusters for controllers. What is connected is known from the live
-//! sessions only (`sessions`); [`Gateway::run`] writes it to the management Clusters (`status`).
+//! sessions only (`sessions`); [`Gateway::run`] writes it to the management Clusters (`status`), and into clusters who
+//! may use them without this server (`endpoint`).
 
 mod access;
 mod assets;
+mod endpoint;
 mod gateway;
 mod import;
 mod peers;
@@ -30,7 +32,7 @@ mod tunnel;
 mod workload;
 
 pub use self::{
-    access::{Authenticate, Authorize, Caller, Decision, ManagementRights, Role},
+    access::{Authenticate, Authorize, Caller, Decision, Held, Holders, ManagementRights, Role},
     gateway::{Gateway, GatewayOptions, Timing, tunnel_options},
     proxy::{Audit, Proxied},
     respond::{Body, BoxError},

@@ -21,12 +21,10 @@ use remuda_names::gateway::path::{CLUSTERS, CLUSTERS_PROXY};
 use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    headers::Abroad,
-    impersonators::{Judged, Unable},
-};
+use self::impersonators::Judged;
 pub(crate) use self::{
-    impersonators::{Impersonators, sweep},
+    headers::Abroad,
+    impersonators::{Impersonators, Unable, sweep},
     roles::Roles,
 };
 use crate::{
@@ -87,8 +85,7 @@ where
     let response = match admit(shared, &caller, &cluster).await {
         Err(refused) => refused,
         Ok(decision) => {
-            let groups = decision.roles.iter().map(|role| roles::group(&role.name)).chain(decision.groups);
-            let who = Abroad::new(&caller, &groups.collect::<Vec<_>>());
+            let who = abroad(&caller, &decision);
             let way = Way { cluster: &cluster, target, who, roles: &decision.roles };
             forward(shared, &caller, way, head, body).await.unwrap_or_else(|failed| failed)
         }
@@ -108,6 +105,12 @@ where
         });
     }
     response
+}
+
+/// Who somebody is in a cluster, by what was decided about them.
+pub(crate) fn abroad(caller: &Caller, decision: &Decision) -> Abroad {
+    let roles = decision.roles.iter().map(|role| roles::group(&role.name));
+    Abroad::new(caller, &roles.chain(decision.groups.iter().cloned()).collect::<Vec<_>>())
 }
 
 /// Whether a caller may use a cluster.

@@ -16,8 +16,8 @@ use kube::{
 use parking_lot::Mutex;
 use remuda_api::{
     management::{
-        AuthConfig, ClusterRoleTemplateBinding, GlobalRole, GlobalRoleBinding, RoleTemplate, Setting, Token,
-        User,
+        AuthConfig, ClusterRoleTemplateBinding, GlobalRole, GlobalRoleBinding, Principal, RoleTemplate,
+        Setting, Token, User,
     },
     provisioning,
 };
@@ -32,7 +32,7 @@ use remuda_auth::{
 use remuda_control::{Chain, Ctx, Informer, ObjectKey, Scope, informer::Subscription};
 use remuda_names::rancher::{annotation, group};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -44,6 +44,7 @@ use crate::{
 };
 
 const BY_CLUSTER: &str = "identity/cluster";
+const BY_TOKEN_CLUSTER: &str = "identity/token-cluster";
 const BY_SUBJECT: &str = "identity/subject";
 pub(crate) const BY_USERNAME: &str = "identity/username";
 pub(crate) const BY_USER: &str = "identity/user";
@@ -58,6 +59,45 @@ const TICK: Duration = Duration::from_millis(500);
 const CROWD: Duration = Duration::from_millis(10);
 /// Ticks between writes of when tokens were used last.
 const TICKS_PER_FLUSH: u32 = 60;
+
+/// A token that is good for one cluster.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub name: String,
+    pub user: Arc<identity::User>,
+    /// What is stored of its key.
+    pub hash: String,
+    pub expires: Option<Timestamp>,
+    pub created: Option<Timestamp>,
+}
+
+/// What of a token makes a difference to anybody.
+#[derive(PartialEq)]
+struct Meaning<'a> {
+    key: &'a str,
+    owner: &'a str,
+    cluster: &'a str,
+    provider: &'a str,
+    groups: &'a [Principal],
+    enabled: bool,
+    expires: Option<Timestamp>,
+    going: bool,
+}
+
+impl<'a> Meaning<'a> {
+    fn of(token: &'a Token) -> Self {
+        Self {
+            key: &token.token,
+            owner: crate::tokens::owner(token),
+            cluster: &token.cluster_name,
+            provider: &token.auth_provider,
+            groups: &token.group_principals,
+            enabled: token.enabled.unwrap_or(true) && !token.expired,
+            expires: crate::tokens::expires(token),
+            going: token.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
 
 /// Everybody, and what they may. Clones are the same.
 #[derive(Clone)]
@@ -81,6 +121,8 @@ pub(crate) struct Shared {
     /// Few passwords are hashed at a time: it takes memory and processors.
     pub(crate) hashing: tokio::sync::Semaphore,
     changed: Arc<Notify>,
+    /// Told after anything about anybody changed.
+    told: watch::Sender<()>,
     granted: Mutex<BTreeMap<Key, Value>>,
     subscriptions: OnceLock<Vec<Subscription>>,
 }
@@ -101,6 +143,9 @@ impl Identity {
         users.add_index(BY_USERNAME, |user| vec![user.username.to_lowercase()]);
         let token_cache: Informer<Token> = informers.of(Scope::all());
         token_cache.add_index(BY_USER, |token| vec![crate::tokens::owner(token).to_owned()]);
+        token_cache.add_index(BY_TOKEN_CLUSTER, |token| {
+            Some(token.cluster_name.clone()).filter(|name| !name.is_empty()).into_iter().collect()
+        });
         let identity = Self(Arc::new(Shared {
             policy,
             tokens: Tokens::default(),
@@ -117,6 +162,7 @@ impl Identity {
             throttle: Throttle::default(),
             hashing: tokio::sync::Semaphore::new(2),
             changed: Arc::default(),
+            told: watch::Sender::default(),
             granted: Mutex::default(),
             subscriptions: OnceLock::new(),
             ctx,
@@ -144,11 +190,16 @@ impl Identity {
                 true => shared.tokens.remove_token(&token.name_any()),
                 false => shared.tokens.put_token(token, shared.ctx.clock.now()),
             }
+            // When it was used last is written often, and means nothing.
+            if change.old.as_deref().map(Meaning::of) != change.new.as_deref().map(Meaning::of) {
+                shared.told.send_replace(());
+            }
         });
         let weak = Arc::downgrade(shared);
         let providers = shared.auth_configs.subscribe(move |change| {
             let (Some(shared), Some(config)) = (weak.upgrade(), change.object()) else { return };
             shared.tokens.put_provider(&config.name_any(), config.enabled && !change.is_delete());
+            shared.told.send_replace(());
         });
         let waker = || {
             let changed = shared.changed.clone();
@@ -182,8 +233,8 @@ impl Identity {
             tracing::warn!("users and roles are not known yet; tokens are not good until they are");
             return;
         }
-        shared.tokens.set_ready();
         shared.grant();
+        shared.tokens.set_ready();
     }
 
     /// Keeps rights up to date, ends what has expired and writes when tokens were used last, until told to stop.
@@ -192,8 +243,8 @@ impl Identity {
         if stop.run_until_cancelled(shared.synced()).await.is_none() {
             return;
         }
-        shared.tokens.set_ready();
         shared.grant();
+        shared.tokens.set_ready();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut ticks = 0_u32;
@@ -220,6 +271,41 @@ impl Identity {
     /// Who a bearer token stands for.
     pub fn authenticate(&self, bearer: &str) -> Verdict {
         self.0.tokens.check(bearer, self.0.ctx.clock.now())
+    }
+
+    /// The tokens that are good for one cluster and nothing else, by the name of its management Cluster. Those of
+    /// which more or less than the usual hash is stored are not among them: others could not check them. `None`
+    /// while not everything is known.
+    pub fn held(&self, cluster: &str) -> Option<Vec<Held>> {
+        let (shared, now) = (&self.0, self.0.ctx.clock.now());
+        if !shared.tokens.is_ready() {
+            return None;
+        }
+        let tokens = shared.token_cache.by_index(BY_TOKEN_CLUSTER, cluster);
+        let held = tokens.iter().filter(|token| remuda_auth::bearer::is_current(&token.token));
+        let held = held.filter_map(|token| {
+            let name = token.name_any();
+            let user = shared.tokens.user_of(&name, now)?;
+            let created = token.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            Some(Held {
+                user,
+                hash: token.token.clone(),
+                expires: crate::tokens::expires(token),
+                created,
+                name,
+            })
+        });
+        Some(held.collect())
+    }
+
+    /// Is told after anything about anybody changed.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.told.subscribe()
+    }
+
+    /// A token was used where this server does not see it.
+    pub fn note_use(&self, token: &str, at: Timestamp) {
+        self.0.tokens.note_use(token, at);
     }
 
     /// What somebody may in a cluster, by the name of its management Cluster.
@@ -337,6 +423,8 @@ impl Shared {
             self.policy.apply(RbacChange::Put(key.kind, object));
         }
         *granted = wanted;
+        drop(granted);
+        self.told.send_replace(());
     }
 
     /// Writes when tokens were used last, and removes those that were over long ago.

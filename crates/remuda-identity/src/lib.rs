@@ -26,7 +26,7 @@ mod tokens;
 pub use self::{
     access::{Access, Role},
     account::{Attempt, Error, FirstUser, Issued, NewToken, shown},
-    identity::Identity,
+    identity::{Held, Identity},
     sso::{Back, Begun, Finished},
     tokens::{Login, Verdict, expires, owner},
 };

@@ -119,11 +119,15 @@ impl Tokens {
         self.ready.store(true, Ordering::Release);
     }
 
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
     pub(crate) fn check(&self, bearer: &str, now: Timestamp) -> Verdict {
         let Some((name, key)) = split(bearer) else { return Verdict::Foreign };
         let index = self.index.read();
         let Some(entry) = index.entries.get(name) else {
-            return if self.ready.load(Ordering::Acquire) { Verdict::Foreign } else { Verdict::NotReady };
+            return if self.is_ready() { Verdict::Foreign } else { Verdict::NotReady };
         };
         if !entry.stored.as_ref().is_some_and(|stored| stored.verify(key)) || !entry.is_good(now) {
             return Verdict::Refused;
@@ -136,6 +140,19 @@ impl Tokens {
             cluster: entry.cluster.clone(),
             token: entry.name.clone(),
         })
+    }
+
+    /// Who a token stands for, if it is good.
+    pub(crate) fn user_of(&self, name: &str, now: Timestamp) -> Option<Arc<identity::User>> {
+        let index = self.index.read();
+        index.entries.get(name).filter(|entry| entry.is_good(now))?.user.clone()
+    }
+
+    /// A token was used elsewhere.
+    pub(crate) fn note_use(&self, name: &str, at: Timestamp) {
+        if let Some(entry) = self.index.read().entries.get(name) {
+            entry.used.fetch_max(at.as_second(), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn put_token(&self, token: &Token, now: Timestamp) {

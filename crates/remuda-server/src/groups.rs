@@ -88,6 +88,7 @@ pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People, identity: Option<PeerIden
     Gateway::new(GatewayOptions {
         authorize: Some(people.authorize()),
         audit: Some(people.audit()),
+        holders: Some(people.holders()),
         tunnel: ServerOptions { identity, ..remuda_gateway::tunnel_options() },
         ..GatewayOptions::new(ctx.clone(), people.authenticate())
     })

@@ -28,7 +28,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use remuda_apiserver::{ApiServer, Body, Elsewhere};
 use remuda_auth::{attributes::Attributes, identity::User};
-use remuda_gateway::{Authenticate, Authorize, Caller};
+use remuda_gateway::{Authenticate, Authorize, Caller, Holders};
 use remuda_identity::{Attempt, Error, FirstUser, Identity, Issued, NewToken};
 use remuda_names::{
     identity::{extra, oidc, path, token_kind},
@@ -40,7 +40,7 @@ use tracing::{error, warn};
 
 pub(crate) use self::admission::Admission;
 use self::{
-    access::{ByApi, ByBindings, Known},
+    access::{ByApi, ByBindings, ByTokens, Known},
     kubeconfig::Kubeconfigs,
 };
 use crate::{
@@ -230,6 +230,10 @@ impl People {
 
     pub(crate) fn authorize(&self) -> Arc<dyn Authorize> {
         Arc::new(ByBindings(self.identity.clone()))
+    }
+
+    pub(crate) fn holders(&self) -> Arc<dyn Holders> {
+        Arc::new(ByTokens(self.identity.clone()))
     }
 
     pub(crate) fn audit(&self) -> remuda_gateway::Audit {

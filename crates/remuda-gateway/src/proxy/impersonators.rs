@@ -110,7 +110,7 @@ struct Known {
 
 /// Why somebody cannot act in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unable {
+pub(crate) enum Unable {
     /// The cluster does not answer in time.
     Silent(Duration),
     /// It cannot be reached.

@@ -64,7 +64,7 @@ impl Roles {
     }
 
     /// Makes sure that roles mean in a cluster what they are to mean.
-    pub(super) async fn ensure(
+    pub(crate) async fn ensure(
         &self,
         shared: &Shared,
         cluster: &str,

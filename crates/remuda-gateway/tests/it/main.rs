@@ -6,6 +6,7 @@
 
 mod assets;
 mod downstream;
+mod endpoint;
 mod import;
 mod proxy;
 mod register;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use http::{Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Full};
+use jiff::Timestamp;
 use remuda_apiserver::{ApiServer, Bearer, Elsewhere, Internal, Peer, PeerCertificate, Tokens};
 use remuda_auth::identity::User;
-use remuda_gateway::{Audit, Authenticate, Authorize, Body, Caller, Decision, Proxied, Role};
+use remuda_gateway::{Audit, Authenticate, Authorize, Body, Caller, Decision, Held, Holders, Proxied, Role};
 use remuda_identity::{Access, Identity, Login, Verdict};
 use remuda_names::{
     gateway::path::{CLUSTERS, CLUSTERS_PROXY},
@@ -15,6 +16,7 @@ use remuda_names::{
 };
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::front;
 
@@ -148,6 +150,34 @@ impl Authorize for ByBindings {
                 }
             })
         })
+    }
+}
+
+/// Whose tokens are good in clusters without this server.
+pub(crate) struct ByTokens(pub(crate) Identity);
+
+impl Holders for ByTokens {
+    fn held(&self, cluster: &str) -> Option<Vec<Held>> {
+        let held = self.0.held(cluster)?.into_iter().map(|held| Held {
+            token: held.name,
+            hash: held.hash,
+            expires: held.expires,
+            created: held.created,
+            caller: Caller {
+                name: held.user.name.clone(),
+                groups: held.user.groups.clone(),
+                ..Caller::default()
+            },
+        });
+        Some(held.collect())
+    }
+
+    fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes()
+    }
+
+    fn used(&self, token: &str, at: Timestamp) {
+        self.0.note_use(token, at);
     }
 }
 
