@@ -407,7 +407,7 @@ struct FarAway(std::sync::atomic::AtomicUsize);
 impl Remote for FarAway {
     fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Option<Arc<User>>> {
         self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let known = (token == "far:key").then(|| Arc::new(User::new("ann", ["dev"])));
+        let known = (token == "far:key").then(|| Arc::new(User::new("ann", ["dev", "system:authenticated"])));
         Box::pin(std::future::ready(known))
     }
 }
@@ -423,7 +423,7 @@ async fn somebody_far_away_is_asked_about_tokens_nobody_else_knows() {
     assert_eq!(who(&server, "static").await.expect(201)["status"]["userInfo"]["username"], "root");
     assert_eq!(asked(), 0);
     let ann = who(&server, "far:key").await.expect(201)["status"]["userInfo"].clone();
-    assert_eq!((&ann["username"], &ann["groups"]), (&json!("ann"), &json!(["dev"])));
+    assert_eq!((&ann["username"], &ann["groups"]), (&json!("ann"), &json!(["dev", "system:authenticated"])));
     who(&server, "far:kez").await.fails(401, "Unauthorized");
     assert_eq!(asked(), 2);
     assert_eq!(review(&server, "far:key", json!([])).await["user"]["username"], "ann");

@@ -8,6 +8,7 @@ mod capi;
 mod client;
 mod commands;
 mod controllers;
+mod direct;
 mod drivers;
 mod etcd;
 mod failures;
