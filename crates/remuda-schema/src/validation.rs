@@ -1,6 +1,6 @@
 //! Value validations of one schema node.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use regex::Regex;
 use serde_json::Value;
@@ -36,35 +36,43 @@ pub struct Validation {
     pub rules: Vec<Rule>,
 }
 
-/// A compiled `pattern`: unanchored, RE2 syntax.
+/// A `pattern`: unanchored, RE2 syntax. It is compiled when the first value is held against it: most kinds of most
+/// servers never see one, and hundreds of patterns take long and fill memory.
 #[derive(Debug, Clone)]
-pub struct Pattern {
-    source: String,
-    regex: Result<Regex, String>,
+pub struct Pattern(Arc<Source>);
+
+#[derive(Debug)]
+struct Source {
+    text: String,
+    regex: OnceLock<Result<Regex, String>>,
 }
 
 impl Pattern {
     /// Never fails: like the reference, a pattern that does not compile rejects every value.
     pub fn new(source: &str) -> Self {
-        Self { source: source.to_owned(), regex: compile_pattern(source) }
+        Self(Arc::new(Source { text: source.to_owned(), regex: OnceLock::new() }))
     }
 
     pub fn source(&self) -> &str {
-        &self.source
+        &self.0.text
     }
 
     pub fn error(&self) -> Option<&str> {
-        self.regex.as_ref().err().map(String::as_str)
+        self.regex().as_ref().err().map(String::as_str)
     }
 
     pub(crate) fn matches(&self, text: &str) -> bool {
-        self.regex.as_ref().is_ok_and(|regex| regex.is_match(text))
+        self.regex().as_ref().is_ok_and(|regex| regex.is_match(text))
+    }
+
+    fn regex(&self) -> &Result<Regex, String> {
+        self.0.regex.get_or_init(|| compile_pattern(&self.0.text))
     }
 }
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        self.source == other.source
+        self.0.text == other.0.text
     }
 }
 
