@@ -322,7 +322,7 @@ impl Filter {
     }
 
     fn check_path(&self, path: &str) -> ApiResult<()> {
-        if matches!(path, "metadata.name" | "metadata.namespace") {
+        if is_meta(path) {
             return Ok(());
         }
         if self.is_custom {
@@ -342,9 +342,8 @@ impl Filter {
 
     /// Whether it looks at fields of custom objects, which differ from version to version.
     pub(crate) fn reads_content(&self) -> bool {
-        let content = |path: &str| !matches!(path, "metadata.name" | "metadata.namespace");
         self.is_custom
-            && self.fields.as_ref().is_some_and(|fields| fields.terms.iter().any(|term| content(&term.path)))
+            && self.fields.as_ref().is_some_and(|fields| fields.terms.iter().any(|term| !is_meta(&term.path)))
     }
 
     /// The name all matches have, if the selector says so.
@@ -359,27 +358,22 @@ impl Filter {
         self.matches_bytes(&record.value)
     }
 
+    /// Most objects are told apart by their metadata; the rest of one is only read for what is left.
     fn matches_bytes(&self, bytes: &[u8]) -> bool {
-        let only_meta = self.fields.as_ref().is_none_or(|fields| {
-            fields
-                .terms
-                .iter()
-                .all(|term| matches!(term.path.as_str(), "metadata.name" | "metadata.namespace"))
-        });
-        if only_meta {
-            let Ok(head) = serde_json::from_slice::<Head<'_>>(bytes) else { return false };
-            return self.labels.as_ref().is_none_or(|labels| {
-                labels.matches_with(|key| head.metadata.labels.get(key).map(AsRef::as_ref))
-            }) && self.fields.as_ref().is_none_or(|fields| {
-                fields.matches_with(|path| {
-                    Some(match path {
-                        "metadata.name" => head.metadata.name.to_string(),
-                        _ => head.metadata.namespace.to_string(),
-                    })
-                })
+        let Ok(Head { metadata: meta }) = serde_json::from_slice::<Head<'_>>(bytes) else { return false };
+        let labelled =
+            |labels: &LabelSelector| labels.matches_with(|key| meta.labels.get(key).map(AsRef::as_ref));
+        if !self.labels.as_ref().is_none_or(labelled) {
+            return false;
+        }
+        let Some(fields) = &self.fields else { return true };
+        if fields.terms.iter().all(|term| is_meta(&term.path)) {
+            return fields.matches_with(|path| {
+                Some(if path == "metadata.name" { &meta.name } else { &meta.namespace }.to_string())
             });
         }
-        serde_json::from_slice::<Value>(bytes).is_ok_and(|object| self.matches_object(&object))
+        serde_json::from_slice::<Value>(bytes)
+            .is_ok_and(|object| fields.matches_with(|path| self.field(&object, path)))
     }
 
     /// Matches an object in the stored version.
@@ -408,6 +402,11 @@ impl Filter {
             _ => remuda_objects::fields::selectable(&self.group, &self.kind, object, path).map(Into::into),
         }
     }
+}
+
+/// Fields that every kind can be selected by.
+fn is_meta(path: &str) -> bool {
+    matches!(path, "metadata.name" | "metadata.namespace")
 }
 
 /// The part of an object most selectors look at.
