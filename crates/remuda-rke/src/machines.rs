@@ -5,8 +5,9 @@ use std::{
     sync::Arc,
 };
 
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Condition};
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use remuda_api::core::Machine;
 use remuda_control::{Chain, ObjectKey, write::conditions};
@@ -27,8 +28,8 @@ use crate::{
 
 /// Reason of conditions about Nodes while their cluster cannot be reached.
 const CONNECTION_DOWN: &str = "ConnectionDown";
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
+/// Plan Secrets of one cluster that are read at a time.
+const READS: usize = 16;
 /// What of a plan Secret's data anybody here reads or writes.
 const DATA: &[&str] = &[
     key::PLAN,
@@ -64,64 +65,56 @@ impl Rke {
     pub(crate) async fn see_machines(&self, cluster: &ObjectKey, reading: Reading) -> Result<Seen, Error> {
         let namespace = cluster.namespace.as_deref().unwrap_or_default();
         let machines = self.machines.by_index(BY_CLUSTER, &filed(namespace, &cluster.name));
-        let mut fresh = match reading {
-            Reading::Cached => None,
-            Reading::Fresh => Some(self.fresh_plans(namespace, &cluster.name).await?),
+        let planned = machines.iter().filter_map(|machine| {
+            let bootstrap = objects::bootstrap_of(machine)?;
+            Some((machine, objects::plan_name(bootstrap)))
+        });
+        let planned: Vec<_> = planned.collect();
+        let secrets: Vec<Option<Arc<Secret>>> = match reading {
+            Reading::Cached => {
+                let cached = |name: &str| self.plans.get(&ObjectKey::namespaced(namespace, name));
+                planned.iter().map(|(_, name)| cached(name)).collect()
+            }
+            Reading::Fresh => {
+                let read = |name| self.fresh_plan(namespace, &cluster.name, name).boxed();
+                let reads: Vec<BoxFuture<'_, _>> = planned.iter().map(|(_, name)| read(name)).collect();
+                stream::iter(reads).buffered(READS).try_collect().await?
+            }
         };
-        let mut seen = Seen { machines: Vec::with_capacity(machines.len()), versions: BTreeMap::new() };
-        for machine in machines {
-            let Some(bootstrap) = objects::bootstrap_of(&machine) else {
-                continue;
-            };
-            let name = objects::plan_name(bootstrap);
-            let secret = match &mut fresh {
-                Some(fresh) => fresh.remove(&name),
-                None => self.plans.get(&ObjectKey::namespaced(namespace, &name)),
-            };
+        let mut seen = Seen { machines: Vec::with_capacity(planned.len()), versions: BTreeMap::new() };
+        for ((machine, name), secret) in planned.into_iter().zip(secrets) {
             if let Some(secret) = &secret {
                 seen.versions.insert(name, secret.resource_version().unwrap_or_default());
             }
-            let driver = self.driver_of(&machine);
-            seen.machines.push(view(&machine, secret.as_deref().map(plan_secret), driver));
+            let driver = self.driver_of(machine);
+            seen.machines.push(view(machine, secret.as_deref().map(plan_secret), driver));
         }
         Ok(seen)
     }
 
-    /// Plan Secrets of a cluster as the API has them. Only those are read whole that the cache has in another
-    /// version.
-    async fn fresh_plans(
+    /// A plan Secret as the API has it; it is read whole only if the cache has it in another version. Asked for by
+    /// name: a list by label looks at every Secret of the namespace, which all clusters may share.
+    async fn fresh_plan(
         &self,
         namespace: &str,
         cluster: &str,
-    ) -> Result<HashMap<String, Arc<Secret>>, Error> {
+        name: &str,
+    ) -> Result<Option<Arc<Secret>>, Error> {
         let api: Api<Secret> = self.api(namespace);
-        let mut params = ListParams::default()
-            .labels(&format!("{}={cluster}", label::CLUSTER_NAME))
-            .fields(&format!("type={}", secret_type::PLAN))
-            .limit(PAGE);
-        let mut fresh = HashMap::new();
-        loop {
-            let page = api.list_metadata(&params).await.map_err(Error::api("list", "plan Secrets"))?;
-            for listed in page.items {
-                let name = listed.name_any();
-                let cached = self.plans.get(&ObjectKey::namespaced(namespace, &name));
-                let cached = cached.filter(|cached| cached.resource_version() == listed.resource_version());
-                let secret = match cached {
-                    Some(cached) => Some(cached),
-                    None => {
-                        let read = api.get_opt(&name).await;
-                        read.map_err(Error::api("read", format!("Secret {namespace}/{name}")))?.map(Arc::new)
-                    }
-                };
-                if let Some(secret) = secret {
-                    fresh.insert(name, secret);
-                }
-            }
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => params.continue_token = Some(next),
-                None => return Ok(fresh),
-            }
+        let failed = || Error::api("read", format!("Secret {namespace}/{name}"));
+        let Some(known) = api.get_metadata_opt(name).await.map_err(failed())? else {
+            return Ok(None);
+        };
+        let cached = self.plans.get(&ObjectKey::namespaced(namespace, name));
+        if let Some(cached) = cached.filter(|cached| cached.resource_version() == known.resource_version()) {
+            return Ok(Some(cached));
         }
+        let read = api.get_opt(name).await.map_err(failed())?;
+        let ours = |secret: &Secret| {
+            secret.type_.as_deref() == Some(secret_type::PLAN)
+                && secret.labels().get(label::CLUSTER_NAME).is_some_and(|known| known == cluster)
+        };
+        Ok(read.filter(ours).map(Arc::new))
     }
 
     /// What the driver knows of a Machine's server.
