@@ -15,10 +15,15 @@ use serde_json::json;
 
 use crate::world::{self, admin, agent, first, is_ready, server_config, settings, until};
 
+/// A cluster whose members change may have nobody to decide for a moment, and says so.
 async fn put(client: &Client, name: &str) {
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-    maps.create(&Default::default(), &map).await.unwrap();
+    until(&format!("{name} is written"), async || {
+        matches!(maps.get_opt(name).await, Ok(Some(_)))
+            || maps.create(&Default::default(), &map).await.is_ok()
+    })
+    .await;
 }
 
 async fn has(client: &Client, name: &str) -> bool {
@@ -27,7 +32,13 @@ async fn has(client: &Client, name: &str) -> bool {
 }
 
 async fn node(client: &Client, name: &str) -> Node {
-    Api::<Node>::all(client.clone()).get(name).await.unwrap()
+    let (nodes, mut found) = (Api::<Node>::all(client.clone()), None);
+    until(&format!("{name} is read"), async || {
+        found = nodes.get(name).await.ok();
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +118,10 @@ async fn servers_share_an_etcd_and_outlive_each_other() {
     // The first server leaves as Rancher lets it: its member first.
     let nodes: Api<Node> = Api::all(client.clone());
     let ask = json!({"metadata": {"annotations": {"etcd.k3s.cattle.io/remove": "true"}}});
-    nodes.patch("cp-1", &PatchParams::default(), &Patch::Merge(ask)).await.unwrap();
+    until("the first server is asked to leave", async || {
+        nodes.patch("cp-1", &PatchParams::default(), &Patch::Merge(&ask)).await.is_ok()
+    })
+    .await;
     until("the member is removed", async || {
         node(&client, "cp-1").await.annotations().contains_key("etcd.k3s.cattle.io/removed-node-name")
     })
@@ -116,13 +130,12 @@ async fn servers_share_an_etcd_and_outlive_each_other() {
         .await
         .expect("the removed server ends");
     one.shutdown().await;
-    nodes.delete("cp-1", &Default::default()).await.unwrap();
-    until("writes go on", async || {
-        let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-        let map = serde_json::from_value(json!({"metadata": {"name": "after"}})).unwrap();
-        maps.create(&Default::default(), &map).await.is_ok()
+    until("its Node is deleted", async || match nodes.delete("cp-1", &Default::default()).await {
+        Err(kube::Error::Api(status)) => status.code == 404,
+        deleted => deleted.is_ok(),
     })
     .await;
+    put(&client, "after").await;
     // A member comes back with what it had.
     let settings = two.settings.clone();
     two.shutdown().await;

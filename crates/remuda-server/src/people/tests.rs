@@ -148,17 +148,21 @@ impl Site {
         clusters.create(&PostParams::default(), &management::Cluster::named(name)).await.unwrap();
     }
 
-    /// The code a request to a cluster ends with, once it is `expected` or has had time to be.
+    /// What a request to a cluster ends with, once it is `expected` or has had time to be.
     async fn enters(&self, token: &str, cluster: &str, expected: u16) -> Got {
-        let path = format!("/k8s/clusters/{cluster}/api/v1/nodes");
-        for _ in 0..100 {
-            let got = self.send(Some(token), "GET", &path, &[], json!(null)).await;
+        self.gets(token, &format!("/k8s/clusters/{cluster}/api/v1/nodes"), expected).await
+    }
+
+    /// What a request ends with, once it is `expected` or has had time to be: rights follow what is written.
+    async fn gets(&self, token: &str, path: &str, expected: u16) -> Got {
+        for _ in 0..500 {
+            let got = self.send(Some(token), "GET", path, &[], json!(null)).await;
             if got.code.as_u16() == expected {
                 return got;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.send(Some(token), "GET", &path, &[], json!(null)).await
+        self.send(Some(token), "GET", path, &[], json!(null)).await
     }
 
     async fn stop(self) {

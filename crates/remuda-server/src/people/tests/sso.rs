@@ -77,11 +77,7 @@ async fn somebody_logs_in_at_their_provider_and_is_in_its_groups() {
     let (id, name) = (me.body["data"][0]["id"].as_str().unwrap(), &me.body["data"][0]["name"]);
     assert_eq!(name, "Ann");
     assert_eq!(me.body["data"][0]["principalIds"], json!(["genericoidc_user://1001"]));
-    assert_eq!(
-        site.send(Some(&session), "GET", SETTINGS, &[], json!(null)).await.code,
-        StatusCode::OK,
-        "by role"
-    );
+    assert_eq!(site.gets(&session, SETTINGS, 200).await.code, StatusCode::OK, "by role");
 
     for cluster in ["c-a", "c-b"] {
         site.cluster(cluster).await;
