@@ -125,7 +125,9 @@ impl Parts {
         }
     }
 
-    async fn metrics(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn metrics(&self, mut request: Request<Incoming>) -> Response<Body> {
+        // Ours are put behind those of the API, which must be text for that.
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
         let response = self.api.handle(request).await;
         if response.status() != StatusCode::OK {
             return response;
