@@ -251,10 +251,7 @@ impl Store {
         header.set_gid(1000);
         header.set_mtime(0);
         let name = format!("{USUAL_STORE}/{}", inner.display());
-        let pack = || file("pack the state of the machine");
-        set_path(&mut header, &name).map_err(pack())?;
-        header.set_cksum();
-        archive.append(&header, content).map_err(pack())
+        append(archive, header, &name, content).map_err(file("pack the state of the machine"))
     }
 
     fn moved_in(&self, config: &[u8]) -> Result<Vec<u8>, Error> {
@@ -274,16 +271,37 @@ impl Store {
     }
 }
 
-/// The library refuses absolute paths, which is what these archives have.
-fn set_path(header: &mut tar::Header, name: &str) -> std::io::Result<()> {
-    let bytes = name.as_bytes();
-    let field = &mut header.as_old_mut().name;
-    if bytes.len() > field.len() {
-        return Err(std::io::Error::other("the name of a file is too long"));
+/// The library refuses absolute paths, which is what these archives have. A name that is too long for its field
+/// comes before it, in an entry of its own.
+fn append(
+    archive: &mut tar::Builder<impl Write>,
+    mut header: tar::Header,
+    name: &str,
+    content: &[u8],
+) -> std::io::Result<()> {
+    if !set_name(&mut header, name) {
+        let mut long = tar::Header::new_gnu();
+        set_name(&mut long, "././@LongLink");
+        long.set_entry_type(tar::EntryType::GNULongName);
+        long.set_size(name.len() as u64 + 1);
+        long.set_mode(0o644);
+        long.set_uid(0);
+        long.set_gid(0);
+        long.set_mtime(0);
+        long.set_cksum();
+        archive.append(&long, [name.as_bytes(), b"\0"].concat().as_slice())?;
     }
+    header.set_cksum();
+    archive.append(&header, content)
+}
+
+/// Says whether all of the name is in the field.
+fn set_name(header: &mut tar::Header, name: &str) -> bool {
+    let field = &mut header.as_old_mut().name;
+    let length = name.len().min(field.len());
     field.fill(0);
-    field[..bytes.len()].copy_from_slice(bytes);
-    Ok(())
+    field[..length].copy_from_slice(&name.as_bytes()[..length]);
+    length == name.len()
 }
 
 /// Replaces the place of the store in every path of a record.
@@ -434,6 +452,22 @@ mod tests {
         assert!(facts.ssh.key_path.starts_with(USUAL_STORE));
         other.forget("m1").unwrap();
         assert_eq!(super::facts(&other.pack().unwrap()).unwrap(), None);
+    }
+
+    #[test]
+    fn machines_may_have_long_names() {
+        let dir = tempfile::tempdir().unwrap();
+        for length in [40, 49, 50, 51, 63, 100, 200] {
+            let name = "m".repeat(length);
+            let store = Store::empty(&dir.path().join(format!("{length}-a"))).unwrap();
+            store.save(&name, &machine(&store)).unwrap();
+            write_private(&store.directory(&name).join("id_rsa"), b"KEY").unwrap();
+            let packed = store.pack().unwrap();
+            let other = Store::unpack(&dir.path().join(format!("{length}-b")), &packed).unwrap();
+            assert!(other.load(&name).unwrap().is_some(), "{length}");
+            assert!(other.directory(&name).join("id_rsa").exists(), "{length}");
+            assert!(facts(&packed).unwrap().is_some(), "{length}");
+        }
     }
 
     #[test]
