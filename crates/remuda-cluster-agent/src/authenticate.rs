@@ -11,7 +11,6 @@ mod lookup;
 mod review;
 
 use std::{
-    convert::Infallible,
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
@@ -22,30 +21,32 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::body::Incoming;
 use jiff::Timestamp;
 use remuda_agent::{Chain, environment::Environment, run::watch_signals};
 use remuda_names::endpoint;
-use tokio::{
-    net::TcpListener,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     lookup::Lookup,
     review::{Refused, Shown, answer, decide},
 };
-use crate::config::{self, ConfigError};
+use crate::{
+    config::{self, ConfigError},
+    listen::{self, Limits},
+};
 
-/// The API of one node asks, over few connections. Whoever opens more waits.
-const CONNECTIONS: usize = 64;
-const HEADERS: Duration = Duration::from_secs(10);
+/// The API of one node asks, over few connections. All of them are closed from time to time.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    headers: Duration::from_secs(10),
+    connection: Duration::from_secs(600),
+    buffer: 16 << 10,
+    keep_alive: true,
+};
+/// For the body of a request.
 const BODY: Duration = Duration::from_secs(30);
-/// Connections nobody uses are closed, and so are all of them from time to time.
-const CONNECTION: Duration = Duration::from_secs(600);
 /// A TokenReview is a token and little else.
 const LARGEST: usize = 64 << 10;
 
@@ -94,7 +95,7 @@ impl Authenticator {
             let stop = CancellationToken::new();
             let mut signals = JoinSet::new();
             signals.spawn(watch_signals(stop.clone()));
-            self.serve(listen().await?, stop).await;
+            self.serve(open().await?, stop).await;
             Ok(())
         });
         runtime.shutdown_timeout(Duration::from_secs(1));
@@ -107,7 +108,10 @@ impl Authenticator {
         let lookup = Arc::new(Lookup::new(self.root, self.api));
         let mut tasks = JoinSet::new();
         for listener in listeners {
-            tasks.spawn(accept(listener, lookup.clone(), stop.clone()));
+            let (lookup, background) = (lookup.clone(), TaskTracker::new());
+            tasks.spawn(listen::serve(listener, LIMITS, stop.clone(), move |request| {
+                handle(lookup.clone(), background.clone(), request)
+            }));
         }
         while tasks.join_next().await.is_some() {}
         tracing::info!("authenticator stopped");
@@ -115,7 +119,7 @@ impl Authenticator {
 }
 
 /// On both loopbacks: which of them the API asks depends on the cluster's network.
-async fn listen() -> Result<Vec<TcpListener>, AuthenticatorError> {
+async fn open() -> Result<Vec<TcpListener>, AuthenticatorError> {
     let first = SocketAddr::from((Ipv4Addr::LOCALHOST, endpoint::PORT));
     let second = SocketAddr::from((Ipv6Addr::LOCALHOST, endpoint::PORT));
     match (TcpListener::bind(first).await, TcpListener::bind(second).await) {
@@ -124,41 +128,9 @@ async fn listen() -> Result<Vec<TcpListener>, AuthenticatorError> {
     }
 }
 
-async fn accept(listener: TcpListener, lookup: Arc<Lookup>, stop: CancellationToken) {
-    let mut connections = JoinSet::new();
-    let background = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            _ = connections.join_next(), if connections.len() >= CONNECTIONS => continue,
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            // Out of descriptors; those that are open come back.
-            sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        while connections.try_join_next().is_some() {}
-        let (lookup, background) = (lookup.clone(), background.clone());
-        connections.spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let (lookup, background) = (lookup.clone(), background.clone());
-                async move { Ok::<_, Infallible>(handle(&lookup, &background, request).await) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADERS)
-                .max_buf_size(16 << 10)
-                .serve_connection(TokioIo::new(stream), service);
-            // Whoever breaks off has their answer in that.
-            let _ = timeout(CONNECTION, connection).await;
-        });
-    }
-}
-
 async fn handle(
-    lookup: &Arc<Lookup>,
-    background: &TaskTracker,
+    lookup: Arc<Lookup>,
+    background: TaskTracker,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     let is = |method: Method, path: &str| *request.method() == method && request.uri().path() == path;
@@ -194,8 +166,7 @@ async fn handle(
         Err(why) => return refused(&version, &name, &why),
     };
     tracing::debug!(token = name, user = person.name, "a token is good");
-    if person.first_in_a_while && background.len() < CONNECTIONS {
-        let lookup = lookup.clone();
+    if person.first_in_a_while && background.len() < LIMITS.connections {
         background.spawn(async move {
             if let Err(error) = lookup.touch(&name, now).await {
                 tracing::debug!(token = name, error = %Chain(&error), "the use of a token is not written");

@@ -1,26 +1,24 @@
 //! What probes are told.
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::Full;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use remuda_tunnel::client::Link;
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-/// Probes come one at a time; whoever opens more waits.
-const CONNECTIONS: usize = 8;
-const HEADERS: Duration = Duration::from_secs(5);
-/// A connection is for one question.
-const CONNECTION: Duration = Duration::from_secs(10);
+use crate::listen::{self, Limits};
+
+/// Probes come one at a time, each for one question.
+const LIMITS: Limits = Limits {
+    connections: 8,
+    headers: Duration::from_secs(5),
+    connection: Duration::from_secs(10),
+    buffer: 8 << 10,
+    keep_alive: false,
+};
 
 /// Whether the agent is ready, and why not.
 pub fn readiness(link: &Link) -> (StatusCode, String) {
@@ -36,35 +34,10 @@ pub fn readiness(link: &Link) -> (StatusCode, String) {
 
 /// Answers probes until `stop`.
 pub async fn serve(listener: TcpListener, link: watch::Receiver<Link>, stop: CancellationToken) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            _ = connections.join_next(), if connections.len() >= CONNECTIONS => continue,
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            // Out of descriptors; those that are open come back.
-            sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        while connections.try_join_next().is_some() {}
-        let link = link.clone();
-        connections.spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let answer = answer(request.uri().path(), &link.borrow());
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADERS)
-                .keep_alive(false)
-                .max_buf_size(8 << 10)
-                .serve_connection(TokioIo::new(stream), service);
-            // A probe that breaks off has its answer in that.
-            let _ = timeout(CONNECTION, connection).await;
-        });
-    }
+    listen::serve(listener, LIMITS, stop, move |request| {
+        std::future::ready(answer(request.uri().path(), &link.borrow()))
+    })
+    .await;
 }
 
 fn answer(path: &str, link: &Link) -> Response<Full<Bytes>> {

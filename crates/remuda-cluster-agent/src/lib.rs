@@ -22,6 +22,7 @@ pub mod config;
 pub mod connect;
 pub mod health;
 pub mod hop;
+mod listen;
 mod run;
 
 pub use authenticate::{Authenticator, AuthenticatorError};

@@ -179,13 +179,17 @@ impl Query {
         })
     }
 
-    fn streams(&self) -> over_spdy::Wanted {
-        over_spdy::Wanted {
+    fn streams(&self) -> Result<over_spdy::Wanted, Refusal> {
+        let wanted = over_spdy::Wanted {
             stdin: self.flag("input"),
             stdout: self.flag("output"),
             stderr: self.flag("error"),
             terminal: self.flag("tty"),
+        };
+        if !(wanted.stdin || wanted.stdout || wanted.stderr) {
+            return refuse(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
         }
+        Ok(wanted)
     }
 }
 
@@ -275,12 +279,9 @@ impl Parts {
     ) -> Result<Response<Body>, Refusal> {
         let instance = self.running(key, container)?;
         let command: Vec<String> = query.all("command").map(str::to_owned).collect();
-        let streams = query.streams();
+        let streams = query.streams()?;
         if command.first().is_none_or(String::is_empty) {
             return refuse(StatusCode::BAD_REQUEST, "you must specify a command");
-        }
-        if !(streams.stdin || streams.stdout || streams.stderr) {
-            return refuse(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
         }
         let way = Way::of(&request, &[channels::V5, channels::V4], over_spdy::COMMANDS)?;
         let (pod, parts) = (key.to_string(), self.clone());
@@ -323,10 +324,7 @@ impl Parts {
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
         let instance = self.running(key, container)?;
-        let streams = query.streams();
-        if !(streams.stdin || streams.stdout || streams.stderr) {
-            return refuse(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
-        }
+        let streams = query.streams()?;
         let way = Way::of(&request, &[channels::V5, channels::V4], over_spdy::COMMANDS)?;
         let parts = self.clone();
         self.upgraded(request, way, move |io, way| async move {
