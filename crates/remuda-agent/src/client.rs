@@ -3,7 +3,12 @@
 //! The agent makes a handful of requests a minute, so there is nothing to pool, and a connection that
 //! does not exist costs no memory.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -358,12 +363,20 @@ fn timed_out(what: &'static str, to: &Destination, limit: Duration) -> HttpError
     HttpError::Timeout { what, host: to.authority(), seconds: limit.as_secs() }
 }
 
-async fn dial(to: &Destination) -> Result<TcpStream, HttpError> {
-    let unknown = |source| HttpError::Resolve { host: to.host.clone(), source };
-    let addresses: Vec<_> = lookup_host((to.host.as_str(), to.port)).await.map_err(unknown)?.collect();
-    if addresses.is_empty() {
-        return Err(unknown(io::Error::other("no address")));
+/// Where a host is. This machine is asked for every few seconds, by probes, and is where it always is; the resolver
+/// would read its files in a thread for each of them.
+async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if host.eq_ignore_ascii_case("localhost") {
+        return Ok(vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]);
     }
+    let found: Vec<_> = lookup_host((host, port)).await?.collect();
+    if found.is_empty() { Err(io::Error::other("no address")) } else { Ok(found) }
+}
+
+async fn dial(to: &Destination) -> Result<TcpStream, HttpError> {
+    let addresses = addresses(&to.host, to.port)
+        .await
+        .map_err(|source| HttpError::Resolve { host: to.host.clone(), source })?;
     let connected = TcpStream::connect(addresses.as_slice()).await;
     let tcp = connected.map_err(|source| HttpError::Connect { host: to.authority(), source })?;
     // A watch is silent for minutes; a peer that vanished has to be noticed all the same.
@@ -481,6 +494,13 @@ fn encode(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn this_machine_is_where_it_always_is() {
+        let expected: [SocketAddr; 2] = ["127.0.0.1:6443".parse().unwrap(), "[::1]:6443".parse().unwrap()];
+        assert_eq!(addresses("LocalHost", 6443).await.unwrap(), expected);
+        assert_eq!(addresses("127.0.0.2", 1).await.unwrap(), ["127.0.0.2:1".parse().unwrap()]);
+    }
 
     #[test]
     fn credentials_in_an_address_are_not_shown() {

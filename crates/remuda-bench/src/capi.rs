@@ -118,6 +118,7 @@ async fn population(
     let restart = async {
         holding.wait_for(|held| *held).await.context("the load ended by itself")?;
         let memory = (process::resident(pid) >> 20, process::peak(pid) >> 20);
+        all_reached(&client).await?;
         let before = settled(&client).await?;
         server.stop()?;
         let restarted = Instant::now();
@@ -125,6 +126,10 @@ async fn population(
         let times = (server.ready_after(), caught_up(&client, restarted, size.machines()).await?);
         tokio::time::sleep(Duration::from_secs(5)).await;
         let written = revision(&client).await?.saturating_sub(before);
+        let objects = if written > 0 { written_since(&client, before).await? } else { Vec::new() };
+        for object in objects.iter().take(20) {
+            say(&format!("  written after the restart: {object}"));
+        }
         stop.cancel();
         Ok((server, memory, times, written))
     };
@@ -173,6 +178,48 @@ async fn text(client: &Client, path: &str) -> anyhow::Result<String> {
 async fn revision(client: &Client) -> anyhow::Result<u64> {
     let list: serde_json::Value = serde_json::from_str(&text(client, "/api/v1/namespaces?limit=1").await?)?;
     list["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse().context("resourceVersion")
+}
+
+const KINDS: [&str; 4] = ["clusters", "machinedeployments", "machinesets", "machines"];
+
+async fn objects(client: &Client, kind: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+    let list = text(client, &format!("/apis/cluster.x-k8s.io/v1beta2/{kind}")).await?;
+    let mut list: serde_json::Value = serde_json::from_str(&list)?;
+    Ok(serde_json::from_value(list["items"].take())?)
+}
+
+/// Waits until every workload cluster is known to answer. Those that were cut off are looked for less and less often,
+/// and before the last one is found nothing is settled, however quiet it is.
+async fn all_reached(client: &Client) -> anyhow::Result<()> {
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(300) {
+        let reached = |cluster: &serde_json::Value| {
+            let conditions = cluster["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|condition| {
+                condition["type"] == "RemoteConnectionProbe" && condition["status"] == "True"
+            })
+        };
+        if objects(client, "clusters").await?.iter().all(reached) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    bail!("a workload cluster that answers again was not found within five minutes")
+}
+
+/// Objects of the population that are newer than a revision.
+async fn written_since(client: &Client, revision: u64) -> anyhow::Result<Vec<String>> {
+    let mut written = Vec::new();
+    for kind in KINDS {
+        for object in objects(client, kind).await? {
+            let metadata = &object["metadata"];
+            let newer = metadata["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+            if newer.is_some_and(|newer| newer > revision) {
+                written.push(format!("{kind} {}", metadata["name"].as_str().unwrap_or_default()));
+            }
+        }
+    }
+    Ok(written)
 }
 
 /// Where the store is once nothing has been written for a while.

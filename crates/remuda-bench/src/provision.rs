@@ -2,12 +2,17 @@
 
 mod local;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context;
 use kube::Client;
+use parking_lot::Mutex;
 use remuda_sim::{
-    load::{After, Percentiles},
+    load::{After, Percentiles, Progress, Stage},
     provision::{ProvisionOptions, ServerDoor, run_provision},
 };
 
@@ -56,6 +61,17 @@ fn load() -> String {
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
+/// Says when another stage begins: all of them together take minutes.
+fn stages() -> impl Fn(Progress) {
+    let (began, last) = (Instant::now(), Mutex::new(None::<Stage>));
+    move |progress| {
+        let mut last = last.lock();
+        if last.replace(progress.stage) != Some(progress.stage) {
+            say(&format!("  {:.1} s: {:?}", began.elapsed().as_secs_f64(), progress.stage));
+        }
+    }
+}
+
 async fn simulated(program: &Path, with: &[String], arguments: &ProvisionArguments) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("make a temporary directory")?;
     let data = dir.path().join("data");
@@ -71,6 +87,7 @@ async fn simulated(program: &Path, with: &[String], arguments: &ProvisionArgumen
         idle: Duration::from_secs(arguments.idle),
         config_change: true,
         after: After::Delete,
+        progress: Arc::new(stages()),
         ..ProvisionOptions::new(Client::try_from(config)?, Arc::new(door))
     })
     .await?;

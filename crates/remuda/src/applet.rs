@@ -18,7 +18,7 @@ use remuda_drivers::{
 use remuda_names::env;
 use remuda_node::Invocation;
 
-use crate::{failure::Failure, local, log};
+use crate::{failure::Failure, local, log, settle};
 
 /// Names of the program.
 const AGENT: &str = "rancher-system-agent";
@@ -82,7 +82,10 @@ fn run_agent(arguments: &[OsString]) -> ExitCode {
         }
         command => {
             match level {
-                Ok(level) if command.is_daemon() => log::plain(level),
+                Ok(level) if command.is_daemon() => {
+                    log::plain(level);
+                    settle::soon();
+                }
                 Ok(_) => log::plain(tracing::Level::WARN),
                 Err(error) => return Failure::new(&error, None).report(),
             }
@@ -96,6 +99,7 @@ fn run_agent(arguments: &[OsString]) -> ExitCode {
 pub(crate) fn cluster_agent() -> Result<(), remuda_cluster_agent::Error> {
     log::plain(tracing::Level::INFO);
     let config = remuda_cluster_agent::Config::from_env(Environment::of_process())?;
+    settle::soon();
     remuda_cluster_agent::run(config)
 }
 

@@ -9,6 +9,7 @@ mod maintain;
 mod output;
 mod people;
 mod serve;
+mod settle;
 mod sim;
 mod up;
 mod version;

@@ -1,6 +1,6 @@
 //! `remuda server`: starts the server and stays until told to stop.
 
-use std::{future::Future, hint::black_box, process, time::Duration};
+use std::{future::Future, process};
 
 use remuda_server::{
     Running, Server,
@@ -9,7 +9,7 @@ use remuda_server::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-use crate::{failure::Failure, local, log, output};
+use crate::{failure::Failure, local, log, output, settle};
 
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
     let options = options.with_file().map_err(|error| Failure::new(&error, error.hint()))?;
@@ -58,8 +58,7 @@ fn greet(running: &Running) {
 }
 
 pub(crate) async fn stay(mut running: Running, signals: &mut Signals) -> Result<(), Failure> {
-    let mut chores = tokio::task::JoinSet::new();
-    chores.spawn(give_back());
+    settle::soon();
     loop {
         tokio::select! {
             failed = running.failed() => {
@@ -81,13 +80,6 @@ pub(crate) async fn stay(mut running: Running, signals: &mut Signals) -> Result<
     }
     info!("stopped");
     Ok(())
-}
-
-/// Lets go of memory that was only needed to start. The allocator hands back what has been free for ten seconds, but
-/// only while it is at work, which on a server that nobody uses yet it never is.
-async fn give_back() {
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    drop(black_box(vec![0_u8; 4 << 20]));
 }
 
 async fn or_second_signal(shutdown: impl Future<Output = ()>, signals: &mut Signals) -> bool {
