@@ -88,9 +88,10 @@ fn urgency(retry: Retry) -> u8 {
     match retry {
         Retry::Conflict => 0,
         Retry::Transient => 1,
-        Retry::Unreachable => 2,
-        Retry::UserMustAct => 3,
-        Retry::Terminating => 4,
+        Retry::NoNamespace => 2,
+        Retry::Unreachable => 3,
+        Retry::UserMustAct => 4,
+        Retry::Terminating => 5,
     }
 }
 

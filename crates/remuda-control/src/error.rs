@@ -19,6 +19,9 @@ pub enum Retry {
     /// The namespace written to is being removed, most likely with the object. If not, it may be made anew when it
     /// is gone, of which nobody hears: asked again, but seldom and silently.
     Terminating,
+    /// The namespace written to is not there: not yet, or no longer. One or the other shows soon, so it is only told
+    /// if it stays so.
+    NoNamespace,
 }
 
 pub trait Retryable {
@@ -37,6 +40,7 @@ impl Retryable for kube::Error {
         match self {
             Self::Api(status) if status.code == 409 => Retry::Conflict,
             Self::Api(status) if is_terminating(status) => Retry::Terminating,
+            Self::Api(status) if lacks_namespace(status) => Retry::NoNamespace,
             _ => Retry::Transient,
         }
     }
@@ -46,6 +50,11 @@ impl Retryable for kube::Error {
 fn is_terminating(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// Whether a write was refused because there is no namespace it could go to.
+fn lacks_namespace(status: &Status) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
 }
 
 /// Why one of the kit's operations failed.
@@ -180,6 +189,20 @@ mod tests {
         });
         let status: Status = serde_json::from_value(status).unwrap();
         assert_eq!(kube::Error::Api(status.boxed()).retry(), Retry::Terminating);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_told_from_an_object_that_is_not() {
+        let missing = |kind: &str| {
+            let status = serde_json::json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+                "message": "not found", "details": {"name": "a", "kind": kind},
+            });
+            let status: Status = serde_json::from_value(status).unwrap();
+            kube::Error::Api(status.boxed()).retry()
+        };
+        assert_eq!(missing("namespaces"), Retry::NoNamespace);
+        assert_eq!(missing("secrets"), Retry::Transient);
     }
 
     #[test]

@@ -161,6 +161,15 @@ where
                         tracing::warn!(error = text, "reconcile needs a change");
                     }
                 }
+                Retry::NoNamespace => {
+                    metrics.requeue.inc();
+                    let retry = self.queue.retry(key.clone());
+                    if retry < SHORTEST_UNREACHABLE {
+                        tracing::debug!(error = %Chain(&error), ?retry, "reconcile found no namespace");
+                    } else {
+                        self.tell(key, Chain(&error).to_string(), retry);
+                    }
+                }
                 Retry::Terminating => {
                     metrics.requeue.inc();
                     let retry = self.queue.retry_between(key, SHORTEST_UNREACHABLE, LONGEST_UNREACHABLE);
