@@ -1,6 +1,7 @@
 //! The server as a process: starting it, and what it uses.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead, BufReader},
     path::Path,
@@ -81,6 +82,19 @@ pub(crate) fn children(pid: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists.map(|list| list.split_whitespace().count()).sum()
+}
+
+/// Processes that were started under a name of the program.
+pub(crate) fn named(name: &str) -> BTreeSet<u32> {
+    let called = |pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let program =
+            String::from_utf8_lossy(line.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+        Path::new(&program).file_name().is_some_and(|called| called == name)
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
+    pids.filter(|pid| called(*pid)).collect()
 }
 
 /// Memory in use, in bytes.

@@ -1,7 +1,7 @@
 //! `remuda up` on machines of this host, as a person runs it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -133,7 +133,33 @@ fn skipped(why: &str) {
     say("");
 }
 
+/// The name node agents run under.
+const AGENT: &str = "rancher-system-agent";
+/// After this an agent has done what its first plan asked for, and given back what that needed.
+const SETTLED: Duration = Duration::from_secs(75);
+const LOOK: Duration = Duration::from_secs(20);
+
+/// What agents need that have nothing to do but their probes.
+async fn agents(others: &BTreeSet<u32>) {
+    tokio::time::sleep(SETTLED).await;
+    let agents: Vec<u32> = process::named(AGENT).difference(others).copied().collect();
+    let used = || agents.iter().map(|pid| process::cpu(*pid)).sum::<Duration>();
+    let before = used();
+    tokio::time::sleep(LOOK).await;
+    let share = used().saturating_sub(before).as_secs_f64() / LOOK.as_secs_f64() / agents.len().max(1) as f64;
+    let mut memory: Vec<f64> =
+        agents.iter().map(|pid| process::resident(*pid) as f64 / f64::from(1 << 20)).collect();
+    memory.sort_by(f64::total_cmp);
+    let memory: Vec<_> = memory.iter().map(|memory| format!("{memory:.1}")).collect();
+    say(&format!(
+        "* agents with nothing to do: {} MiB resident (wanted: at most 10 MiB), {:.2} % of a core each",
+        memory.join(", "),
+        share * 100.0
+    ));
+}
+
 pub(super) async fn run(program: &Path) -> anyhow::Result<()> {
+    let others = process::named(AGENT);
     match Up::start(program, 1, 2)? {
         Outcome::Forbidden(why) => {
             skipped(&why);
@@ -145,6 +171,7 @@ pub(super) async fn run(program: &Path) -> anyhow::Result<()> {
                 "* remuda up to a ready cluster of 1 + 2: {:.1} s (wanted: at most 15 s)",
                 took.as_secs_f64()
             ));
+            agents(&others).await;
             drop(up);
         }
     }
