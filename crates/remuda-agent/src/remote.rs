@@ -269,7 +269,9 @@ impl Reconciler {
         let executed = decision.run.executes();
         let statuses = self.prober.check(&checked.plan.probes, &known, executed, stop).await;
         let statuses = statuses.ok_or(ApplyError::Stopping)?;
-        let mut data = base.data.clone();
+        // The plan is by far the largest part and not ours to change: it is not copied to learn that nothing did.
+        let others = || base.data.iter().filter(|(name, _)| *name != key::PLAN);
+        let mut data: Data = others().map(|(name, value)| (name.clone(), value.clone())).collect();
         report::compose(
             &mut data,
             &decision,
@@ -278,14 +280,16 @@ impl Reconciler {
             applied.periodic,
             &statuses,
         );
+        let is_same = data.iter().eq(others());
 
         let is_quiet = checked.plan.probes.is_empty()
             && checked.plan.periodic_instructions.is_empty()
             && !executed
             && !decision.was_failed
-            && data == base.data;
+            && is_same;
         let mut current = base.clone();
-        if data != base.data {
+        if !is_same {
+            data.extend(base.data.get_key_value(key::PLAN).map(|(name, plan)| (name.clone(), plan.clone())));
             match self.write(&base, data).await? {
                 Written::Done(secret) => current = self.wrote(secret),
                 Written::Superseded(latest) => {
