@@ -423,13 +423,18 @@ impl Identity {
     }
 
     async fn passwords_namespace(&self) -> Result<(), Error> {
+        self.namespace(PASSWORDS_NAMESPACE).await
+    }
+
+    /// Makes a namespace of our own, if it is not there.
+    pub(crate) async fn namespace(&self, name: &str) -> Result<(), Error> {
         let namespaces: Api<Namespace> = Api::all(self.0.ctx.client.clone());
         let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(PASSWORDS_NAMESPACE.to_owned());
+        namespace.metadata.name = Some(name.to_owned());
         match namespaces.create(&PostParams::default(), &namespace).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(source) => Err(Error::api("create namespace", PASSWORDS_NAMESPACE, source)),
+            Err(source) => Err(Error::api("create namespace", name, source)),
         }
     }
 

@@ -158,7 +158,7 @@ impl Identity {
             cluster_bindings,
             provisioned,
             auth_configs: informers.of(Scope::all()),
-            sso: Sso::new().expect("the system has random numbers"),
+            sso: Sso::default(),
             throttle: Throttle::default(),
             hashing: tokio::sync::Semaphore::new(2),
             changed: Arc::default(),
@@ -261,6 +261,9 @@ impl Identity {
                     ticks = ticks.wrapping_add(1);
                     if ticks.is_multiple_of(TICKS_PER_FLUSH) {
                         shared.flush().await;
+                        if shared.ctx.leadership.is_ours() && self.has_sso() {
+                            self.sweep_logins(shared.ctx.clock.now()).await;
+                        }
                     }
                 }
             }

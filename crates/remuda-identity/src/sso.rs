@@ -3,7 +3,7 @@
 //! A browser is sent there and comes back with a code (authorization code flow with PKCE, state and nonce); the
 //! code becomes an ID token, and that a User and a token of ours. A program logs somebody in through their
 //! browser: it waits at a port of the same machine, is given a code of ours there and redeems it with a secret
-//! only it knows.
+//! only it knows. Each of these steps may be taken at another of several servers.
 
 mod config;
 mod http;
@@ -11,10 +11,11 @@ mod pending;
 mod person;
 mod profile;
 mod provider;
+mod shared;
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
@@ -24,21 +25,21 @@ use remuda_names::{
     identity::{oidc, token_kind},
     rancher::name::GLOBAL_DATA,
 };
+use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
 pub use self::pending::Back;
 use self::{
     config::Settings,
-    pending::{Pending, Seal, challenge, random},
+    pending::{Pending, challenge, random},
     profile::Profile,
     provider::{Provider, ProviderError},
+    shared::Once,
 };
 use crate::{Error, Identity, Issued, NewToken, account::Origin};
 
 /// For a program to redeem its code.
 const REDEMPTION: SignedDuration = SignedDuration::from_secs(60);
-/// Codes that wait for it.
-const MOST_CODES: usize = 1000;
 
 /// A login that has begun.
 pub struct Begun {
@@ -57,24 +58,21 @@ pub enum Finished {
 }
 
 /// Somebody a program may become with its secret.
+#[derive(Serialize, Deserialize)]
 struct Waiting {
     challenge: String,
     profile: Profile,
-    until: Timestamp,
 }
 
 /// What logins at a provider need.
+#[derive(Default)]
 pub(crate) struct Sso {
-    seal: Seal,
+    key: shared::Key,
+    room: shared::Room,
     provider: Mutex<Option<Arc<Provider>>>,
-    codes: Mutex<HashMap<String, Waiting>>,
 }
 
 impl Sso {
-    pub(crate) fn new() -> Result<Self, RandomError> {
-        Ok(Self { seal: Seal::new()?, provider: Mutex::default(), codes: Mutex::default() })
-    }
-
     /// The provider of these settings; what is known of it goes when they change.
     fn provider(&self, settings: Settings) -> Arc<Provider> {
         let mut kept = self.provider.lock();
@@ -82,24 +80,6 @@ impl Sso {
             Some(known) if known.settings == settings => known.clone(),
             _ => kept.insert(Arc::new(Provider::new(settings))).clone(),
         }
-    }
-
-    fn keep(&self, waiting: Waiting, now: Timestamp) -> Result<String, Error> {
-        let code = random().map_err(|error| Error::Internal(error.to_string()))?;
-        let mut codes = self.codes.lock();
-        codes.retain(|_, waiting| waiting.until > now);
-        if codes.len() >= MOST_CODES {
-            return Err(Error::Internal("too many programs log in at once".to_owned()));
-        }
-        codes.insert(challenge(&code), waiting);
-        Ok(code)
-    }
-
-    /// A code is good for one attempt.
-    fn redeem(&self, code: &str, verifier: &str, now: Timestamp) -> Option<Profile> {
-        let waiting = self.codes.lock().remove(&challenge(code))?;
-        let same = challenge(verifier).as_bytes().ct_eq(waiting.challenge.as_bytes());
-        (bool::from(same) && now < waiting.until).then_some(waiting.profile)
     }
 }
 
@@ -127,13 +107,14 @@ impl Identity {
     pub async fn begin_sso(&self, redirect: &str, back: Back) -> Result<Begun, Error> {
         let provider = self.provider()?;
         let random = |error: RandomError| Error::Internal(error.to_string());
+        let seal = self.seal().await?;
         let redirect = match provider.settings.redirect.as_str() {
             "" => redirect.to_owned(),
             told => told.to_owned(),
         };
         let pending = Pending::new(redirect, back, self.0.now()).map_err(random)?;
         let location = provider.login_url(&pending).await.map_err(|error| refused(&error))?;
-        Ok(Begun { location, cookie: self.0.sso.seal.close(&pending).map_err(random)? })
+        Ok(Begun { location, cookie: seal.close(&pending).map_err(random)? })
     }
 
     /// Ends a login that came back with a state and a code, in the browser with the cookie it began with.
@@ -146,9 +127,11 @@ impl Identity {
     ) -> Result<Finished, Error> {
         let shared = &self.0;
         shared.throttle.enter_from(address).map_err(Error::TooOften)?;
-        let Some(pending) = shared.sso.seal.open(cookie, state, shared.now()) else {
+        let pending = self.open(cookie).await?.filter(|pending| pending.comes_back(state, shared.now()));
+        let pending = pending.ok_or(Error::NotBegun)?;
+        if !self.first(Once::Login, &pending.state, pending.until).await? {
             return Err(Error::NotBegun);
-        };
+        }
         let provider = self.provider()?;
         let secret = self.client_secret(&provider.settings).await?;
         let profile = provider.profile(&pending, code, &secret, shared.now()).await;
@@ -165,8 +148,12 @@ impl Identity {
             }
             Back::Program { port, state, challenge } => {
                 let person = profile.display_name.clone();
-                let until = shared.now() + REDEMPTION;
-                let code = shared.sso.keep(Waiting { challenge, profile, until }, shared.now())?;
+                let until = (shared.now() + REDEMPTION).as_second();
+                let internal = |error: &dyn std::error::Error| Error::Internal(error.to_string());
+                let code = random().map_err(|error| internal(&error))?;
+                let waiting = serde_json::to_vec(&Waiting { challenge, profile });
+                let waiting = waiting.map_err(|error| internal(&error))?;
+                self.keep(Once::Code, &code, until, waiting).await?;
                 Ok(Finished::Program { port, state, code, person })
             }
         }
@@ -183,7 +170,13 @@ impl Identity {
     ) -> Result<Issued, Error> {
         let shared = &self.0;
         shared.throttle.enter_from(address).map_err(Error::TooOften)?;
-        let profile = shared.sso.redeem(code, verifier, shared.now()).ok_or(Error::Wrong)?;
+        // A code is good for one attempt.
+        let waiting = self.take(Once::Code, code).await?;
+        let waiting: Option<Waiting> = waiting.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let Waiting { challenge: told, profile } = waiting.ok_or(Error::Wrong)?;
+        if !bool::from(challenge(verifier).as_bytes().ct_eq(told.as_bytes())) {
+            return Err(Error::Wrong);
+        }
         let provider = self.provider()?;
         let user = self.person(&profile, &provider.settings).await?;
         shared.throttle.succeeded_from(address);
@@ -222,48 +215,4 @@ impl Identity {
 fn refused(error: &ProviderError) -> Error {
     tracing::warn!(error = %Chain(error), "a login at the provider cannot begin");
     Error::Unreachable("the authentication provider cannot be used now; the server's log says why".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn now() -> Timestamp {
-        "2026-11-16T04:00:00Z".parse().unwrap()
-    }
-
-    fn waiting() -> Waiting {
-        let profile = Profile {
-            subject: "7".to_owned(),
-            display_name: String::new(),
-            login_name: String::new(),
-            groups: Vec::new(),
-        };
-        Waiting { challenge: challenge("secret"), profile, until: now() + REDEMPTION }
-    }
-
-    #[test]
-    fn a_program_redeems_its_code_once_and_with_its_secret() {
-        let sso = Sso::new().unwrap();
-        let code = sso.keep(waiting(), now()).unwrap();
-        assert!(sso.redeem("guess", "secret", now()).is_none());
-        assert_eq!(sso.redeem(&code, "secret", now()).unwrap().subject, "7");
-        assert!(sso.redeem(&code, "secret", now()).is_none(), "again");
-        let code = sso.keep(waiting(), now()).unwrap();
-        assert!(sso.redeem(&code, "guess", now()).is_none());
-        assert!(sso.redeem(&code, "secret", now()).is_none(), "one attempt");
-        let code = sso.keep(waiting(), now()).unwrap();
-        assert!(sso.redeem(&code, "secret", now() + REDEMPTION).is_none(), "late");
-    }
-
-    #[test]
-    fn codes_that_nobody_redeems_do_not_pile_up() {
-        let sso = Sso::new().unwrap();
-        for _ in 0..MOST_CODES {
-            sso.keep(waiting(), now()).unwrap();
-        }
-        assert!(sso.keep(waiting(), now()).is_err());
-        assert!(sso.keep(waiting(), now() + REDEMPTION).is_ok());
-        assert_eq!(sso.codes.lock().len(), 1);
-    }
 }

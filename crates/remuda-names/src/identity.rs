@@ -104,6 +104,18 @@ pub mod oidc {
     pub const NAME_CLAIM: &str = "name";
     /// Claim with the address of somebody unless configured otherwise.
     pub const EMAIL_CLAIM: &str = "email";
+    /// Namespace of what servers tell each other of logins that are under way. Nobody else writes there.
+    pub const LOGINS_NAMESPACE: &str = "remuda-logins";
+    /// Secret there with the key cookies of such logins are sealed with.
+    pub const LOGINS_KEY: &str = "cookie-key";
+    /// Key in that Secret.
+    pub const LOGINS_KEY_DATA: &str = "key";
+    /// Label of Secrets there that are good once: `login` or `code`.
+    pub const ONCE_LABEL: &str = "remuda.io/good-once";
+    /// Annotation of those: the second they end.
+    pub const UNTIL: &str = "remuda.io/until";
+    /// Key in them: what somebody gets for a code.
+    pub const ONCE_DATA: &str = "waiting";
 }
 
 /// Namespace of the Secrets with the hashes of passwords; each is named like its User.

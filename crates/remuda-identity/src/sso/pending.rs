@@ -1,9 +1,7 @@
 //! A login that is under way at a provider.
 //!
-//! Everything about it is in a cookie of the browser that began it, sealed with a key of this process: whoever
-//! begins logins and never ends them costs nothing here. A login is good once.
-
-use std::collections::HashMap;
+//! Everything about it is in a cookie of the browser that began it, sealed with a key all servers have: it ends at
+//! any of them, and whoever begins logins and never ends them costs nothing.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey},
@@ -11,15 +9,14 @@ use aws_lc_rs::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::Mutex;
 use remuda_auth::tokens::RandomError;
 use serde::{Deserialize, Serialize};
 
 /// For people to log in at their provider.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
-/// Logins that came back and are not forgotten yet.
-const MOST: usize = 10_000;
 const LARGEST: usize = 4096;
+/// Bytes of a key.
+pub(crate) const KEY_LENGTH: usize = 32;
 
 /// Where somebody goes who has logged in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +36,7 @@ pub(crate) struct Pending {
     pub(crate) redirect: String,
     pub(crate) back: Back,
     /// Second it ends.
-    until: i64,
+    pub(crate) until: i64,
 }
 
 impl Pending {
@@ -57,13 +54,24 @@ impl Pending {
     pub(crate) fn challenge(&self) -> String {
         challenge(&self.verifier)
     }
+
+    /// Whether this is the login that comes back with `state`, and in time.
+    pub(crate) fn comes_back(&self, state: &str, now: Timestamp) -> bool {
+        let same = subtle::ConstantTimeEq::ct_eq(self.state.as_bytes(), state.as_bytes());
+        bool::from(same) && now.as_second() < self.until
+    }
 }
 
 /// 256 random bits as text.
 pub(crate) fn random() -> Result<String, RandomError> {
-    let mut bytes = [0; 32];
+    Ok(URL_SAFE_NO_PAD.encode(key()?))
+}
+
+/// 256 random bits.
+pub(crate) fn key() -> Result<[u8; KEY_LENGTH], RandomError> {
+    let mut bytes = [0; KEY_LENGTH];
     rand::fill(&mut bytes).map_err(|_| RandomError)?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
+    Ok(bytes)
 }
 
 /// What is told of a secret until it is shown: `S256` of RFC 7636.
@@ -71,18 +79,15 @@ pub(crate) fn challenge(verifier: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()))
 }
 
-/// Seals logins, and knows which have come back.
+/// Seals logins with a key.
 pub(crate) struct Seal {
     key: RandomizedNonceKey,
-    used: Mutex<HashMap<String, i64>>,
 }
 
 impl Seal {
-    pub(crate) fn new() -> Result<Self, RandomError> {
-        let mut key = [0; 32];
-        rand::fill(&mut key).map_err(|_| RandomError)?;
-        let key = RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(|_| RandomError)?;
-        Ok(Self { key, used: Mutex::default() })
+    pub(crate) fn new(key: &[u8; KEY_LENGTH]) -> Result<Self, RandomError> {
+        let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(|_| RandomError)?;
+        Ok(Self { key })
     }
 
     pub(crate) fn close(&self, pending: &Pending) -> Result<String, RandomError> {
@@ -91,9 +96,9 @@ impl Seal {
         Ok(URL_SAFE_NO_PAD.encode([nonce.as_ref().as_slice(), &text].concat()))
     }
 
-    /// The login that began with this cookie, if it is the one that comes back with `state`, for the first time
-    /// and in time.
-    pub(crate) fn open(&self, sealed: &str, state: &str, now: Timestamp) -> Option<Pending> {
+    /// The login that began with this cookie. Whether it is the one that comes back is for
+    /// [`Pending::comes_back`] to say.
+    pub(crate) fn open(&self, sealed: &str) -> Option<Pending> {
         if sealed.len() > LARGEST {
             return None;
         }
@@ -102,21 +107,7 @@ impl Seal {
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut text = text.to_vec();
         let text = self.key.open_in_place(nonce, Aad::empty(), &mut text).ok()?;
-        let pending: Pending = serde_json::from_slice(text).ok()?;
-        let same = subtle::ConstantTimeEq::ct_eq(pending.state.as_bytes(), state.as_bytes());
-        let now = now.as_second();
-        if !bool::from(same) || pending.until <= now {
-            return None;
-        }
-        let mut used = self.used.lock();
-        if used.len() >= MOST {
-            used.retain(|_, until| *until > now);
-        }
-        // Full of fresh ones: better nobody than somebody twice.
-        if used.len() >= MOST || used.insert(pending.state.clone(), pending.until).is_some() {
-            return None;
-        }
-        Some(pending)
+        serde_json::from_slice(text).ok()
     }
 }
 
@@ -133,19 +124,21 @@ mod tests {
     }
 
     #[test]
-    fn a_login_comes_back_once_to_where_it_began() {
-        let seal = Seal::new().unwrap();
+    fn a_login_comes_back_to_any_server_with_its_key_and_in_time() {
+        let (shared, own) = (key().unwrap(), key().unwrap());
+        let seal = Seal::new(&shared).unwrap();
         let (pending, other) = (pending(), pending());
         let cookie = seal.close(&pending).unwrap();
         assert!(!cookie.contains(&pending.state));
-        assert_eq!(seal.open(&cookie, &other.state, now()), None, "another login's state");
-        assert_eq!(seal.open(&cookie, "", now()), None);
-        assert_eq!(seal.open(&cookie, &pending.state, now() + SignedDuration::from_mins(10)), None, "late");
-        assert_eq!(Seal::new().unwrap().open(&cookie, &pending.state, now()), None, "another server's");
-        assert_eq!(seal.open(&cookie, &pending.state, now()), Some(pending.clone()));
-        assert_eq!(seal.open(&cookie, &pending.state, now()), None, "again");
+        assert_eq!(Seal::new(&own).unwrap().open(&cookie), None, "another key");
+        let opened = Seal::new(&shared).unwrap().open(&cookie).unwrap();
+        assert_eq!(opened, pending);
+        assert!(opened.comes_back(&pending.state, now()));
+        assert!(!opened.comes_back(&other.state, now()), "another login's state");
+        assert!(!opened.comes_back("", now()));
+        assert!(!opened.comes_back(&pending.state, now() + PATIENCE), "late");
         for odd in ["", "AA", "!!", &"A".repeat(100), &"A".repeat(LARGEST + 1)] {
-            assert_eq!(seal.open(odd, &pending.state, now()), None);
+            assert_eq!(seal.open(odd), None);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use remuda_api::management::Principal;
 use remuda_names::identity::oidc::{GROUP_PRINCIPAL, PROVIDER, USER_PRINCIPAL};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::config::{AccessMode, Settings};
@@ -11,7 +12,7 @@ const MOST_GROUPS: usize = 1000;
 const LONGEST: usize = 256;
 
 /// Somebody, as their provider has them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Profile {
     /// Stays the same whatever they are called.
     pub(crate) subject: String,

@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 
 use crate::{
     client::client,
-    harness::{Place, Server, remuda, skipped},
+    etcd::{Etcd, Sharing},
+    foreign::until,
+    harness::{Place, Server, remuda, skipped, success},
 };
 
 /// What a command said and how it ended.
@@ -216,14 +218,7 @@ fn somebody_logs_in_with_a_browser() {
     }
     let desk = Desk::open();
     let provider = desk.runtime.block_on(Provider::start());
-    let configs = desk.objects("management.cattle.io", "v3", "AuthConfig", None);
-    let config = json!({
-        "apiVersion": "management.cattle.io/v3", "kind": "AuthConfig", "metadata": {"name": "genericoidc"},
-        "type": "genericOIDCConfig", "enabled": true, "issuer": provider.issuer(), "clientId": CLIENT,
-        "clientSecret": SECRET,
-    });
-    let config: DynamicObject = serde_json::from_value(config).unwrap();
-    desk.runtime.block_on(configs.create(&PostParams::default(), &config)).unwrap();
+    trust(&desk.server, &desk.runtime, &provider);
     let mine = desk.file("mine.kubeconfig");
     let data = desk.place.data();
     let mut command =
@@ -255,4 +250,101 @@ fn somebody_logs_in_with_a_browser() {
     assert!(fs::read_to_string(&mine).unwrap().contains("token-"));
     let tokens = desk.run_with(&format!("token list --kubeconfig {mine}"), "");
     assert!(tokens.contains("remuda login"), "{tokens}");
+}
+
+/// Trusts the provider that is for tests.
+fn trust(server: &Server, runtime: &tokio::runtime::Runtime, provider: &Provider) {
+    let client = runtime.block_on(client(server));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("management.cattle.io", "v3", "AuthConfig"));
+    let configs: Api<DynamicObject> = Api::all_with(client, &resource);
+    let config = json!({
+        "apiVersion": "management.cattle.io/v3", "kind": "AuthConfig", "metadata": {"name": "genericoidc"},
+        "type": "genericOIDCConfig", "enabled": true, "issuer": provider.issuer(), "clientId": CLIENT,
+        "clientSecret": SECRET,
+    });
+    let config: DynamicObject = serde_json::from_value(config).unwrap();
+    runtime.block_on(configs.create(&PostParams::default(), &config)).unwrap();
+}
+
+/// A browser that goes one step at a time. Its cookies are those of the host, whatever the port.
+struct Browser(String);
+
+impl Browser {
+    fn command(&self, url: &str) -> Command {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "-k", "--max-time", "20", "-c", &self.0, "-b", &self.0, url]);
+        command
+    }
+
+    /// Where a page sends it, with the code of the answer.
+    fn sent(&self, url: &str) -> (String, String) {
+        let mut command = self.command(url);
+        let said = success(command.args(["-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"]));
+        let (code, location) = said.split_once(' ').unwrap();
+        (code.to_owned(), location.to_owned())
+    }
+
+    fn reads(&self, url: &str) -> String {
+        success(&mut self.command(url))
+    }
+}
+
+#[test]
+fn a_login_that_began_at_one_server_ends_at_another() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return skipped("there is no curl in PATH to be the browser");
+    }
+    let place = Place::new();
+    let Some(etcd) = Etcd::start(&place.join("etcd")) else { return };
+    let sharing = Sharing::new(&place, &etcd);
+    let first = Server::start(&place.join("first"), &sharing.arguments());
+    let second = Server::start(&place.join("second"), &sharing.arguments());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let provider = runtime.block_on(Provider::start());
+    trust(&first, &runtime, &provider);
+    const SOON: Duration = Duration::from_secs(20);
+
+    let jar = place.join("cookies");
+    let browser = Browser(jar.display().to_string());
+    let begin = format!("{}/v1-public/sso?to=/x", first.url);
+    for server in [&second, &first] {
+        let url = begin.replace(&first.url, &server.url);
+        until("the provider is offered", SOON, || browser.sent(&url).0 == "302");
+    }
+    // To the provider from the first, and back to the second.
+    let back = |begun: &str| {
+        let (code, there) = browser.sent(begun);
+        assert_eq!(code, "302");
+        let (_, back) = browser.sent(&there);
+        // Both have the same address for everybody, which is that of one of them here.
+        let (_, query) = back.split_once("/verify-auth?").unwrap_or_else(|| panic!("{back}"));
+        [&first, &second].map(|server| format!("{}/verify-auth?{query}", server.url))
+    };
+    let [here, there] = back(&begin);
+    let earlier = Browser(place.join("earlier").display().to_string());
+    fs::copy(&jar, &earlier.0).unwrap();
+    assert_eq!(browser.sent(&there), ("302".to_owned(), format!("{}/x", second.url)));
+    assert_eq!(earlier.sent(&here).0, "400", "it is good once, on whichever server");
+    assert_eq!(Browser(place.join("none").display().to_string()).sent(&there).0, "400");
+    for server in [&first, &second] {
+        let me = format!("{}/v3/users?me=true", server.url);
+        until("the session is good", SOON, || browser.reads(&me).contains("\"Ann\""));
+    }
+
+    // A program that asked the first is given its code by the second.
+    let mine = place.join("mine.kubeconfig");
+    let mut command = remuda();
+    command.env_remove("KUBECONFIG").env("HOME", place.join("home"));
+    command.args(["login", "--sso", "--no-browser", "--data-dir"]).arg(place.join("first"));
+    let mut child = command.arg("--into").arg(&mine).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let url = lines
+        .find_map(|line| line.unwrap().trim().strip_prefix("https://").map(|url| format!("https://{url}")))
+        .expect("it says where");
+    let page = browser.reads(&back(&url)[1]);
+    let (_, link) = page.split_once("href=\"").unwrap_or_else(|| panic!("{page}"));
+    let link = link.split('"').next().unwrap().replace("&amp;", "&");
+    assert!(browser.reads(&link).contains("You are logged in."));
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read_to_string(&mine).unwrap().contains("token-"));
 }
