@@ -93,6 +93,12 @@ pub trait Authorize: Send + Sync + 'static {
         caller: &'a Caller,
         cluster: &'a str,
     ) -> BoxFuture<'a, Result<Decision, String>>;
+
+    /// Is told after anything changed that may have been decided otherwise now. What is under way is looked at
+    /// again then; without it, it goes on.
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        None
+    }
 }
 
 /// A token that is good for one cluster, at the cluster itself too.

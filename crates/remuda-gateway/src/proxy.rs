@@ -4,31 +4,37 @@
 //! Their own credentials end here, and those of the cluster's agent are not used for them either: see
 //! [`impersonators`].
 
+mod asks;
 mod headers;
 mod impersonators;
 mod roles;
+mod standing;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::future::{Either, select};
+use futures::{
+    FutureExt,
+    future::{Either, select},
+};
 use http::{Method, Request, Response, StatusCode, request::Parts};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use remuda_control::Chain;
 use remuda_names::gateway::path::{CLUSTERS, CLUSTERS_PROXY};
-use tokio::io::copy_bidirectional;
+use tokio::{io::copy_bidirectional, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-use self::impersonators::Judged;
+use self::{asks::Asks, impersonators::Judged, standing::Standing};
 pub(crate) use self::{
     headers::Abroad,
     impersonators::{Impersonators, Unable, sweep},
     roles::Roles,
 };
 use crate::{
-    access::{Caller, Decision, Role},
+    access::{Caller, Decision},
     gateway::Shared,
     respond::{Body, BoxError, full, in_a_moment, status},
     route::RouteError,
@@ -82,11 +88,13 @@ where
         Err(refused) => return refused,
     };
     let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+    // From before it is decided: what changes meanwhile must not be missed.
+    let changes = shared.authorize.changes();
     let response = match admit(shared, &caller, &cluster).await {
         Err(refused) => refused,
         Ok(decision) => {
             let who = abroad(&caller, &decision);
-            let way = Way { cluster: &cluster, target, who, roles: &decision.roles };
+            let way = Way { cluster: &cluster, target, who, decision: &decision, changes };
             forward(shared, &caller, way, head, body).await.unwrap_or_else(|failed| failed)
         }
     };
@@ -131,7 +139,27 @@ struct Way<'a> {
     cluster: &'a str,
     target: http::Uri,
     who: Abroad,
-    roles: &'a [Role],
+    decision: &'a Decision,
+    changes: Option<watch::Receiver<()>>,
+}
+
+/// When what is under way must end, and why.
+type Ends = Pin<Box<dyn Future<Output = &'static str> + Send>>;
+
+fn ends(revoked: Option<CancellationToken>, standing: Option<Standing>) -> Option<Ends> {
+    const REVOKED: &str = "credentials were revoked";
+    const LOST: &str = "the rights to this were taken away";
+    match (revoked, standing) {
+        (None, None) => None,
+        (Some(revoked), None) => Some(Box::pin(revoked.cancelled_owned().map(|()| REVOKED))),
+        (None, Some(standing)) => Some(Box::pin(standing.lost().map(|()| LOST))),
+        (Some(revoked), Some(standing)) => Some(Box::pin(async move {
+            tokio::select! {
+                () = revoked.cancelled() => REVOKED,
+                () = standing.lost() => LOST,
+            }
+        })),
+    }
 }
 
 async fn forward(
@@ -141,7 +169,7 @@ async fn forward(
     mut head: Parts,
     body: Body,
 ) -> Result<Response<Body>, Response<Body>> {
-    let Way { cluster, target, who, roles } = way;
+    let Way { cluster, target, who, decision, changes } = way;
     if !shared.clusters.is_synced() {
         let message = "this server has just started and is not ready yet";
         return Err(in_a_moment(status(StatusCode::SERVICE_UNAVAILABLE, message)));
@@ -156,6 +184,7 @@ async fn forward(
         .map_err(|why| status(StatusCode::SERVICE_UNAVAILABLE, &format!("cluster {people} is {why}")))?;
     let wants = headers::wanted_upgrade(&head.headers);
     let client = wants.as_ref().and_then(|_| head.extensions.remove::<hyper::upgrade::OnUpgrade>());
+    let asks = changes.is_some().then(|| Asks::of(&head.method, &target));
     let mut request = Request::new(body);
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = target;
@@ -164,16 +193,31 @@ async fn forward(
         status(StatusCode::FORBIDDEN, &format!("{what} cannot be used in another cluster"))
     })?;
     let unable = |why: Unable| unable(shared, cluster, people, &who.user, why);
-    shared.roles.ensure(shared, cluster, &route, roles).await.map_err(unable)?;
+    shared.roles.ensure(shared, cluster, &route, &decision.roles).await.map_err(unable)?;
     let authorization =
         shared.impersonators.authorization(shared, cluster, &route, &who).await.map_err(unable)?;
     let answer = route.send_as(request, authorization, shared.timing.answer).await;
     let answer = answer.map_err(|error| failed(shared, cluster, people, &error))?;
+    let standing = || {
+        changes.zip(asks).map(|(changes, asks)| Standing {
+            shared: shared.clone(),
+            caller: caller.clone(),
+            cluster: cluster.to_owned(),
+            decision: decision.clone(),
+            asks,
+            changes,
+        })
+    };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(switched(shared, answer, client, caller.revoked.clone()));
+        return Ok(switched(shared, answer, client, ends(caller.revoked.clone(), standing())));
     }
     match impersonators::judge(answer).await {
-        Judged::Answer(answer) => Ok(passed(answer, caller.revoked.clone())),
+        Judged::Answer(answer) => {
+            // What says how long it is goes on for a moment only.
+            let short = answer.body().size_hint().exact().is_some();
+            let standing = if short { None } else { standing() };
+            Ok(passed(answer, ends(caller.revoked.clone(), standing)))
+        }
         Judged::Theirs(response) => Ok(response),
         Judged::Ours => {
             shared.impersonators.forget_user(cluster, &who.user);
@@ -233,12 +277,12 @@ fn failed(shared: &Shared, cluster: &str, people: &str, error: &RouteError) -> R
 }
 
 /// An answer as it is, as long as the caller may have it.
-fn passed(answer: Response<Incoming>, revoked: Option<CancellationToken>) -> Response<Body> {
+fn passed(answer: Response<Incoming>, ends: Option<Ends>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     headers::end_to_end(&mut parts.headers);
-    let mut response = Response::new(match revoked {
+    let mut response = Response::new(match ends {
         None => body.map_err(Into::into).boxed_unsync(),
-        Some(revoked) => Revocable { body, revoked: Box::pin(revoked.cancelled_owned()) }.boxed_unsync(),
+        Some(ends) => Revocable { body, ends }.boxed_unsync(),
     });
     *response.status_mut() = parts.status;
     *response.headers_mut() = parts.headers;
@@ -250,7 +294,7 @@ fn switched(
     shared: &Arc<Shared>,
     answer: Response<Incoming>,
     client: Option<hyper::upgrade::OnUpgrade>,
-    revoked: Option<CancellationToken>,
+    ends: Option<Ends>,
 ) -> Response<Body> {
     let Some(client) = client else {
         return status(StatusCode::BAD_GATEWAY, "the cluster changed to a protocol nobody asked for");
@@ -271,10 +315,8 @@ fn switched(
         };
         let (mut client, mut cluster) = (TokioIo::new(client), TokioIo::new(cluster));
         let ended = async {
-            match revoked {
-                Some(revoked) => {
-                    drop(select(Box::pin(stop.cancelled()), Box::pin(revoked.cancelled())).await);
-                }
+            match ends {
+                Some(ends) => drop(select(Box::pin(stop.cancelled()), ends).await),
                 None => stop.cancelled().await,
             }
         };
@@ -286,10 +328,10 @@ fn switched(
     response
 }
 
-/// A body that ends with the credentials it was asked for with.
+/// A body that ends with the credentials and the rights it was asked for with.
 struct Revocable {
     body: Incoming,
-    revoked: std::pin::Pin<Box<tokio_util::sync::WaitForCancellationFutureOwned>>,
+    ends: Ends,
 }
 
 impl http_body::Body for Revocable {
@@ -297,14 +339,14 @@ impl http_body::Body for Revocable {
     type Error = BoxError;
 
     fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
-        if self.revoked.as_mut().poll(cx).is_ready() {
+        if let std::task::Poll::Ready(why) = self.ends.as_mut().poll(cx) {
             // Not a regular end: the rest of the answer is missing.
-            return std::task::Poll::Ready(Some(Err("credentials were revoked".into())));
+            return std::task::Poll::Ready(Some(Err(why.into())));
         }
-        std::pin::Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into)
+        Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {

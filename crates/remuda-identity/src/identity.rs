@@ -123,6 +123,8 @@ pub(crate) struct Shared {
     changed: Arc<Notify>,
     /// Told after anything about anybody changed.
     told: watch::Sender<()>,
+    /// Told after roles or bindings changed.
+    regranted: watch::Sender<()>,
     granted: Mutex<BTreeMap<Key, Value>>,
     subscriptions: OnceLock<Vec<Subscription>>,
 }
@@ -163,6 +165,7 @@ impl Identity {
             hashing: tokio::sync::Semaphore::new(2),
             changed: Arc::default(),
             told: watch::Sender::default(),
+            regranted: watch::Sender::default(),
             granted: Mutex::default(),
             subscriptions: OnceLock::new(),
             ctx,
@@ -306,6 +309,11 @@ impl Identity {
         self.0.told.subscribe()
     }
 
+    /// Is told after roles or bindings changed: what [`Identity::access`] says may be different then.
+    pub fn rights_changes(&self) -> watch::Receiver<()> {
+        self.0.regranted.subscribe()
+    }
+
     /// A token was used where this server does not see it.
     pub fn note_use(&self, token: &str, at: Timestamp) {
         self.0.tokens.note_use(token, at);
@@ -428,6 +436,7 @@ impl Shared {
         *granted = wanted;
         drop(granted);
         self.told.send_replace(());
+        self.regranted.send_replace(());
     }
 
     /// Writes when tokens were used last, and removes those that were over long ago.

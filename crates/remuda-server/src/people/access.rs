@@ -151,6 +151,10 @@ impl Authorize for ByBindings {
             })
         })
     }
+
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        Some(self.0.rights_changes())
+    }
 }
 
 /// Whose tokens are good in clusters without this server.

@@ -176,6 +176,47 @@ fn an_imported_cluster_is_used_by_those_who_may() {
 }
 
 #[test]
+fn what_is_under_way_ends_with_the_role_or_the_token() {
+    let Some(herd) = Herd::open() else { return };
+    let _agent = herd.connect();
+    let watch = |person: &Person, line: &str| {
+        let mut command = person.command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    // Until what is there was told, the watch itself has not begun.
+    let begun = |child: &mut std::process::Child| {
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "namespace/default"));
+        lines
+    };
+    let line = "get namespaces -w -o name";
+    let member = herd.somebody("u-member", Some("cluster-member"));
+    let second = herd.somebody("u-second", Some("cluster-member"));
+    until("the roles count", SOON, || member.can("get namespaces") && second.can("get namespaces"));
+    let before = herd.foreign.watches();
+    let (mut mine, mut theirs) = (watch(&member, line), watch(&second, line));
+    let (_mine, mut told) = (begun(&mut mine), begun(&mut theirs));
+    until("both watch in the cluster", SOON, || herd.foreign.watches() >= before + 2);
+    let binding = "clusterroletemplatebindings.management.cattle.io";
+    herd.admin().run(&format!("delete {binding} -n {} u-member-cluster-member", herd.id));
+    until("the watch of whoever lost the role has ended", Duration::from_secs(3), || {
+        mine.try_wait().unwrap().is_some()
+    });
+    until("it has ended in the cluster", SOON, || herd.foreign.watches() <= before + 1);
+    let refused = member.fails(EXPLAINED);
+    assert!(refused.contains("forbidden"), "{refused}");
+    assert!(theirs.try_wait().unwrap().is_none(), "whoever has the role goes on");
+    herd.foreign.kubectl("create namespace later");
+    assert!(told.any(|line| line.unwrap() == "namespace/later"));
+    // The same with the token.
+    let token = success(&mut herd.remuda("token list --user u-second -o name"));
+    success(&mut herd.remuda(&format!("token revoke {}", token.trim())));
+    until("the watch of the revoked token has ended", Duration::from_secs(3), || {
+        theirs.try_wait().unwrap().is_some()
+    });
+}
+
+#[test]
 fn what_is_large_slow_or_given_up_passes_through_the_tunnel() {
     let Some(herd) = Herd::open() else { return };
     let _agent = herd.connect();
