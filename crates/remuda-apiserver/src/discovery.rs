@@ -1,8 +1,38 @@
 //! Discovery documents, plain and aggregated.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
-use crate::registry::{Group, GroupVersion, Registry, Resource, api_version};
+use crate::registry::{Group, GroupVersion, Registry, Resource, Subresource, api_version};
+
+/// What Pods have where there is a way to their processes. Elsewhere it is not offered.
+static PROCESSES: LazyLock<Vec<Subresource>> = LazyLock::new(|| {
+    let sub = |name: &str, kind: &str, verbs: &[&str]| Subresource {
+        name: name.to_owned(),
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: kind.to_owned(),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+    };
+    let both = ["create", "get"];
+    vec![
+        sub("attach", "PodAttachOptions", &both),
+        sub("exec", "PodExecOptions", &both),
+        sub("log", "Pod", &["get"]),
+        sub("portforward", "PodPortForwardOptions", &both),
+    ]
+});
+
+/// The subresources that are offered, in order.
+fn subresources(resource: &Resource, processes: bool) -> Vec<&Subresource> {
+    let mut subs: Vec<&Subresource> = resource.subresources.iter().collect();
+    if processes && resource.builtin().is_some() && resource.kind == "Pod" {
+        subs.extend(PROCESSES.iter());
+        subs.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+    subs
+}
 
 /// `/api`
 pub(crate) fn api_versions(advertise: &str) -> Value {
@@ -43,14 +73,19 @@ fn group_value(group: &Group) -> Value {
     json!({"name": group.name, "preferredVersion": versions[0], "versions": versions})
 }
 
-/// `/api/v1`, `/apis/<group>/<version>`
-pub(crate) fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+/// `/api/v1`, `/apis/<group>/<version>`. `processes` says whether there is a way to those of Pods.
+pub(crate) fn resource_list(
+    registry: &Registry,
+    group: &str,
+    version: &str,
+    processes: bool,
+) -> Option<Value> {
     let found = registry.groups.iter().find(|known| known.name == group)?;
     let found = found.versions.iter().find(|known| known.version == version)?;
     let mut resources = Vec::new();
     for resource in &found.resources {
         resources.push(resource_value(resource));
-        for sub in &resource.subresources {
+        for sub in subresources(resource, processes) {
             let mut value = json!({
                 "name": format!("{}/{}", resource.plural, sub.name), "singularName": "",
                 "namespaced": resource.namespaced, "kind": sub.kind, "verbs": sub.verbs,
@@ -83,13 +118,14 @@ fn resource_value(resource: &Resource) -> Value {
 }
 
 /// Aggregated discovery of the core group (`/api`) or all others (`/apis`).
-pub(crate) fn aggregated(registry: &Registry, core: bool, version: &str) -> Value {
+pub(crate) fn aggregated(registry: &Registry, core: bool, version: &str, processes: bool) -> Value {
     let items: Vec<Value> = registry
         .groups
         .iter()
         .filter(|group| group.name.is_empty() == core)
         .map(|group| {
-            let versions: Vec<Value> = group.versions.iter().map(aggregated_version).collect();
+            let versions: Vec<Value> =
+                group.versions.iter().map(|version| aggregated_version(version, processes)).collect();
             let metadata = if core { json!({}) } else { json!({"name": group.name}) };
             json!({"metadata": metadata, "versions": versions})
         })
@@ -100,13 +136,13 @@ pub(crate) fn aggregated(registry: &Registry, core: bool, version: &str) -> Valu
     })
 }
 
-fn aggregated_version(version: &GroupVersion) -> Value {
+fn aggregated_version(version: &GroupVersion, processes: bool) -> Value {
     let resources: Vec<Value> =
-        version.resources.iter().map(|resource| aggregated_resource(resource)).collect();
+        version.resources.iter().map(|resource| aggregated_resource(resource, processes)).collect();
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-fn aggregated_resource(resource: &Resource) -> Value {
+fn aggregated_resource(resource: &Resource, processes: bool) -> Value {
     let mut value = json!({
         "resource": resource.plural,
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
@@ -120,9 +156,9 @@ fn aggregated_resource(resource: &Resource) -> Value {
     if !resource.categories.is_empty() {
         value["categories"] = json!(resource.categories);
     }
-    if !resource.subresources.is_empty() {
-        value["subresources"] = resource
-            .subresources
+    let subresources = subresources(resource, processes);
+    if !subresources.is_empty() {
+        value["subresources"] = subresources
             .iter()
             .map(|sub| {
                 json!({

@@ -63,9 +63,16 @@ impl OpenApi {
     }
 
     /// Aggregated discovery and its entity tag.
-    pub(crate) fn aggregated(&self, registry: &Registry, core: bool, version: &str) -> (Bytes, String) {
-        let document = self.get(registry.generation, &format!("discovery/{core}/{version}"), || {
-            discovery::aggregated(registry, core, version).to_string().into()
+    pub(crate) fn aggregated(
+        &self,
+        registry: &Registry,
+        core: bool,
+        version: &str,
+        processes: bool,
+    ) -> (Bytes, String) {
+        let key = format!("discovery/{core}/{version}/{processes}");
+        let document = self.get(registry.generation, &key, || {
+            discovery::aggregated(registry, core, version, processes).to_string().into()
         });
         (document.bytes, format!("\"{}\"", document.hash))
     }

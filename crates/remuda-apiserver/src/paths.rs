@@ -151,11 +151,14 @@ impl Inner {
     }
 
     fn resources(&self, group: &str, version: &str) -> ApiResult<Value> {
-        discovery::resource_list(&self.registry.load(), group, version).ok_or_else(ApiError::unknown_resource)
+        let found =
+            discovery::resource_list(&self.registry.load(), group, version, self.kubelets.get().is_some());
+        found.ok_or_else(ApiError::unknown_resource)
     }
 
     fn aggregated(&self, core: bool, version: &'static str, headers: &HeaderMap) -> ApiResult<Answer> {
-        let (bytes, etag) = self.openapi.aggregated(&self.registry.load_full(), core, version);
+        let processes = self.kubelets.get().is_some();
+        let (bytes, etag) = self.openapi.aggregated(&self.registry.load_full(), core, version, processes);
         let not_modified = headers
             .get(header::IF_NONE_MATCH)
             .and_then(|value| value.to_str().ok())
