@@ -85,13 +85,15 @@ pub struct Acceptor<H> {
     pub counters: Arc<Counters>,
     /// From connecting to the end of the handshake.
     pub handshake: Duration,
+    /// For the head of a request to arrive, and for a kept connection to be used again: [`HEAD`].
+    pub head: Duration,
     /// Told to finish what they are doing and close.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
 }
 
 /// A request's head must arrive within this time, and a kept connection must be used again within it.
-const HEAD: Duration = Duration::from_secs(300);
+pub const HEAD: Duration = Duration::from_secs(300);
 /// After this silence the kernel asks whether the client is still there.
 const IDLE_PROBE: Duration = Duration::from_secs(30);
 const MAX_HEADER_BYTES: u32 = 256 * 1024;
@@ -184,7 +186,7 @@ impl<H: Handler> Acceptor<H> {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            .header_read_timeout(self.head)
             .max_header_size(MAX_HEADER_BYTES as usize)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
@@ -313,6 +315,7 @@ mod tests {
                 handler: Hello,
                 counters: counters.clone(),
                 handshake,
+                head: Duration::from_millis(300),
                 stop: stop.clone(),
                 tasks: tasks.clone(),
             };
@@ -343,6 +346,26 @@ mod tests {
         let mut silent = TcpStream::connect(listening.address).await.unwrap();
         assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
         assert_eq!(listening.counters.handshakes_failed.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_its_time_with_a_request_is_let_go() {
+        let listening = Listening::start(10, LONG).await;
+        let mut slow = listening.connect().await.unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        // A line now and then does not make it last.
+        let dribble = async {
+            while slow.write_all(b"x: y\r\n").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let _ = timeout(LONG, dribble).await;
+        let gone = timeout(LONG, async {
+            while listening.counters.open.load(Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        gone.await.expect("it is let go");
     }
 
     #[tokio::test]

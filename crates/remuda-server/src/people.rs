@@ -18,7 +18,7 @@ mod kubeconfig;
 mod session;
 mod sso;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
@@ -36,6 +36,7 @@ use remuda_names::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tracing::{error, warn};
 
 pub(crate) use self::admission::Admission;
@@ -49,8 +50,9 @@ use crate::{
     front::{json_response, status},
 };
 
-/// Bodies of requests are small.
+/// Bodies of requests are small, and there soon.
 const LARGEST: usize = 64 << 10;
+const SOON: Duration = Duration::from_secs(30);
 
 /// Answers requests about people.
 pub(crate) struct People {
@@ -555,9 +557,9 @@ async fn ensure_later(identity: Identity) {
 
 async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Refusal> {
     let bad = |why: &str| Refusal::new(StatusCode::BAD_REQUEST, why);
-    let bytes: Bytes = match Limited::new(body, LARGEST).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(_) => return Err(bad("the body is too long or did not arrive")),
+    let bytes: Bytes = match timeout(SOON, Limited::new(body, LARGEST).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        _ => return Err(bad("the body is too long or did not arrive")),
     };
     let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
     // What the parser says may quote a password.

@@ -29,7 +29,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
 use crate::{
-    accept::{Acceptor, Counters},
+    accept::{Acceptor, Counters, HEAD},
     addresses,
     api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
     capi,
@@ -200,6 +200,7 @@ impl Server {
             handler: Front(Arc::new(parts)),
             counters,
             handshake: config.limits.handshake,
+            head: HEAD,
             stop: stop.clone(),
             tasks: tasks.clone(),
         };

@@ -169,8 +169,25 @@ async fn probes_are_told_what_is_wrong() {
     agent.stop().await;
 }
 
-#[tokio::test]
-async fn five_hundred_reconnects_leave_nothing_behind() {
+#[test]
+fn five_hundred_reconnects_leave_nothing_behind() {
+    // Alone in its process: memory and descriptors are those of all that runs in it.
+    const ALONE: &str = "REMUDA_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "life::five_hundred_reconnects_leave_nothing_behind"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(reconnect_five_hundred_times());
+}
+
+async fn reconnect_five_hundred_times() {
     let (tls, cluster) = (Tls::new(), Cluster::start().await);
     let server = Management::start(&tls).await;
     let mut agent = Agent::start(cluster.config(&format!("https://{}", server.address), &tls));
@@ -178,24 +195,39 @@ async fn five_hundred_reconnects_leave_nothing_behind() {
         eventually("session", || server.is_connected() && server.admitted().len() == number).await;
         server.tunnel.disconnect(CLUSTER);
     };
-    for number in 1..=10 {
+    for number in 1..=50 {
         round(number).await;
     }
     agent.connected().await;
     let before = usage();
-    for number in 11..=510 {
+    for number in 51..=550 {
         round(number).await;
     }
     agent.connected().await;
+    // A session that stayed would cost more than 40 KiB, five hundred of them 20 MiB.
     eventually("usage to be as it was", || {
-        let (descriptors, tasks) = usage();
-        descriptors <= before.0 + 4 && tasks <= before.1 + 4
+        let now = usage();
+        now.descriptors <= before.descriptors + 4
+            && now.tasks <= before.tasks + 4
+            && now.resident <= before.resident + (4 << 20)
     })
     .await;
     agent.stop().await;
 }
 
-/// Open descriptors and living tasks.
-fn usage() -> (usize, usize) {
-    (fs::read_dir("/proc/self/fd").unwrap().count(), Handle::current().metrics().num_alive_tasks())
+struct Usage {
+    descriptors: usize,
+    tasks: usize,
+    /// Bytes.
+    resident: usize,
+}
+
+fn usage() -> Usage {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = pages.split(' ').nth(1).unwrap().parse().unwrap();
+    Usage {
+        descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
+        tasks: Handle::current().metrics().num_alive_tasks(),
+        resident: pages * 4096,
+    }
 }

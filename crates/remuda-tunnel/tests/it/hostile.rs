@@ -10,12 +10,16 @@ use remuda_tunnel::{
     protocol::{Limits, Role},
     server::{Identity, Server, ServerOptions},
     session::{SessionEnd, SessionOptions},
+    websocket::WebSocket,
 };
-use tokio::{io::DuplexStream, task::JoinSet};
+use tokio::{
+    io::{AsyncWriteExt, DuplexStream},
+    task::JoinSet,
+};
 use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{eventually, half, services, soon};
+use crate::support::{World, echo, eventually, half, services, soon};
 
 type Raw = WebSocketStream<DuplexStream>;
 
@@ -138,4 +142,27 @@ async fn a_client_that_reads_nothing_is_dropped() {
     assert!(copy.is_err());
     let ends = tasks.join_next().await.unwrap().unwrap();
     assert!(matches!(ends, SessionEnd::WriteStall(_) | SessionEnd::Stopped), "{ends}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_finishes_a_message_is_dropped_and_nobody_else() {
+    let mut world = World::new(ServerOptions::default());
+    world.client("c-1", services(), SessionOptions::default()).await;
+    let (mut loris, theirs) = tokio::io::duplex(1 << 20);
+    let (serving, theirs) = (world.server.clone(), WebSocket::new(theirs, Role::Server));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { serving.serve(Identity::Client("slow".into()), theirs).await });
+    eventually("session", || world.server.has_session("slow")).await;
+    let began = tokio::time::Instant::now();
+    // A message of 64 KiB, masked, of which a byte comes each second.
+    loris.write_all(&[0x82, 0xfe, 0xff, 0xff, 0, 0, 0, 0]).await.unwrap();
+    let mut stream = world.server.dial("c-1", "tcp", "echo").await.unwrap();
+    while loris.write_all(&[0]).await.is_ok() && world.server.has_session("slow") {
+        soon(echo(&mut stream, b"the others go on")).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(began.elapsed() < Duration::from_secs(90), "it is still there");
+    }
+    let end = soon(tasks.join_next()).await.unwrap().unwrap();
+    assert!(matches!(end, SessionEnd::Violation(_)), "{end}");
+    assert!(world.server.has_session("c-1"));
 }
