@@ -182,6 +182,21 @@ fn check_forwarding(config: &Path, spdy: bool) {
     }
 }
 
+/// A file goes in and comes back.
+fn check_copies(scene: &Scene, spdy: bool) {
+    let file = |name: &str| scene.lab.place.join(name).display().to_string();
+    let content: Vec<u8> =
+        (0..700_000_u32).flat_map(|number| number.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
+    fs::write(file("there"), &content).unwrap();
+    let _ = fs::remove_file(file("back"));
+    let path = format!("p:/tmp/copied-{spdy}");
+    for words in [["cp", &file("there"), &path], ["cp", &path, &file("back")]] {
+        let (code, out, errors) = said(kubectl(&scene.config, spdy, &words), "");
+        assert_eq!(code, 0, "spdy={spdy} {words:?} {out}{errors}");
+    }
+    assert!(fs::read(file("back")).unwrap() == content, "spdy={spdy}");
+}
+
 #[test]
 fn kubectl_has_logs_commands_and_ports_and_those_without_the_right_do_not() {
     if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
@@ -202,6 +217,12 @@ fn kubectl_has_logs_commands_and_ports_and_those_without_the_right_do_not() {
         let (code, _, errors) = run(&["exec", "p", "--", "/no/such/program"], "");
         assert_eq!(code, 127, "spdy={spdy} {errors}");
         check_forwarding(config, spdy);
+        check_copies(&scene, spdy);
+        // Runs a Pod, attaches to it, and removes it.
+        let words = ["run", "once", "-i", "--rm", "--restart=Never", "--image=x", "--command", "--", "sh"];
+        let (code, out, errors) = run(&words, "echo from inside; exit 0\n");
+        assert!(code == 0 && out.contains("from inside"), "spdy={spdy} {code} {out}{errors}");
+        assert!(out.contains("\"once\" deleted"), "{out}{errors}");
     }
     // What is said later.
     let mut command = kubectl(config, false, &["logs", "-f", "p", "--tail=0"]);
@@ -212,6 +233,7 @@ fn kubectl_has_logs_commands_and_ports_and_those_without_the_right_do_not() {
     drop(child);
     check_direct(&scene);
     check_rights(&scene);
+    check_credentials_of_nodes(&scene);
     scene.end();
 }
 
@@ -255,4 +277,42 @@ fn check_rights(scene: &Scene) {
     }
     lab.run("user grant ann --cluster demo --role cluster-owner");
     lab.until("she may", PATIENCE, || said(kubectl(&theirs, false, &["exec", "p", "--", "true"]), "").0 == 0);
+}
+
+/// What is on a machine opens its own plan and nothing else.
+fn check_credentials_of_nodes(scene: &Scene) {
+    let lab = &scene.lab;
+    let info = |machine: &str| -> serde_json::Value {
+        let path = "/var/lib/rancher/agent/rancher2_connection_info.json";
+        let (code, text) = lab.say_to(&format!("machine shell {machine}"), &["cat", path]);
+        assert_eq!(code, 0, "{text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let worker = lab.machines().into_iter().find(|name| name.contains("workers")).unwrap();
+    let (mine, other) = (info(&worker), info(&scene.server));
+    let config = lab.place.join("node.kubeconfig");
+    fs::write(&config, mine["kubeConfig"].as_str().unwrap()).unwrap();
+    let (own, other) = (mine["secretName"].as_str().unwrap(), other["secretName"].as_str().unwrap());
+    let ask = |line: &str| said(kubectl(&config, false, &line.split(' ').collect::<Vec<_>>()), "");
+    let (code, out, errors) = ask(&format!("get secret -n fleet-default {own} -o name"));
+    assert_eq!((code, out.trim()), (0, format!("secret/{own}").as_str()), "{errors}");
+    let id = lab.run("get kubeconfig demo");
+    let (_, id) = id.split_once("/k8s/clusters/").unwrap();
+    let id: String =
+        id.chars().take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect();
+    let url = &lab.server.as_ref().unwrap().url;
+    for line in [
+        format!("get secret -n fleet-default {other}"),
+        "get secrets -n fleet-default".to_owned(),
+        "get secrets -A".to_owned(),
+        format!("delete secret -n fleet-default {own}"),
+        "create configmap mine -n fleet-default".to_owned(),
+        "get clusters.provisioning.cattle.io -n fleet-default".to_owned(),
+        "get clusters.management.cattle.io".to_owned(),
+        "get tokens.management.cattle.io".to_owned(),
+        format!("--server {url}/k8s/clusters/{id} get nodes"),
+    ] {
+        let (code, out, errors) = ask(&line);
+        assert!(code != 0 && errors.to_lowercase().contains("forbidden"), "{line}: {out}{errors}");
+    }
 }
