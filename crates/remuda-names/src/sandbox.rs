@@ -12,6 +12,8 @@ pub const DIRECTORY: &str = "sandbox";
 pub const PROGRAM: &str = "/opt/remuda/remuda";
 /// Where a machine finds the installer images of its host; the agent's directory is a link to it.
 pub const IMAGES: &str = "/run/remuda/images";
+/// Where it finds those its containers are made of; the directories distributions import from are links to it.
+pub const PRELOADED: &str = "/run/remuda/preloaded";
 
 /// What a machine's first process tells the agent's install script.
 pub mod env {

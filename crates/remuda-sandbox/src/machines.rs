@@ -553,7 +553,9 @@ impl Sandbox {
             remove_tree(&path)?;
         }
         remove_tree(&self.place.images().join(OWN_IMAGES))?;
-        let _ = fs::remove_dir(self.place.images());
+        for images in [self.place.images(), self.place.preloaded()] {
+            let _ = fs::remove_dir(images);
+        }
         // What the server or the operator put here stays, and then the lock may as well.
         let mut rest = list(self.place.dir())?;
         for path in rest.extract_if(.., |path| path.to_string_lossy().ends_with(UNFINISHED)) {

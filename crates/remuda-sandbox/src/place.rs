@@ -6,6 +6,7 @@
 //!   server.json        how the server is reached; written by the server
 //!   addresses          the last address given out
 //!   images/            installer images the operator put there
+//!   preloaded/         images for containers of the machines' clusters, put there likewise
 //!   hub/               life, hub.json, hub.log
 //!   relay/             relay.sock, the way from the machines to the server
 //!   machines/<id>/     machine.json, work, life, running.json, console.log, run/, root/, overlay/, mnt/
@@ -67,6 +68,10 @@ impl Place {
 
     pub(crate) fn images(&self) -> PathBuf {
         self.0.join("images")
+    }
+
+    pub(crate) fn preloaded(&self) -> PathBuf {
+        self.0.join("preloaded")
     }
 
     pub(crate) fn hub(&self) -> PathBuf {

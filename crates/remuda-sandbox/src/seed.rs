@@ -56,6 +56,8 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("var/cache", 0o755),
     ("var/lib/cloud/instance", 0o700),
     ("var/lib/rancher/agent", 0o755),
+    ("var/lib/rancher/k3s/agent", 0o700),
+    ("var/lib/rancher/rke2/agent", 0o700),
     ("var/log", 0o755),
     ("var/spool", 0o755),
     ("var/tmp", 0o1777),
@@ -105,6 +107,11 @@ pub(crate) fn seed(home: &Home, record: &Record, user_data: &str) -> Result<()> 
     link("/run/lock", &home.private("var/lock"))?;
     // Seen by all machines at once, and not removed with the agent's own files.
     link(names::IMAGES, &home.private("var/lib/rancher/agent/images"))?;
+    // Machines reach no registry: containers are made of what is put here, as on any node without one.
+    for distribution in ["k3s", "rke2"] {
+        let images = home.private("var/lib/rancher").join(distribution).join("agent/images");
+        link(names::PRELOADED, &images)?;
+    }
     link("/proc/self/mounts", &home.private("etc/mtab"))
 }
 
@@ -237,5 +244,7 @@ mod tests {
         assert_eq!(read("etc/hostname"), "one\n");
         assert_eq!(read("var/lib/cloud/instance/user-data.txt"), "#!/bin/sh\ntrue\n");
         assert_eq!(read("etc/machine-id").trim().len(), 32);
+        let images = fs::read_link(home.private("var/lib/rancher/k3s/agent/images")).unwrap();
+        assert_eq!(images, Path::new(names::PRELOADED));
     }
 }

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
+
 use crate::{
     control::{self, Request},
     init::journal,
@@ -123,45 +125,77 @@ impl Line {
 /// How often a followed log is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
-pub(crate) fn journalctl(args: &[&str]) -> ExitCode {
-    let (mut unit, mut lines, mut follow) = (None, None, false);
-    let mut args = args.iter().copied();
-    while let Some(arg) = args.next() {
-        let (name, value) = match arg.split_once('=') {
-            Some((name, value)) if arg.starts_with("--") => (name, Some(value)),
-            _ => (arg, None),
-        };
-        let mut value = || value.or_else(|| args.next()).unwrap_or_default().to_owned();
-        match name {
-            "-u" | "--unit" => unit = Some(value()),
-            "-n" | "--lines" => lines = value().parse::<usize>().ok(),
-            "-f" | "--follow" => follow = true,
-            "-xeu" | "-eu" | "-xu" => unit = Some(value()),
-            "-fu" => (unit, follow) = (Some(value()), true),
-            "-o" | "--output" | "-S" | "--since" | "-U" | "--until" | "-p" | "--priority" | "-b" => {
-                drop(value());
+/// What is asked of the logs.
+#[derive(Debug, Default, PartialEq)]
+struct Query {
+    unit: Option<String>,
+    lines: Option<usize>,
+    /// Between these, as lines begin.
+    since: Option<String>,
+    until: Option<String>,
+    follow: bool,
+}
+
+impl Query {
+    fn parse(args: &[&str], now: Timestamp) -> Result<Self, String> {
+        let mut query = Self::default();
+        let mut args = args.iter().copied();
+        while let Some(arg) = args.next() {
+            let (name, value) = match arg.split_once('=') {
+                Some((name, value)) if arg.starts_with("--") => (name, Some(value)),
+                _ => (arg, None),
+            };
+            let mut value = || value.or_else(|| args.next()).unwrap_or_default().to_owned();
+            let time = |text: String| match journal::moment(&text, now) {
+                Some(moment) => Ok(Some(journal::stamp(moment))),
+                None => Err(format!("Failed to parse timestamp: {text}")),
+            };
+            match name {
+                "-u" | "--unit" | "-xeu" | "-eu" | "-xu" => query.unit = Some(value()),
+                "-n" | "--lines" => query.lines = value().parse().ok(),
+                "-f" | "--follow" => query.follow = true,
+                "-fu" => (query.unit, query.follow) = (Some(value()), true),
+                "-S" | "--since" => query.since = time(value())?,
+                "-U" | "--until" => query.until = time(value())?,
+                "-o" | "--output" | "-p" | "--priority" => drop(value()),
+                _ => {}
             }
-            _ => {}
         }
+        Ok(query)
     }
-    let units = match unit {
-        Some(unit) if unit.ends_with(".service") => vec![unit],
+
+    fn wants(&self, line: &str) -> bool {
+        self.since.as_deref().is_none_or(|since| line >= since)
+            && self.until.as_deref().is_none_or(|until| line <= until)
+    }
+}
+
+pub(crate) fn journalctl(args: &[&str]) -> ExitCode {
+    let query = match Query::parse(args, Timestamp::now()) {
+        Ok(query) => query,
+        Err(problem) => {
+            complain(&format!("{problem}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let units = match &query.unit {
+        Some(unit) if unit.ends_with(".service") => vec![unit.clone()],
         Some(unit) => vec![format!("{unit}.service")],
         None => all_units(),
     };
-    let mut text: Vec<String> =
-        units.iter().flat_map(|unit| journal::tail(unit, lines.unwrap_or(usize::MAX))).collect();
+    let mut text: Vec<String> = units.iter().flat_map(|unit| journal::lines(unit)).collect();
+    text.retain(|line| query.wants(line));
+    // Lines begin with their time; those of one unit are in order.
     if units.len() > 1 {
-        // Lines begin with their time.
         text.sort();
-        let skipped = text.len().saturating_sub(lines.unwrap_or(usize::MAX));
-        text.drain(..skipped);
     }
-    if text.is_empty() && !follow {
+    let skipped = text.len().saturating_sub(query.lines.unwrap_or(usize::MAX));
+    text.drain(..skipped);
+    if text.is_empty() && !query.follow {
         print("-- No entries --\n");
     }
     text.iter().for_each(|line| print(&format!("{line}\n")));
-    if let ([unit], true) = (units.as_slice(), follow) {
+    if let ([unit], true) = (units.as_slice(), query.follow) {
         follow_file(&Path::new(journal::DIRECTORY).join(format!("{unit}.log")));
     }
     ExitCode::SUCCESS
@@ -209,5 +243,20 @@ mod tests {
         assert_eq!((line.request.properties[0].as_str(), line.request.value), ("ActiveState,SubState", true));
         assert_eq!(Line::parse(&["show", "--property=Id", "x"]).unwrap().request.properties, ["Id"]);
         assert!(Line::parse(&["--frobnicate", "x"]).is_err());
+    }
+
+    #[test]
+    fn logs_are_asked_for_as_install_scripts_ask() {
+        let now: Timestamp = "2026-03-05T10:00:00Z".parse().unwrap();
+        let query = Query::parse(&["-u", "k3s.service", "--since=Thu 2026-03-05 09:30:00 UTC"], now).unwrap();
+        assert_eq!(query.unit.as_deref(), Some("k3s.service"));
+        assert!(!query.wants("2026-03-05T09:29:59.999999Z k3s[7]: old"));
+        assert!(query.wants("2026-03-05T09:30:00.000000Z k3s[9]: new"));
+        let query = Query::parse(&["-b", "-u", "web", "-S", "-1h", "-U", "10min ago"], now).unwrap();
+        assert_eq!(query.unit.as_deref(), Some("web"), "-b takes no word of its own");
+        assert!(
+            query.wants("2026-03-05T09:15:00.000000Z x") && !query.wants("2026-03-05T09:55:00.000000Z x")
+        );
+        assert!(Query::parse(&["--since", "whenever"], now).unwrap_err().contains("whenever"));
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub(crate) active: Active,
     pub(crate) sub: &'static str,
     pub(crate) main: Option<i32>,
+    /// When the main process was started last, also after its end.
+    pub(crate) main_since: Option<jiff::Timestamp>,
     pub(crate) invocation: String,
     pub(crate) result: &'static str,
     pub(crate) exit: Option<Exit>,
@@ -88,6 +90,7 @@ impl Service {
                 active: Active::Inactive,
                 sub: "dead",
                 main: None,
+                main_since: None,
                 invocation: String::new(),
                 result: "success",
                 exit: None,
@@ -412,7 +415,10 @@ impl Services {
         pid: i32,
         ending: Ending,
     ) {
-        service.state.borrow_mut().main = Some(pid);
+        {
+            let mut state = service.state.borrow_mut();
+            (state.main, state.main_since) = (Some(pid), Some(jiff::Timestamp::now()));
+        }
         service.touch();
         let (services, service, unit) = (self.clone(), service.clone(), unit.clone());
         let supervise = async move {

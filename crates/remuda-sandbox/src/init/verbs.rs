@@ -231,7 +231,8 @@ fn properties(services: &Services, name: &str) -> Vec<(&'static str, String)> {
         None if is_target(name) => "loaded",
         None => "not-found",
     };
-    let time = state.since.strftime("%a %Y-%m-%d %H:%M:%S UTC").to_string();
+    let text = |moment: jiff::Timestamp| moment.strftime("%a %Y-%m-%d %H:%M:%S UTC").to_string();
+    let time = text(state.since);
     let path = unit.as_ref().map(|unit| unit.path.display().to_string()).unwrap_or_default();
     vec![
         ("Id", name.to_owned()),
@@ -244,6 +245,8 @@ fn properties(services: &Services, name: &str) -> Vec<(&'static str, String)> {
         ("MainPID", state.main.unwrap_or(0).to_string()),
         ("ExecMainCode", code.to_string()),
         ("ExecMainStatus", status.to_string()),
+        // Install scripts read the log from here on.
+        ("ExecMainStartTimestamp", state.main_since.map(text).unwrap_or_default()),
         ("NRestarts", state.restarts.to_string()),
         ("InvocationID", state.invocation.clone()),
         ("StatusText", state.status.clone()),

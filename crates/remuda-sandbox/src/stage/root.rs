@@ -15,19 +15,29 @@ use nix::{
     unistd::{chdir, geteuid, pivot_root},
 };
 
-use remuda_names::sandbox::PROGRAM;
+use remuda_names::sandbox::{IMAGES, PRELOADED, PROGRAM};
 
 use super::hold::forbidden;
 use crate::{
     cgroup,
     error::{Doing, Result},
-    place::{Home, Place, list, make_dir},
+    place::{Home, Place, list, make_dir, replace},
     seed::{OVERLAID, TOOLS},
 };
 
 /// The host's programs and libraries, where they exist. Links stay links.
 const HOST: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"];
 const DEVICES: &[&str] = &["full", "fuse", "kmsg", "null", "random", "tty", "urandom", "zero"];
+/// Settings of the whole kernel, not of a namespace, that Kubernetes' nodes set on start. A machine may set
+/// them for itself, to no effect: whether the host panics is not its business.
+const SETTINGS: &[&str] = &[
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+];
 const NONE: Option<&str> = None;
 
 /// Builds the root and moves into it. The caller is alone in its mount namespace.
@@ -41,6 +51,7 @@ pub(crate) fn enter(place: &Place, home: &Home, program: &Path) -> Result<()> {
         overlay(path, home, &root)?;
     }
     kernel(&root)?;
+    settings(home, &root.join("proc/sys"))?;
     tmpfs(&root.join("run"), "mode=755")?;
     tmpfs(&root.join("tmp"), "mode=1777")?;
     let run = root.join("run/remuda");
@@ -48,9 +59,12 @@ pub(crate) fn enter(place: &Place, home: &Home, program: &Path) -> Result<()> {
     bind(&home.file("run"), &run)?;
     bind(&place.relay(), &run.join("relay"))?;
     read_only(&run.join("relay"), None)?;
-    make_dir(&place.images(), 0o755)?;
-    bind(&place.images(), &run.join("images"))?;
-    read_only(&run.join("images"), None)?;
+    for (images, inside) in [(place.images(), IMAGES), (place.preloaded(), PRELOADED)] {
+        let inside = root.join(inside.trim_start_matches('/'));
+        make_dir(&images, 0o755)?;
+        bind(&images, &inside)?;
+        read_only(&inside, None)?;
+    }
     let inside = root.join(PROGRAM.trim_start_matches('/'));
     bind(program, &inside)?;
     read_only(&inside, None)?;
@@ -153,14 +167,56 @@ fn kernel(root: &Path) -> Result<()> {
     tmpfs(&at("dev/shm")?, "mode=1777")
 }
 
-/// Control groups: with the unified hierarchy the machine sees its own as the root of all; else what the
-/// host has.
-fn groups(at: &Path, safe: MsFlags) -> Result<()> {
-    let is_unified = Path::new(cgroup::UNIFIED).join("cgroup.controllers").exists();
-    if is_unified && mount(Some("cgroup2"), at, Some("cgroup2"), safe, NONE).is_ok() {
+/// Lays files of the machine's own over settings of the kernel. Without root nothing can be set anyway.
+fn settings(home: &Home, at: &Path) -> Result<()> {
+    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    if !users.split_whitespace().eq(["0", "0", "4294967295"]) {
         return Ok(());
     }
-    bind(Path::new(cgroup::UNIFIED), at)
+    let own = home.file("settings");
+    make_dir(&own, 0o700)?;
+    for name in SETTINGS {
+        let (setting, file) = (at.join(name), own.join(name.replace('/', ".")));
+        let Ok(value) = fs::read(&setting) else { continue };
+        replace(&file, &value, 0o644)?;
+        bind(&file, &setting)?;
+    }
+    Ok(())
+}
+
+/// Control groups: the machine sees its own as the root of all. Where that cannot be done, what the host has.
+fn groups(at: &Path, safe: MsFlags) -> Result<()> {
+    let host = Path::new(cgroup::UNIFIED);
+    if host.join("cgroup.controllers").exists() {
+        if mount(Some("cgroup2"), at, Some("cgroup2"), safe, NONE).is_ok() {
+            return Ok(());
+        }
+    } else if tmpfs(at, "mode=755").is_ok() {
+        if old_groups(at, safe).is_ok() {
+            return Ok(());
+        }
+        let _ = umount2(at, MntFlags::MNT_DETACH);
+    }
+    bind(host, at)
+}
+
+/// Hierarchies of the old form, each in a directory as on the host, with the links between them.
+fn old_groups(at: &Path, safe: MsFlags) -> Result<()> {
+    let host = Path::new(cgroup::UNIFIED);
+    for hierarchy in cgroup::mounted() {
+        let Ok(name) = hierarchy.point.strip_prefix(host) else { continue };
+        let point = at.join(name);
+        make_dir(&point, 0o755)?;
+        let kind = if hierarchy.old.is_some() { "cgroup" } else { "cgroup2" };
+        mount(Some(kind), &point, Some(kind), safe, hierarchy.old.as_deref())
+            .doing(|| format!("mount {}", point.display()))?;
+    }
+    for entry in list(host)?.into_iter().filter(|entry| entry.is_symlink()) {
+        if let (Some(name), Ok(target)) = (entry.file_name(), fs::read_link(&entry)) {
+            symlink(target, at.join(name)).doing(|| format!("link {}", entry.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn tmpfs(at: &Path, options: &str) -> Result<()> {

@@ -53,6 +53,40 @@ fn a_machine_is_a_host_of_its_own() {
 }
 
 #[test]
+fn machines_have_control_groups_and_kernel_settings_of_their_own() {
+    let Some(bench) = Bench::new() else { return };
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("\n*** SKIPPED: only root's machines have control groups of their own\n");
+        return;
+    }
+    let machine = bench.create("one", "");
+    let own = std::fs::read_to_string(format!("/proc/{}/cgroup", machine.pid.unwrap())).unwrap();
+    let name = own.split(['/', '\n']).find(|part| part.starts_with("one-id-")).unwrap().to_owned();
+    bench.create("two", "");
+    // The groups a kubelet makes have the same name on every machine.
+    let groups = "for d in /sys/fs/cgroup $(find /sys/fs/cgroup -maxdepth 1 -mindepth 1 -type d); do \
+                  test -e $d/cgroup.procs && ls -d $d; done | grep -v 'init.scope$'";
+    let one = bench.text("one", groups);
+    assert!(!one.is_empty());
+    for group in one.lines() {
+        bench.text("one", &format!("mkdir {group}/kubepods"));
+        assert!(!bench.run("two", &format!("test -e {group}/kubepods")).status.success(), "{group}");
+        assert!(!std::path::Path::new(group).join("kubepods").exists(), "{group} is the host's");
+    }
+    let setting = "/proc/sys/kernel/panic";
+    let host = std::fs::read_to_string(setting).unwrap();
+    assert_eq!(bench.text("one", &format!("echo 17 > {setting}; cat {setting}")), "17");
+    assert_eq!(bench.text("two", &format!("cat {setting}")), host.trim());
+    assert_eq!(std::fs::read_to_string(setting).unwrap(), host);
+    for name in ["one-id", "two-id"] {
+        bench.sandbox.remove(name).unwrap();
+    }
+    bench.assert_clean();
+    let left = std::process::Command::new("find").args(["/sys/fs/cgroup", "-name", &name]).output();
+    assert_eq!(String::from_utf8_lossy(&left.unwrap().stdout), "");
+}
+
+#[test]
 fn machines_reach_each_other_by_address_and_by_name() {
     let Some(bench) = Bench::new() else { return };
     let one = bench.create("one", "");

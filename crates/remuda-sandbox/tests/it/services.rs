@@ -26,6 +26,10 @@ fn services_start_restart_stop_and_come_back_with_the_machine() {
     assert_eq!(bench.text("one", "systemctl is-active web; systemctl is-enabled web"), "active\nenabled");
     assert_eq!(bench.text("one", "/usr/local/bin/systemctl is-active web"), "active");
     eventually("the service's output", || bench.text("one", "journalctl -u web").contains("web runs"));
+    let since =
+        "journalctl -u web --since=\"$(systemctl show web --property=ExecMainStartTimestamp | cut -f2 -d=)\"";
+    assert!(bench.text("one", since).contains("web runs"));
+    assert!(!bench.text("one", "journalctl -u web --until=-1h").contains("web runs"));
     // It is started again when it dies.
     let first = show(&bench, "web", "MainPID");
     bench.text("one", &format!("kill -9 {first}"));
