@@ -128,7 +128,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// What is asked of the logs.
 #[derive(Debug, Default, PartialEq)]
 struct Query {
-    unit: Option<String>,
+    /// All of them, if none is named.
+    units: Vec<String>,
     lines: Option<usize>,
     /// Between these, as lines begin.
     since: Option<String>,
@@ -151,10 +152,13 @@ impl Query {
                 None => Err(format!("Failed to parse timestamp: {text}")),
             };
             match name {
-                "-u" | "--unit" | "-xeu" | "-eu" | "-xu" => query.unit = Some(value()),
+                "-u" | "--unit" | "-xeu" | "-eu" | "-xu" => query.units.push(value()),
                 "-n" | "--lines" => query.lines = value().parse().ok(),
                 "-f" | "--follow" => query.follow = true,
-                "-fu" => (query.unit, query.follow) = (Some(value()), true),
+                "-fu" => {
+                    query.units.push(value());
+                    query.follow = true;
+                }
                 "-S" | "--since" => query.since = time(value())?,
                 "-U" | "--until" => query.until = time(value())?,
                 "-o" | "--output" | "-p" | "--priority" => drop(value()),
@@ -178,11 +182,11 @@ pub(crate) fn journalctl(args: &[&str]) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let units = match &query.unit {
-        Some(unit) if unit.ends_with(".service") => vec![unit.clone()],
-        Some(unit) => vec![format!("{unit}.service")],
-        None => all_units(),
+    let full = |unit: &String| match unit.ends_with(".service") {
+        true => unit.clone(),
+        false => format!("{unit}.service"),
     };
+    let units = if query.units.is_empty() { all_units() } else { query.units.iter().map(full).collect() };
     let mut text: Vec<String> = units.iter().flat_map(|unit| journal::lines(unit)).collect();
     text.retain(|line| query.wants(line));
     // Lines begin with their time; those of one unit are in order.
@@ -249,14 +253,16 @@ mod tests {
     fn logs_are_asked_for_as_install_scripts_ask() {
         let now: Timestamp = "2026-03-05T10:00:00Z".parse().unwrap();
         let query = Query::parse(&["-u", "k3s.service", "--since=Thu 2026-03-05 09:30:00 UTC"], now).unwrap();
-        assert_eq!(query.unit.as_deref(), Some("k3s.service"));
+        assert_eq!(query.units, ["k3s.service"]);
         assert!(!query.wants("2026-03-05T09:29:59.999999Z k3s[7]: old"));
         assert!(query.wants("2026-03-05T09:30:00.000000Z k3s[9]: new"));
         let query = Query::parse(&["-b", "-u", "web", "-S", "-1h", "-U", "10min ago"], now).unwrap();
-        assert_eq!(query.unit.as_deref(), Some("web"), "-b takes no word of its own");
+        assert_eq!(query.units, ["web"], "-b takes no word of its own");
         assert!(
             query.wants("2026-03-05T09:15:00.000000Z x") && !query.wants("2026-03-05T09:55:00.000000Z x")
         );
+        let query = Query::parse(&["-u", "rancher-system-agent", "-u", "k3s", "-n", "100"], now).unwrap();
+        assert_eq!((query.units.len(), query.lines), (2, Some(100)));
         assert!(Query::parse(&["--since", "whenever"], now).unwrap_err().contains("whenever"));
     }
 }

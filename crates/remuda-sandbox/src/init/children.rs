@@ -8,6 +8,7 @@ use nix::{
 };
 use tokio::sync::oneshot;
 
+use super::process::INVOCATION;
 use crate::unit::Exit;
 
 /// Who waits for which process. Everything happens on one thread, so a process cannot end unnoticed between
@@ -53,7 +54,7 @@ impl Children {
 
 /// The processes that carry a service's mark, except this one.
 pub(crate) fn marked(invocation: &str) -> Vec<i32> {
-    let mark = format!("INVOCATION_ID={invocation}");
+    let mark = format!("{INVOCATION}={invocation}");
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|pid| *pid != 1 && !invocation.is_empty())

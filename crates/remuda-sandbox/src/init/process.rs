@@ -15,6 +15,9 @@ use tokio::net::UnixDatagram;
 use super::PATH;
 use crate::unit::{Kind, Unit, command::Ready};
 
+/// Marks the processes of one start of a service. It is not systemd's own name for this: a distribution that
+/// finds that one asks systemd for control groups, over a bus that is not there.
+pub(crate) const INVOCATION: &str = "REMUDA_INVOCATION_ID";
 const NOTIFY: &str = "/run/remuda-notify";
 
 pub(crate) fn command(ready: &Ready, unit: &Unit, environment: &BTreeMap<String, String>) -> Command {
@@ -50,7 +53,7 @@ pub(crate) fn environment(
         ("USER", "root"),
         ("LOGNAME", "root"),
         ("SHELL", "/bin/sh"),
-        ("INVOCATION_ID", invocation),
+        (INVOCATION, invocation),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into();
@@ -162,6 +165,15 @@ mod tests {
         let read: Vec<_> =
             assignments(text).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(read, ["A=1", "B=x y", "C=$z", "D=ab", "E="]);
+    }
+
+    #[test]
+    fn services_are_not_told_of_a_systemd_that_could_make_control_groups() {
+        let unit =
+            Unit::parse("k3s.service", std::path::PathBuf::new(), &["[Service]\nType=notify\n".into()]);
+        let all = environment(&unit, "abc", None).unwrap();
+        assert_eq!(all.get(INVOCATION).map(String::as_str), Some("abc"));
+        assert!(!all.contains_key("INVOCATION_ID"), "K3s takes this for the systemd driver");
     }
 
     #[test]
