@@ -19,7 +19,7 @@ use kube::{
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{client::client_with, harness::skipped, lab::Lab};
+use crate::{client::client_with, foreign::until, harness::skipped, lab::Lab};
 
 /// Where a node of the sandbox distribution says that it is well; Pods have the network of their node.
 const HEALTH: u16 = 10248;
@@ -277,6 +277,29 @@ fn check_rights(scene: &Scene) {
     }
     lab.run("user grant ann --cluster demo --role cluster-owner");
     lab.until("she may", PATIENCE, || said(kubectl(&theirs, false, &["exec", "p", "--", "true"]), "").0 == 0);
+    // A command that runs ends with the role it needs; what another role allows goes on.
+    for spdy in [false, true] {
+        lab.run("user grant ann --cluster demo --role cluster-owner");
+        lab.until("she may", PATIENCE, || {
+            said(kubectl(&theirs, spdy, &["exec", "p", "--", "true"]), "").0 == 0
+        });
+        let open = |words: &[&str]| {
+            let mut command = kubectl(&theirs, spdy, words);
+            Kept(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+        };
+        let begun = |kept: &mut Kept, with: &str| {
+            let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+            assert!(lines.any(|line| line.unwrap().starts_with(with)), "it has begun");
+            lines
+        };
+        let mut shell = open(&["exec", "p", "--", "sh", "-c", "echo here; sleep 600"]);
+        let mut watch = open(&["get", "nodes", "-w", "-o", "name"]);
+        let _lines = (begun(&mut shell, "here"), begun(&mut watch, "node/"));
+        let over = |kept: &mut Kept| kept.0.try_wait().unwrap().is_some();
+        lab.run("user revoke ann --cluster demo --role cluster-owner");
+        until("the command has ended", Duration::from_secs(3), || over(&mut shell));
+        assert!(!over(&mut watch), "members see nodes");
+    }
 }
 
 /// What is on a machine opens its own plan and nothing else.
