@@ -43,8 +43,8 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
     let settings = remuda_provisioning::Options {
         server_url: site.server_url.clone(),
         ca_pem: site.ca_pem.clone(),
-        system_agent_version: format!("v{}", env!("CARGO_PKG_VERSION")),
-        server_version: format!("v{}", env!("CARGO_PKG_VERSION")),
+        system_agent_version: format!("v{}", crate::VERSION),
+        server_version: format!("v{}", crate::VERSION),
         ..remuda_provisioning::Options::default()
     };
     let machines = remuda_machines::Options::new(drivers, site.local_url.clone(), site.data_dir.clone());

@@ -35,3 +35,6 @@ pub mod tls;
 pub mod tokens;
 
 pub use server::{Ended, Running, Server, StartError};
+
+/// What the server says it is, and which image of the cluster agent goes with it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -28,3 +28,11 @@ pub(crate) fn print(arguments: &Version) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_server_tells_others_the_version_of_the_program() {
+        assert_eq!(remuda_server::VERSION, super::VERSION);
+    }
+}

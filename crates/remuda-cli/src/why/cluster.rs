@@ -533,8 +533,16 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         return Some(finding.next(step));
     }
     if let Some(server) = evidence.machines.iter().find(|machine| Roles::of(machine).control_plane) {
+        let installer = evidence.plan(server).and_then(|plan| plan.installer.as_deref());
+        // Each has its own kubectl and kubeconfig, which a shell does not know of.
+        let kubectl = match installer {
+            Some(image) if image.contains("rke2") => {
+                "/var/lib/rancher/rke2/bin/kubectl --kubeconfig /etc/rancher/rke2/rke2.yaml"
+            }
+            _ => "kubectl --kubeconfig /etc/rancher/k3s/k3s.yaml",
+        };
         finding = finding.next(format!(
-            "remuda machine shell {} -- kubectl -n cattle-system logs deployment/cattle-cluster-agent",
+            "remuda machine shell {} -- {kubectl} -n cattle-system logs deployment/cattle-cluster-agent",
             server.name()
         ));
     }
