@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -13,7 +14,7 @@ use remuda_plan::{
     probe::{Status, Statuses},
 };
 use rustls::ClientConfig;
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -33,6 +34,9 @@ const LONGEST_DELAY: i64 = 600;
 const PEM_LIMIT: u64 = 1 << 20;
 /// Checks under way at a time.
 const CONCURRENT: usize = 16;
+/// A check has its turn alone for so long. Most answer in a few milliseconds, so a machine with many of them needs
+/// memory and processor for one at a time; one that does not answer holds up the others no longer than this.
+const TURN: Duration = Duration::from_millis(100);
 
 /// Runs checks; remembers TLS settings, which are costly to make.
 #[derive(Debug, Default)]
@@ -61,7 +65,8 @@ impl Prober {
     ) -> Option<Statuses> {
         let mut statuses = statuses.clone();
         self.settings.retain(|name, _| probes.contains_key(name));
-        let limit = Arc::new(tokio::sync::Semaphore::new(CONCURRENT));
+        let limit = Arc::new(Semaphore::new(CONCURRENT));
+        let turns = Arc::new(Semaphore::new(1));
         let mut checks = JoinSet::new();
         for (name, probe) in probes {
             statuses.entry(name.clone()).or_default();
@@ -72,14 +77,15 @@ impl Prober {
                     continue;
                 }
             };
-            let (name, probe, limit) = (name.clone(), probe.clone(), limit.clone());
+            let (name, probe) = (name.clone(), probe.clone());
+            let (limit, turns) = (limit.clone(), turns.clone());
             checks.spawn(async move {
                 if initial {
                     let delay = probe.initial_delay_seconds.clamp(0, LONGEST_DELAY);
                     tokio::time::sleep(Duration::from_secs(delay.unsigned_abs())).await;
                 }
                 let _permit = limit.acquire().await;
-                let result = check(&probe, tls).await;
+                let result = in_turn(&turns, check(&probe, tls)).await;
                 (name, probe, result)
             });
         }
@@ -167,6 +173,17 @@ fn judge(name: &str, probe: &Probe, status: Status, finding: Finding) -> Status 
     after
 }
 
+/// Waits for a turn, and for what is done in it; the next one's begins when it is done, or lasts too long.
+async fn in_turn<T>(turns: &Semaphore, work: impl Future<Output = T>) -> T {
+    let turn = turns.acquire().await;
+    let mut work = pin!(work);
+    if let Ok(done) = timeout(TURN, &mut work).await {
+        return done;
+    }
+    drop(turn);
+    work.await
+}
+
 async fn check(probe: &Probe, tls: Arc<ClientConfig>) -> Finding {
     let seconds = u64::try_from(probe.timeout_seconds).unwrap_or(0);
     let limit = if seconds == 0 { DEFAULT_TIMEOUT } else { Duration::from_secs(seconds).min(LONGEST) };
@@ -246,6 +263,26 @@ mod tests {
             assert_eq!(resolve(&base, location).unwrap().to_string(), expected);
         }
         assert!(resolve(&base, "http://[").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_lasts_too_long_loses_the_turn_and_goes_on() {
+        let turns = Semaphore::new(1);
+        let under_way = std::cell::Cell::new(0);
+        let work = |millis: u64| {
+            let under_way = &under_way;
+            in_turn(&turns, async move {
+                under_way.set(under_way.get() + 1);
+                let beside = under_way.get();
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                under_way.set(under_way.get() - 1);
+                (beside, tokio::time::Instant::now())
+            })
+        };
+        let began = tokio::time::Instant::now();
+        let (slow, first, second) = tokio::join!(work(3000), work(10), work(10));
+        let after = |(beside, ended): (i32, tokio::time::Instant)| (beside, (ended - began).as_millis());
+        assert_eq!([slow, first, second].map(after), [(1, 3000), (2, 110), (2, 120)]);
     }
 
     #[tokio::test]
