@@ -127,7 +127,9 @@ impl Engine {
         journal: &mut Journal,
         stop: &CancellationToken,
     ) -> Result<Applied, ApplyError> {
-        let results: PeriodicResults = unpack(order.periodic).unwrap_or_else(|error| {
+        // Most plans have none, and are looked at every few seconds.
+        let stored = if order.plan.plan.periodic_instructions.is_empty() { &[][..] } else { order.periodic };
+        let results: PeriodicResults = unpack(stored).unwrap_or_else(|error| {
             tracing::warn!(error = %Chain(&error), "stored periodic results are unreadable and will be replaced");
             PeriodicResults::new()
         });

@@ -214,9 +214,11 @@ fn by_checksum(observed: &Observed, memory: &Memory, failures: i64, attempt: i64
         Decision { stateful: false, run, take: false, was_failed, attempt, blank_applied }
     };
 
-    let resumed = resume(identity(observed, checksum_trigger(data)), observed.recorded);
-    if matches!(resumed, Run::Resume(_)) {
-        return decision(resumed);
+    let resumed = || resume(identity(observed, checksum_trigger(data)), observed.recorded);
+    if observed.recorded.is_some_and(|recorded| !recorded.reported)
+        && let taken_up @ Run::Resume(_) = resumed()
+    {
+        return decision(taken_up);
     }
     if was_failed {
         let limit = number(data, key::MAX_FAILURES).unwrap_or(-1);
@@ -229,13 +231,13 @@ fn by_checksum(observed: &Observed, memory: &Memory, failures: i64, attempt: i64
         {
             return decision(Run::Skip(Reason::CoolDown { elapsed }));
         }
-        return decision(if first || !is_applied { resumed } else { Run::Skip(Reason::Applied) });
+        return decision(if first || !is_applied { resumed() } else { Run::Skip(Reason::Applied) });
     }
     if memory.last_written != 0 && memory.last_written == observed.version {
         return decision(Run::Skip(Reason::Unchanged));
     }
     if !is_applied {
-        return decision(resumed);
+        return decision(resumed());
     }
     if !first {
         return decision(Run::Skip(Reason::Applied));
@@ -245,7 +247,7 @@ fn by_checksum(observed: &Observed, memory: &Memory, failures: i64, attempt: i64
             && recorded.identity.source == observed.uid
             && recorded.identity.checksum == observed.checksum
     });
-    decision(if completed_here && !observed.force_on_start { Run::Files } else { resumed })
+    decision(if completed_here && !observed.force_on_start { Run::Files } else { resumed() })
 }
 
 fn identity(observed: &Observed, trigger: String) -> Identity {

@@ -40,19 +40,26 @@ mod linux {
 
     use crate::maps::{self, ENTRY};
 
+    /// Pages that are looked at together.
+    const AT_A_TIME: usize = 512;
+
     pub(super) fn let_go() -> io::Result<u64> {
         let program = fs::read_link("/proc/self/exe")?;
         let mappings = String::from_utf8_lossy(&fs::read("/proc/self/maps")?).into_owned();
         let pages = File::open("/proc/self/pagemap")?;
         let size = page_size();
         let mut bytes = 0;
+        // Whoever gives memory back should not need much for it.
+        let mut entries = [0; AT_A_TIME * ENTRY];
         for range in maps::read_only(&mappings, &program.to_string_lossy()) {
-            let mut entries = vec![0; range.len() / size * ENTRY];
-            pages.read_exact_at(&mut entries, (range.start / size * ENTRY) as u64)?;
-            for run in maps::of_the_file(&entries) {
-                let part = range.start + run.start * size..range.start + run.end * size;
-                bytes += part.len() as u64;
-                unmap(part)?;
+            for start in range.clone().step_by(AT_A_TIME * size) {
+                let entries = &mut entries[..AT_A_TIME.min((range.end - start) / size) * ENTRY];
+                pages.read_exact_at(entries, (start / size * ENTRY) as u64)?;
+                for run in maps::of_the_file(entries) {
+                    let part = start + run.start * size..start + run.end * size;
+                    bytes += part.len() as u64;
+                    unmap(part)?;
+                }
             }
         }
         Ok(bytes)
