@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, env = env::BIND, value_name = "ADDRESS:PORT")]
     pub bind: Option<String>,
 
-    /// Tell clients and agents to use this address [default: the first address of this machine]
+    /// Tell agents and people elsewhere to use this address [default: 127.0.0.1, which serves this host alone]
     #[arg(long, env = env::ADVERTISE, value_name = "HOST[:PORT]")]
     pub advertise: Option<String>,
 
