@@ -57,6 +57,39 @@ pub(crate) fn systemctl(args: &[&str]) -> ExitCode {
     }
 }
 
+/// Words of a command line, one after the other. What an option is about comes behind `=`, or as the next word.
+struct Arguments<'a> {
+    words: std::slice::Iter<'a, &'a str>,
+    about: Option<&'a str>,
+}
+
+impl<'a> Arguments<'a> {
+    fn new(words: &'a [&'a str]) -> Self {
+        Self { words: words.iter(), about: None }
+    }
+
+    /// The next word, or the name of the next option.
+    fn next(&mut self) -> Option<&'a str> {
+        let word = *self.words.next()?;
+        let (name, about) = match word.split_once('=') {
+            Some((name, about)) if word.starts_with("--") => (name, Some(about)),
+            _ => (word, None),
+        };
+        self.about = about;
+        Some(name)
+    }
+
+    /// What the option is about that came last.
+    fn value(&mut self) -> String {
+        self.about.take().or_else(|| self.words.next().copied()).unwrap_or_default().to_owned()
+    }
+
+    /// All that is left, whatever it looks like.
+    fn rest(&mut self) -> impl Iterator<Item = &'a str> {
+        self.words.by_ref().copied()
+    }
+}
+
 #[derive(Debug, Default, PartialEq)]
 struct Line {
     request: Request,
@@ -69,13 +102,8 @@ impl Line {
     fn parse(args: &[&str]) -> Result<Self, String> {
         let mut line = Self::default();
         let mut words = Vec::new();
-        let mut args = args.iter().copied();
-        while let Some(arg) = args.next() {
-            let (name, value) = match arg.split_once('=') {
-                Some((name, value)) if arg.starts_with("--") => (name, Some(value)),
-                _ => (arg, None),
-            };
-            let mut value = || value.or_else(|| args.next()).unwrap_or_default().to_owned();
+        let mut args = Arguments::new(args);
+        while let Some(name) = args.next() {
             match name {
                 "-q" | "--quiet" => line.quiet = true,
                 "--user" => line.user = true,
@@ -85,14 +113,14 @@ impl Line {
                 "--value" => line.request.value = true,
                 "-P" => {
                     line.request.value = true;
-                    line.request.properties.push(value());
+                    line.request.properties.push(args.value());
                 }
-                "-p" | "--property" => line.request.properties.push(value()),
-                "-s" | "--signal" => line.request.signal = value(),
-                "-n" | "--lines" => line.request.lines = value().parse().ok(),
+                "-p" | "--property" => line.request.properties.push(args.value()),
+                "-s" | "--signal" => line.request.signal = args.value(),
+                "-n" | "--lines" => line.request.lines = args.value().parse().ok(),
                 "-t" | "--type" | "--state" | "-o" | "--output" | "-H" | "--job-mode" | "--kill-who"
-                | "--kill-whom" | "--root" | "-M" => drop(value()),
-                "--" => words.extend(args.by_ref()),
+                | "--kill-whom" | "--root" | "-M" => drop(args.value()),
+                "--" => words.extend(args.rest()),
                 flag if flag.starts_with('-') && flag.len() > 1 => {
                     // Flags that only change how things look.
                     let harmless = flag.starts_with("--no-") || flag.starts_with("--full");
@@ -140,28 +168,23 @@ struct Query {
 impl Query {
     fn parse(args: &[&str], now: Timestamp) -> Result<Self, String> {
         let mut query = Self::default();
-        let mut args = args.iter().copied();
-        while let Some(arg) = args.next() {
-            let (name, value) = match arg.split_once('=') {
-                Some((name, value)) if arg.starts_with("--") => (name, Some(value)),
-                _ => (arg, None),
-            };
-            let mut value = || value.or_else(|| args.next()).unwrap_or_default().to_owned();
+        let mut args = Arguments::new(args);
+        while let Some(name) = args.next() {
             let time = |text: String| match journal::moment(&text, now) {
                 Some(moment) => Ok(Some(journal::stamp(moment))),
                 None => Err(format!("Failed to parse timestamp: {text}")),
             };
             match name {
-                "-u" | "--unit" | "-xeu" | "-eu" | "-xu" => query.units.push(value()),
-                "-n" | "--lines" => query.lines = value().parse().ok(),
+                "-u" | "--unit" | "-xeu" | "-eu" | "-xu" => query.units.push(args.value()),
+                "-n" | "--lines" => query.lines = args.value().parse().ok(),
                 "-f" | "--follow" => query.follow = true,
                 "-fu" => {
-                    query.units.push(value());
+                    query.units.push(args.value());
                     query.follow = true;
                 }
-                "-S" | "--since" => query.since = time(value())?,
-                "-U" | "--until" => query.until = time(value())?,
-                "-o" | "--output" | "-p" | "--priority" => drop(value()),
+                "-S" | "--since" => query.since = time(args.value())?,
+                "-U" | "--until" => query.until = time(args.value())?,
+                "-o" | "--output" | "-p" | "--priority" => drop(args.value()),
                 _ => {}
             }
         }
