@@ -20,8 +20,7 @@ use remuda_node::Invocation;
 
 use crate::{failure::Failure, local, log, settle};
 
-/// Names of the program.
-const AGENT: &str = "rancher-system-agent";
+/// Names under which the program is a distribution.
 const DISTRIBUTIONS: [&str; 2] = ["k3s", "rke2"];
 
 /// Runs the applet that is asked for; `None` if it is the command line.
@@ -78,7 +77,7 @@ fn run_agent(arguments: &[OsString]) -> ExitCode {
     match command {
         command::Command::Help => crate::output::line(command::HELP.trim_end()),
         command::Command::Version => {
-            crate::output::line(&format!("{AGENT} version {}", crate::version::VERSION));
+            crate::output::line(&format!("{} version {}", command::NAME, crate::version::VERSION));
         }
         command => {
             match level {
@@ -106,7 +105,9 @@ pub(crate) fn cluster_agent() -> Result<(), remuda_cluster_agent::Error> {
 /// Runs the authenticator of a cluster until it is told to stop.
 pub(crate) fn authenticator() -> Result<(), remuda_cluster_agent::AuthenticatorError> {
     log::plain(tracing::Level::INFO);
-    remuda_cluster_agent::Authenticator::from_env(&Environment::of_process())?.run()
+    let authenticator = remuda_cluster_agent::Authenticator::from_env(&Environment::of_process())?;
+    settle::soon();
+    authenticator.run()
 }
 
 fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {

@@ -133,8 +133,6 @@ fn skipped(why: &str) {
     say("");
 }
 
-/// The name node agents run under.
-const AGENT: &str = "rancher-system-agent";
 /// After this an agent has done what its first plan asked for, and given back what that needed.
 const SETTLED: Duration = Duration::from_secs(75);
 const LOOK: Duration = Duration::from_secs(20);
@@ -142,7 +140,7 @@ const LOOK: Duration = Duration::from_secs(20);
 /// What agents need that have nothing to do but their probes.
 async fn agents(others: &BTreeSet<u32>) {
     tokio::time::sleep(SETTLED).await;
-    let agents: Vec<u32> = process::named(AGENT).difference(others).copied().collect();
+    let agents: Vec<u32> = process::named(remuda_agent::command::NAME).difference(others).copied().collect();
     let used = || agents.iter().map(|pid| process::cpu(*pid)).sum::<Duration>();
     let before = used();
     tokio::time::sleep(LOOK).await;
@@ -159,7 +157,7 @@ async fn agents(others: &BTreeSet<u32>) {
 }
 
 pub(super) async fn run(program: &Path) -> anyhow::Result<()> {
-    let others = process::named(AGENT);
+    let others = process::named(remuda_agent::command::NAME);
     match Up::start(program, 1, 2)? {
         Outcome::Forbidden(why) => {
             skipped(&why);
