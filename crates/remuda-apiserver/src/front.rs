@@ -284,8 +284,8 @@ fn method_verb(method: &Method) -> &'static str {
     }
 }
 
-/// What only a kubelet could answer. It is not advertised where there is no way to any, but somebody who asks deserves to hear whether the
-/// object is missing or nothing runs behind it.
+/// What only a kubelet could answer. It is not advertised where there is no way to any, but somebody who asks
+/// deserves to hear whether the object is missing or nothing runs behind it.
 fn needs_a_process(kind: &str, sub: &str) -> bool {
     match kind {
         "Pod" => matches!(sub, "attach" | "exec" | "log" | "portforward" | "proxy"),
