@@ -43,6 +43,7 @@ mod represent;
 mod reviews;
 mod route;
 mod scale;
+mod seldom;
 mod server;
 mod signers;
 mod status;

@@ -4,11 +4,17 @@
 //! and catches up, or is ended when history has moved past it. Events are encoded once and
 //! shared by all watchers that want the same form.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
+use futures::{FutureExt, future::BoxFuture};
 use rand::RngExt;
-use remuda_store::{Change, Event, Record, Revision, Scope, WatchEnd};
+use remuda_store::{Change, Event, Record, Revision, Scope, Store, WatchEnd};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -20,7 +26,9 @@ use crate::{
     negotiate::{Shape, response_form},
     options::ListOptions,
     read::{Filter, store_error},
+    registry::Resource,
     represent::{self, IncludeObject, View},
+    seldom::Seldom,
     server::Inner,
     status::{ApiError, ApiResult},
 };
@@ -72,13 +80,11 @@ impl Inner {
             (Some(name), _) if !call.resource.namespaced => Scope::Key(call.resource.key(None, name)),
             _ => Scope::Prefix(call.resource.collection(call.namespace())),
         };
-        let mut ahead = None;
-        let events = match self.store.watch(scope.clone(), after) {
-            Ok(events) => Some(events),
+        let source = match self.store.watch(scope.clone(), after) {
+            Ok(events) => Source::Open(events),
             // Nothing is that new yet: the stream stays silent until something is.
             Err(remuda_store::Error::Future { .. }) => {
-                ahead = Some((scope, after));
-                None
+                Source::Ahead(open_later(self.store.clone(), scope, after).boxed())
             }
             Err(error @ remuda_store::Error::Compacted { .. }) => {
                 let line = represent::event_line("ERROR", store_error(error).status().to_string().as_bytes());
@@ -96,49 +102,93 @@ impl Inner {
             Some(custom) => custom.crd.gone.clone(),
             None => self.stop.clone(),
         };
+        let encoder = Encoder { server: self.clone(), view, filter, first: true, ended: false };
+        let alarm = Alarm {
+            timer: Box::pin(tokio::time::sleep_until(next_bookmark(Instant::now(), deadline))),
+            end: Box::pin(end.cancelled_owned()),
+        };
         let watcher = Watcher {
-            server: self.clone(),
-            view,
-            filter,
-            initial: records.into_iter(),
+            shared: encoder.shares().then(|| call.resource.clone()),
+            source,
+            alarm: Seldom::new(alarm),
             // Clients that asked for initial events wait for the mark at their end.
             end_mark: (initial && options.bookmarks).then_some(after),
-            events,
-            ahead,
-            timer: Box::pin(tokio::time::sleep_until(next_bookmark(Instant::now(), deadline))),
-            deadline,
+            stage: Stage::Initial(Box::new(encoder), records.into_iter()),
             bookmarks: options.bookmarks,
-            end: Box::pin(end.cancelled_owned()),
-            first: true,
-            ended: false,
+            deadline,
             _gauge: self.metrics.watcher(),
         };
-        let stream = futures::stream::unfold(watcher, |mut watcher| async move {
-            let piece = watcher.next().await?;
-            Some((piece, watcher))
-        });
-        Ok(Answer::body(200, Body::Stream(Box::pin(stream))))
+        Ok(Answer::body(200, Body::Stream(Box::pin(watcher))))
     }
 }
 
+type Records = std::vec::IntoIter<Arc<Record>>;
+
 struct Watcher {
+    /// The resource, if its events go out as bytes that all watchers share.
+    shared: Option<Arc<Resource>>,
+    source: Source,
+    alarm: Seldom<Alarm>,
+    stage: Stage,
+    end_mark: Option<Revision>,
+    bookmarks: bool,
+    deadline: Instant,
+    _gauge: crate::metrics::WatcherGuard,
+}
+
+/// Where events come from.
+enum Source {
+    Open(remuda_store::Watch),
+    /// The version asked for has not come yet.
+    Ahead(BoxFuture<'static, Result<remuda_store::Watch, WatchEnd>>),
+}
+
+/// What a watcher is doing.
+enum Stage {
+    Initial(Box<Encoder>, Records),
+    /// Some forms take a conversion, which may ask somebody else.
+    Encoding(BoxFuture<'static, Encoded>),
+    Waiting(Box<Encoder>),
+    Ended,
+}
+
+struct Encoded {
+    encoder: Box<Encoder>,
+    /// Initial objects not sent yet.
+    left: Records,
+    piece: Option<Bytes>,
+}
+
+/// What may interrupt the wait for events.
+struct Alarm {
+    timer: Pin<Box<Sleep>>,
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+enum Interruption {
+    Timer,
+    End,
+}
+
+impl Future for Alarm {
+    type Output = Interruption;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Interruption> {
+        if self.end.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Interruption::End);
+        }
+        self.timer.as_mut().poll(context).map(|()| Interruption::Timer)
+    }
+}
+
+/// Makes what one watcher is sent.
+struct Encoder {
     server: Arc<Inner>,
     view: View,
     filter: Filter,
-    initial: std::vec::IntoIter<Arc<Record>>,
-    end_mark: Option<Revision>,
-    /// Absent while waiting for the version in `ahead`.
-    events: Option<remuda_store::Watch>,
-    ahead: Option<(Scope, Revision)>,
-    timer: Pin<Box<Sleep>>,
-    deadline: Instant,
-    bookmarks: bool,
-    /// Kept from event to event: registering anew for each would cost as much as sending it.
-    end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// No event has been sent yet (Tables carry their columns in the first).
     first: bool,
     ended: bool,
-    _gauge: crate::metrics::WatcherGuard,
 }
 
 /// When to send the next bookmark: regularly, once shortly before the end, then never.
@@ -147,81 +197,148 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     if now >= last { deadline } else { last.min(now + BOOKMARK_EVERY) }
 }
 
-/// The next batch of events; opens the watch first if its version had not come yet.
-async fn next_events(
-    server: &Inner,
-    events: &mut Option<remuda_store::Watch>,
-    ahead: &mut Option<(Scope, Revision)>,
-) -> Result<Vec<Arc<Event>>, WatchEnd> {
-    if let Some((scope, revision)) = ahead {
-        server.store.wait_for(*revision).await;
-        *events = Some(match server.store.watch(scope.clone(), *revision) {
-            Ok(events) => events,
-            Err(remuda_store::Error::Compacted { oldest, .. }) => {
-                return Err(WatchEnd::Compacted { oldest });
+/// Opens a watch whose version has not come yet.
+async fn open_later(
+    store: Arc<dyn Store>,
+    scope: Scope,
+    revision: Revision,
+) -> Result<remuda_store::Watch, WatchEnd> {
+    store.wait_for(revision).await;
+    store.watch(scope, revision).map_err(|error| match error {
+        remuda_store::Error::Compacted { oldest, .. } => WatchEnd::Compacted { oldest },
+        _ => WatchEnd::Closed,
+    })
+}
+
+impl Source {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<Arc<Event>>, WatchEnd>> {
+        loop {
+            match self {
+                Self::Open(events) => return events.poll_next(context),
+                Self::Ahead(opening) => *self = Self::Open(ready!(opening.as_mut().poll(context))?),
             }
-            Err(_) => return Err(WatchEnd::Closed),
-        });
-        *ahead = None;
+        }
     }
-    match events {
-        Some(events) => events.next().await,
-        None => Err(WatchEnd::Closed),
+
+    fn position(&self) -> Option<Revision> {
+        match self {
+            Self::Open(events) => Some(events.position()),
+            Self::Ahead(_) => None,
+        }
     }
 }
 
-impl Watcher {
+impl futures::Stream for Watcher {
+    type Item = Bytes;
+
     /// The next bytes to send; `None` ends the stream politely.
-    async fn next(&mut self) -> Option<Bytes> {
-        if self.ended {
-            return None;
-        }
-        if let Some(piece) = self.initial_piece().await {
-            return Some(piece);
-        }
-        if let Some(revision) = self.end_mark.take() {
-            return Some(self.bookmark(revision, true));
-        }
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = self.get_mut();
         loop {
-            let batch = tokio::select! {
-                biased;
-                () = &mut self.end => return None,
-                batch = next_events(&self.server, &mut self.events, &mut self.ahead) => batch,
-                () = &mut self.timer => {
-                    let now = Instant::now();
-                    if now >= self.deadline {
-                        return None;
+            match &mut this.stage {
+                Stage::Waiting(encoder) => {
+                    if let Some(revision) = this.end_mark.take() {
+                        return Poll::Ready(Some(encoder.bookmark(revision, true)));
                     }
-                    self.timer.as_mut().reset(next_bookmark(now, self.deadline));
-                    if let (true, Some(events)) = (self.bookmarks, &self.events) {
-                        let position = events.position();
-                        return Some(self.bookmark(position, false));
+                    if let Poll::Ready(interruption) = this.alarm.poll(context) {
+                        let now = Instant::now();
+                        if matches!(interruption, Interruption::End) || now >= this.deadline {
+                            this.stage = Stage::Ended;
+                            continue;
+                        }
+                        this.alarm.change().timer.as_mut().reset(next_bookmark(now, this.deadline));
+                        if let (true, Some(position)) = (this.bookmarks, this.source.position()) {
+                            return Poll::Ready(Some(encoder.bookmark(position, false)));
+                        }
+                        continue;
                     }
-                    continue;
-                }
-            };
-            match batch {
-                Ok(events) => {
-                    if let Some(piece) = self.encode(&events).await {
-                        return Some(piece);
+                    match ready!(this.source.poll(context)) {
+                        Ok(events) => {
+                            if let Some(resource) = &this.shared
+                                && let Some(piece) = shared_lines(resource, &events)
+                            {
+                                return Poll::Ready(Some(piece));
+                            }
+                            this.stage.next(|encoder| encoder.encode(events).boxed());
+                        }
+                        Err(WatchEnd::Closed) => this.stage = Stage::Ended,
+                        Err(WatchEnd::Compacted { oldest }) => {
+                            let position = this.source.position().unwrap_or(0);
+                            this.stage = Stage::Ended;
+                            let message = format!("too old resource version: {position} ({oldest})");
+                            let status = ApiError::expired(message).status();
+                            let line = represent::event_line("ERROR", status.to_string().as_bytes());
+                            return Poll::Ready(Some(line));
+                        }
                     }
                 }
-                Err(WatchEnd::Closed) => return None,
-                Err(WatchEnd::Compacted { oldest }) => {
-                    self.ended = true;
-                    let position = self.events.as_ref().map_or(0, remuda_store::Watch::position);
-                    let message = format!("too old resource version: {position} ({oldest})");
-                    let status = ApiError::expired(message).status();
-                    return Some(represent::event_line("ERROR", status.to_string().as_bytes()));
+                Stage::Initial(_, records) => {
+                    let records = std::mem::take(records);
+                    this.stage.next(|encoder| encoder.initial(records).boxed());
                 }
+                Stage::Encoding(encoding) => {
+                    let Encoded { encoder, left, piece } = ready!(encoding.as_mut().poll(context));
+                    this.stage = match () {
+                        () if encoder.ended => Stage::Ended,
+                        () if left.len() > 0 => Stage::Initial(encoder, left),
+                        () => Stage::Waiting(encoder),
+                    };
+                    if piece.is_some() {
+                        return Poll::Ready(piece);
+                    }
+                }
+                Stage::Ended => return Poll::Ready(None),
             }
         }
     }
+}
 
-    async fn initial_piece(&mut self) -> Option<Bytes> {
+impl Stage {
+    /// Leaves the encoder to what it has to do next.
+    fn next(&mut self, work: impl FnOnce(Box<Encoder>) -> BoxFuture<'static, Encoded>) {
+        *self = match std::mem::replace(self, Self::Ended) {
+            Self::Initial(encoder, _) | Self::Waiting(encoder) => Self::Encoding(work(encoder)),
+            busy => busy,
+        };
+    }
+}
+
+/// Events as everybody sees them, unless one of them is stored in another form.
+fn shared_lines(resource: &Resource, events: &[Arc<Event>]) -> Option<Bytes> {
+    let line = |event: &Event| {
+        is_served_form(resource, &event.record).then(|| shared_line(resource, event, natural_kind(event)))
+    };
+    // One event, the usual case, goes out as the shared bytes.
+    if let [event] = events {
+        return line(event);
+    }
+    let lines = events.iter().map(|event| line(event)).collect::<Option<Vec<_>>>()?;
+    Some(lines.concat().into())
+}
+
+fn shared_line(resource: &Resource, event: &Event, kind: &str) -> Bytes {
+    event.frames.get_or_insert(resource.tag, || represent::event_line(kind, &event.record.value))
+}
+
+/// What an event is to who watches everything.
+fn natural_kind(event: &Event) -> &'static str {
+    match event.change {
+        Change::Created => "ADDED",
+        Change::Updated => "MODIFIED",
+        Change::Deleted => "DELETED",
+    }
+}
+
+impl Encoder {
+    /// Whether events go out as bytes that all watchers share.
+    fn shares(&self) -> bool {
+        self.filter.is_open() && self.view.is_raw()
+    }
+
+    async fn initial(mut self: Box<Self>, mut records: Records) -> Encoded {
         let mut piece = BytesMut::new();
         while piece.len() < PIECE {
-            let Some(record) = self.initial.next() else { break };
+            let Some(record) = records.next() else { break };
             match self.object_bytes(&record).await {
                 Ok(bytes) => piece.extend_from_slice(&represent::event_line("ADDED", &bytes)),
                 Err(error) => {
@@ -232,50 +349,40 @@ impl Watcher {
                 }
             }
         }
-        (!piece.is_empty()).then(|| piece.freeze())
+        Encoded { encoder: self, left: records, piece: (!piece.is_empty()).then(|| piece.freeze()) }
     }
 
-    /// Encodes a batch; `None` if none of it concerns this watcher.
-    async fn encode(&mut self, events: &[Arc<Event>]) -> Option<Bytes> {
-        let mut single: Option<Bytes> = None;
+    /// Encodes a batch, of which perhaps nothing concerns this watcher.
+    async fn encode(mut self: Box<Self>, events: Vec<Arc<Event>>) -> Encoded {
         let mut piece = BytesMut::new();
-        for event in events {
+        for event in &events {
             let line = match self.kind_of(event).await {
                 Ok(None) => continue,
                 Ok(Some(kind)) => self.line(event, kind).await,
                 Err(error) => Err(error),
             };
-            let line = match line {
-                Ok(line) => line,
+            match line {
+                // One event, the usual case, goes out as it is.
+                Ok(line) if events.len() == 1 => {
+                    return Encoded { encoder: self, left: Records::default(), piece: Some(line) };
+                }
+                Ok(line) => piece.extend_from_slice(&line),
                 Err(error) => {
                     self.ended = true;
-                    represent::event_line("ERROR", error.status().to_string().as_bytes())
+                    let status = error.status().to_string();
+                    piece.extend_from_slice(&represent::event_line("ERROR", status.as_bytes()));
+                    break;
                 }
-            };
-            // One event, the usual case, goes out as the shared bytes.
-            match single.take() {
-                None if piece.is_empty() => single = Some(line),
-                None => piece.extend_from_slice(&line),
-                Some(earlier) => {
-                    piece.extend_from_slice(&earlier);
-                    piece.extend_from_slice(&line);
-                }
-            }
-            if self.ended {
-                break;
             }
         }
-        single.or_else(|| (!piece.is_empty()).then(|| piece.freeze()))
+        let piece = (!piece.is_empty()).then(|| piece.freeze());
+        Encoded { encoder: self, left: Records::default(), piece }
     }
 
     /// What the event is to this watcher, whose selectors may make an update an arrival or a departure.
     async fn kind_of(&self, event: &Event) -> ApiResult<Option<&'static str>> {
         if self.filter.is_open() {
-            return Ok(Some(match event.change {
-                Change::Created => "ADDED",
-                Change::Updated => "MODIFIED",
-                Change::Deleted => "DELETED",
-            }));
+            return Ok(Some(natural_kind(event)));
         }
         let resource = &self.view.resource;
         let before = match &event.previous {
@@ -306,13 +413,9 @@ impl Watcher {
             let bytes = self.object_bytes(&event.record).await?;
             return Ok(represent::event_line(kind, &bytes));
         }
-        let natural = matches!(
-            (event.change, kind),
-            (Change::Created, "ADDED") | (Change::Updated, "MODIFIED") | (Change::Deleted, "DELETED")
-        );
-        if self.view.is_raw() && natural && is_served_form(&self.view.resource, &event.record) {
-            let tag = self.view.resource.tag;
-            return Ok(event.frames.get_or_insert(tag, || represent::event_line(kind, &event.record.value)));
+        let resource = &self.view.resource;
+        if self.view.is_raw() && kind == natural_kind(event) && is_served_form(resource, &event.record) {
+            return Ok(shared_line(resource, event, kind));
         }
         let bytes = self.object_bytes(&event.record).await?;
         Ok(represent::event_line(kind, &bytes))

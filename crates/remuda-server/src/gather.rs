@@ -5,6 +5,7 @@
 //! connection, and what the connection writes is held until it has nothing more to write.
 
 use std::{
+    cell::Cell,
     future::Future,
     io::{self, IoSlice},
     pin::Pin,
@@ -38,11 +39,18 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams
 /// that has sent something is woken by its own sending, which would count as being greedy there.
 #[derive(Default)]
 struct Running {
-    streams: Vec<Option<(Stream, Arc<Slot>)>>,
+    streams: Vec<Option<Place>>,
     free: Vec<usize>,
     bell: Arc<Bell>,
     /// Kept for its room.
     batch: Vec<usize>,
+}
+
+struct Place {
+    stream: Stream,
+    slot: Arc<Slot>,
+    /// Wakes the slot.
+    waker: Waker,
 }
 
 /// Who is ready, and whom to tell.
@@ -78,7 +86,7 @@ impl Running {
             self.streams.len() - 1
         });
         let slot = Arc::new(Slot { index, queued: AtomicBool::new(true), bell: self.bell.clone() });
-        self.streams[index] = Some((stream, slot));
+        self.streams[index] = Some(Place { stream, waker: Waker::from(slot.clone()), slot });
         self.bell.ready.lock().push(index);
     }
 
@@ -88,10 +96,9 @@ impl Running {
         std::mem::swap(&mut *self.bell.ready.lock(), &mut self.batch);
         for index in self.batch.drain(..) {
             // A stream that has ended may be woken once more.
-            let Some(Some((stream, slot))) = self.streams.get_mut(index) else { continue };
-            slot.queued.store(false, Release);
-            let waker = Waker::from(slot.clone());
-            if stream.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            let Some(Some(place)) = self.streams.get_mut(index) else { continue };
+            place.slot.queued.store(false, Release);
+            if place.stream.as_mut().poll(&mut Context::from_waker(&place.waker)).is_ready() {
                 self.streams[index] = None;
                 self.free.push(index);
             }
@@ -144,6 +151,12 @@ impl<C: Future, S: AsyncWrite + Unpin> Future for Gathered<C, S> {
 /// Held bytes, at most.
 const HELD: usize = 64 * 1024;
 
+thread_local! {
+    /// What held bytes are written into. Nearly always they go out before the thread turns to another connection,
+    /// so one piece of memory, which stays in the processor's cache, serves them all.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Holds what is written until it is released or there is too much of it. A flush does not release: HTTP/2
 /// flushes after every frame of some size.
 pub(crate) struct Cork<S>(Arc<Mutex<Held<S>>>);
@@ -183,7 +196,11 @@ impl<S: AsyncWrite + Unpin> Held<S> {
             self.unflushed = false;
         }
         // A silent connection holds no buffer.
-        self.bytes = Vec::new();
+        let mut room = std::mem::take(&mut self.bytes);
+        if room.capacity() > 0 {
+            room.clear();
+            ROOM.set(room);
+        }
         self.written = 0;
         Poll::Ready(Ok(()))
     }
@@ -217,6 +234,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
         if size > HELD {
             held.unflushed = true;
             return Pin::new(&mut held.inner).poll_write_vectored(context, slices);
+        }
+        if held.bytes.capacity() == 0 {
+            held.bytes = ROOM.take();
         }
         for slice in slices {
             held.bytes.extend_from_slice(slice);

@@ -12,6 +12,7 @@
 //! All engines answer reads and watches from the same in-memory state (`mvcc`); they differ in
 //! where a write becomes durable: [`Memory`] nowhere, [`Embedded`] in its own log, [`Etcd`] in etcd.
 
+mod bell;
 mod embedded;
 mod etcd;
 mod frames;

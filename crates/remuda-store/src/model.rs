@@ -126,6 +126,15 @@ pub enum WatchEnd {
     Closed,
 }
 
+impl Scope {
+    pub(crate) fn holds(&self, key: &str) -> bool {
+        match self {
+            Self::Prefix(prefix) => key.starts_with(prefix.as_str()),
+            Self::Key(only) => key == only,
+        }
+    }
+}
+
 impl Template {
     /// A value without a slot.
     pub fn plain(bytes: impl Into<Bytes>) -> Self {

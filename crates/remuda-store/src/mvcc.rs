@@ -17,23 +17,27 @@ mod groups;
 
 use std::{
     collections::BTreeMap,
+    future::poll_fn,
     ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::{Duration, Instant},
 };
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
 
-use self::collection::Cut;
+use self::{collection::Cut, groups::GroupName};
 pub(crate) use self::{
     collection::{Collection, Found},
-    groups::GroupName,
+    groups::Group,
 };
-use crate::{At, Error, Event, ListQuery, Page, Record, Revision, Scope, WatchEnd};
+use crate::{
+    At, Error, Event, ListQuery, Page, Record, Revision, Scope, WatchEnd,
+    bell::{Bell, Listener},
+};
 
 /// Records copied under one lock by lists without a limit.
 const LIST_CHUNK: usize = 4096;
@@ -59,7 +63,7 @@ pub(crate) struct Mvcc {
     collections: RwLock<BTreeMap<Box<str>, Arc<Collection>>>,
     published: AtomicU64,
     /// Woken at every publication: for those who wait for a revision or read everything.
-    progress: Notify,
+    progress: Arc<Bell>,
     pins: Mutex<Pins>,
     policy: Policy,
     /// Where history begins for collections nothing is known of.
@@ -117,7 +121,7 @@ impl Mvcc {
         Arc::new(Self {
             collections: RwLock::default(),
             published: AtomicU64::new(0),
-            progress: Notify::new(),
+            progress: Arc::default(),
             pins: Mutex::default(),
             policy,
             base: AtomicU64::new(0),
@@ -178,9 +182,9 @@ impl Mvcc {
             }
         }
         self.published.store(revision, Ordering::Release);
-        self.progress.notify_waiters();
+        self.progress.ring();
         for wake in wakes {
-            wake.notify_waiters();
+            wake.ring();
         }
     }
 
@@ -260,15 +264,15 @@ impl Mvcc {
             std::mem::replace(&mut *collections, new)
         };
         drop(old);
-        self.progress.notify_waiters();
+        self.progress.ring();
         for wake in wakes {
-            wake.notify_waiters();
+            wake.ring();
         }
     }
 
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.progress.notify_waiters();
+        self.progress.ring();
         for collection in self.spanned("") {
             collection.wake_all();
         }
@@ -388,13 +392,13 @@ impl Mvcc {
         &self,
         scope: &Scope,
         after: Revision,
-    ) -> Result<(Arc<Collection>, GroupName, Arc<Notify>), Error> {
+    ) -> Result<(Arc<Collection>, Arc<Group>), Error> {
         let (Scope::Key(path) | Scope::Prefix(path)) = scope;
         retrying(Some(after), || {
             let collection = self.collection(collection_of(path));
             let name = GroupName::of(scope, &collection.name);
-            let wake = collection.join(&name, after)?;
-            Ok((collection, name, wake))
+            let group = collection.join(&name, after)?;
+            Ok((collection, group))
         })
     }
 
@@ -432,18 +436,18 @@ impl Mvcc {
         Ok(found)
     }
 
-    pub(crate) fn progress(&self) -> &Notify {
+    /// Rung at every publication.
+    pub(crate) fn progress(&self) -> &Arc<Bell> {
         &self.progress
     }
 
     pub(crate) async fn wait_for(&self, revision: Revision) {
-        loop {
-            let progress = self.progress.notified();
-            if self.published() >= revision {
-                return;
-            }
-            progress.await;
-        }
+        let mut listener = Listener::new(self.progress.clone());
+        poll_fn(|context| {
+            listener.listen(context);
+            if self.published() >= revision { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 
@@ -451,19 +455,15 @@ impl Collection {
     pub(crate) fn look(
         &self,
         scope: &Scope,
-        name: &GroupName,
+        group: &Group,
         cursor: Revision,
         published: Revision,
     ) -> Result<Found, WatchEnd> {
-        self.events(scope, name, cursor, published)
+        self.events(scope, group, cursor, published)
     }
 
-    pub(crate) fn is_pending(&self, name: &GroupName, cursor: Revision) -> bool {
-        self.pending(name, cursor)
-    }
-
-    pub(crate) fn quit(&self, name: &GroupName) {
-        self.leave(name);
+    pub(crate) fn quit(&self, group: &Group) {
+        self.leave(group);
     }
 }
 

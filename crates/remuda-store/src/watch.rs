@@ -1,12 +1,17 @@
 //! Watches: cursors into the event logs.
 
-use std::sync::Arc;
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
-use tokio::sync::Notify;
+use tokio::task::coop;
 
 use crate::{
     Error, Event, Revision, Scope, WatchEnd,
-    mvcc::{Collection, Found, GroupName, Mvcc, is_narrow},
+    bell::Listener,
+    mvcc::{Collection, Found, Group, Mvcc, is_narrow},
 };
 
 /// A position in one scope's events.
@@ -14,17 +19,12 @@ use crate::{
 /// A watch holds no queue: it reads the shared log from its position on, so a slow reader costs
 /// nothing but the risk of falling out of the kept history.
 pub struct Watch {
-    mvcc: Arc<Mvcc>,
-    scope: Scope,
     cursor: Revision,
+    listener: Listener,
+    mvcc: Arc<Mvcc>,
     /// Absent for a scope of several collections.
-    group: Option<Group>,
-}
-
-struct Group {
-    collection: Arc<Collection>,
-    name: GroupName,
-    wake: Arc<Notify>,
+    part: Option<(Arc<Collection>, Arc<Group>)>,
+    scope: Scope,
 }
 
 impl Watch {
@@ -36,87 +36,78 @@ impl Watch {
         if after > current {
             return Err(Error::Future { requested: after, current });
         }
-        let group = match &scope {
+        let part = match &scope {
             Scope::Prefix(prefix) if !is_narrow(prefix) => {
                 mvcc.check_span(prefix, after)?;
                 None
             }
-            _ => {
-                let (collection, name, wake) = mvcc.join(&scope, after)?;
-                Some(Group { collection, name, wake })
-            }
+            _ => Some(mvcc.join(&scope, after)?),
         };
-        Ok(Self { mvcc: mvcc.clone(), scope, cursor: after, group })
+        let bell = part.as_ref().map_or_else(|| mvcc.progress(), |(_, group)| group.bell());
+        let listener = Listener::new(bell.clone());
+        Ok(Self { cursor: after, listener, mvcc: mvcc.clone(), part, scope })
     }
 
     /// The next events, at least one, in order. Cancel safe.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, WatchEnd> {
-        loop {
-            // Asked for before looking: what is published after the look wakes it.
-            let woken = match &self.group {
-                Some(group) => group.wake.clone().notified_owned(),
-                None => {
-                    let mvcc = self.mvcc.clone();
-                    let progress = mvcc.progress().notified();
-                    if let Some(events) = look(&self.mvcc, &self.scope, None, &mut self.cursor)? {
-                        return Ok(events);
-                    }
-                    progress.await;
-                    continue;
-                }
-            };
-            if let Some(events) = look(&self.mvcc, &self.scope, self.group.as_ref(), &mut self.cursor)? {
-                return Ok(events);
-            }
-            woken.await;
-        }
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// As [`Watch::next`]. Once this was pending, every event wakes the task, asked for again or not.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<Arc<Event>>, WatchEnd>> {
+        // Who never has to wait for events lets others have their turn all the same.
+        let turn = ready!(coop::poll_proceed(context));
+        // Before looking: what is published after the look wakes it.
+        self.listener.listen(context);
+        let Some(found) = self.look().transpose() else { return Poll::Pending };
+        turn.made_progress();
+        Poll::Ready(found)
     }
 
     /// The events `next` would return without waiting, possibly none.
     pub fn pending(&mut self) -> Result<Vec<Arc<Event>>, WatchEnd> {
-        look(&self.mvcc, &self.scope, self.group.as_ref(), &mut self.cursor).map(Option::unwrap_or_default)
+        self.look().map(Option::unwrap_or_default)
     }
 
     /// Every event of the scope up to this revision has been returned by `next`.
     pub fn position(&self) -> Revision {
-        let Some(group) = &self.group else { return self.cursor };
+        let Some((_, group)) = &self.part else { return self.cursor };
         // Read first: an event up to here is known to its group before it is published.
         let published = self.mvcc.published();
-        if group.collection.is_pending(&group.name, self.cursor) {
+        if group.is_pending(self.cursor) {
             return self.cursor;
         }
         published.max(self.cursor)
     }
-}
 
-/// `None` if there is nothing yet.
-fn look(
-    mvcc: &Mvcc,
-    scope: &Scope,
-    group: Option<&Group>,
-    cursor: &mut Revision,
-) -> Result<Option<Vec<Arc<Event>>>, WatchEnd> {
-    loop {
-        let closed = mvcc.is_closed();
-        let published = mvcc.published();
-        let Found { events, upto } = match (group, scope) {
-            (Some(group), _) => group.collection.look(scope, &group.name, *cursor, published)?,
-            (None, Scope::Prefix(prefix) | Scope::Key(prefix)) => mvcc.span_events(prefix, *cursor)?,
-        };
-        *cursor = upto;
-        if !events.is_empty() {
-            return Ok(Some(events));
-        }
-        if upto >= published {
-            return if closed { Err(WatchEnd::Closed) } else { Ok(None) };
+    /// `None` if there is nothing yet.
+    fn look(&mut self) -> Result<Option<Vec<Arc<Event>>>, WatchEnd> {
+        loop {
+            let closed = self.mvcc.is_closed();
+            let published = self.mvcc.published();
+            let Found { events, upto } = match (&self.part, &self.scope) {
+                (Some((collection, group)), scope) => {
+                    collection.look(scope, group, self.cursor, published)?
+                }
+                (None, Scope::Prefix(prefix) | Scope::Key(prefix)) => {
+                    self.mvcc.span_events(prefix, self.cursor)?
+                }
+            };
+            self.cursor = upto;
+            if !events.is_empty() {
+                return Ok(Some(events));
+            }
+            if upto >= published {
+                return if closed { Err(WatchEnd::Closed) } else { Ok(None) };
+            }
         }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(group) = &self.group {
-            group.collection.quit(&group.name);
+        if let Some((collection, group)) = &self.part {
+            collection.quit(group);
         }
     }
 }

@@ -214,6 +214,32 @@ async fn a_watch_ends_politely_after_its_timeout() {
 }
 
 #[tokio::test]
+async fn a_watch_that_never_rests_ends_after_its_timeout() {
+    let server = Server::quiet().await;
+    server.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let now = server.store.observed();
+    let mut watch = server.watch(&format!("{MAPS}?resourceVersion={now}&timeoutSeconds=1")).await;
+    let object = format!("{MAPS}/a");
+    let write = async {
+        for round in 0_u64.. {
+            server.patch(&object, MERGE_PATCH, json!({"data": {"n": round.to_string()}})).await.expect(200);
+            tokio::task::yield_now().await;
+        }
+    };
+    let read = async {
+        let mut events = 0;
+        while watch.next().await.is_some() {
+            events += 1;
+        }
+        events
+    };
+    let limited = tokio::time::timeout(Duration::from_secs(20), async {
+        tokio::select! { () = write => 0, events = read => events }
+    });
+    assert!(limited.await.expect("it ends") > 1);
+}
+
+#[tokio::test]
 async fn only_the_first_table_of_a_watch_has_columns() {
     let server = Server::quiet().await;
     server.post(MAPS, labelled("a", "x")).await.expect(201);

@@ -8,14 +8,13 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
 
 use super::{
     Policy,
     chain::{Chain, Version},
-    groups::{GroupName, Groups},
+    groups::{Group, GroupName, Groups, News},
 };
-use crate::{Change, Error, Event, Record, Revision, Scope, WatchEnd};
+use crate::{Change, Error, Event, Record, Revision, Scope, WatchEnd, bell::Bell};
 
 /// Events handed out, or looked through, under one lock.
 const EVENTS_PER_READ: usize = 512;
@@ -106,11 +105,11 @@ impl Collection {
 
     /// Another collection takes this one's place: readers that still found this one look again,
     /// watchers learn that they missed what happened up to `revision`.
-    pub(super) fn retire(&self, revision: Revision) -> Vec<Arc<Notify>> {
+    pub(super) fn retire(&self, revision: Revision) -> Vec<Arc<Bell>> {
         let mut data = self.data.write();
         let empty = Data { floor: RETIRED, ..Data::default() };
         let old = std::mem::replace(&mut *data, empty);
-        let mut groups = self.groups.lock();
+        let groups = self.groups.lock();
         groups.reset(revision);
         let wakes = groups.all().cloned().collect();
         drop(groups);
@@ -210,10 +209,10 @@ impl Collection {
         limit: Revision,
         policy: &Policy,
         now: Instant,
-        wakes: &mut Vec<Arc<Notify>>,
+        wakes: &mut Vec<Arc<Bell>>,
     ) {
         let mut data = self.data.write();
-        let mut groups = self.groups.lock();
+        let groups = self.groups.lock();
         for event in events {
             data.append(event, now);
             if !groups.is_empty() {
@@ -234,7 +233,7 @@ impl Collection {
         loop {
             let mut data = self.data.write();
             let limit = limit().min(revision);
-            let mut groups = self.groups.lock();
+            let groups = self.groups.lock();
             for _ in 0..TRIMS_PER_LOCK {
                 let Some(trimmed) = data.trim(limit) else { return };
                 groups.trimmed(&trimmed, &self.name);
@@ -243,50 +242,50 @@ impl Collection {
     }
 
     /// Registers a watcher and checks that nothing after `after` is missing, as one step.
-    pub(super) fn join(&self, name: &GroupName, after: Revision) -> Result<Arc<Notify>, Error> {
+    pub(super) fn join(&self, name: &GroupName, after: Revision) -> Result<Arc<Group>, Error> {
         let data = self.data.read();
         data.check(after)?;
         Ok(self.groups.lock().join(name, data.floor, data.last))
     }
 
-    pub(super) fn leave(&self, name: &GroupName) {
-        self.groups.lock().leave(name);
-    }
-
-    /// Whether an event of the group may lie after `cursor`.
-    pub(super) fn pending(&self, name: &GroupName, cursor: Revision) -> bool {
-        self.groups.lock().get(name).is_none_or(|group| group.last > cursor)
+    pub(super) fn leave(&self, group: &Group) {
+        self.groups.lock().leave(group);
     }
 
     /// Events of the scope in `(cursor, published]`.
     pub(super) fn events(
         &self,
         scope: &Scope,
-        name: &GroupName,
+        group: &Group,
         cursor: Revision,
         published: Revision,
     ) -> Result<Found, WatchEnd> {
-        let data = self.data.read();
-        let groups = self.groups.lock();
-        let group = groups.get(name).ok_or(WatchEnd::Closed)?;
-        if cursor < group.floor {
-            return Err(WatchEnd::Compacted { oldest: group.floor });
+        let upto = published.max(cursor);
+        match group.news(cursor, published) {
+            News::None => return Ok(Found { events: Vec::new(), upto }),
+            News::One(event) => {
+                let events = if scope.holds(&event.record.key) { vec![event] } else { Vec::new() };
+                return Ok(Found { events, upto });
+            }
+            News::Unknown => {}
         }
-        if group.last <= cursor {
-            return Ok(Found { events: Vec::new(), upto: published.max(cursor) });
+        let data = self.data.read();
+        let state = group.state();
+        if cursor < state.floor {
+            return Err(WatchEnd::Compacted { oldest: state.floor });
         }
         match scope {
             Scope::Key(key) => {
-                drop(groups);
+                drop(state);
                 Ok(data.events_of_key(key, cursor, published))
             }
-            Scope::Prefix(prefix) if **prefix != *self.name && cursor >= group.recent_from => {
-                let first = group.recent.partition_point(|event| event.record.revision <= cursor);
-                let events = group.recent.range(first..);
+            Scope::Prefix(prefix) if **prefix != *self.name && cursor >= state.recent_from => {
+                let first = state.recent.partition_point(|event| event.record.revision <= cursor);
+                let events = state.recent.range(first..);
                 Ok(gather(events, |event| event.record.key.starts_with(prefix), cursor, published))
             }
             Scope::Prefix(prefix) => {
-                drop(groups);
+                drop(state);
                 let whole = **prefix == *self.name;
                 let wanted = |event: &Event| whole || event.record.key.starts_with(prefix);
                 Ok(data.events_after(wanted, cursor, published))
@@ -317,8 +316,9 @@ impl Collection {
     }
 
     pub(super) fn wake_all(&self) {
-        for wake in self.groups.lock().all() {
-            wake.notify_waiters();
+        let bells: Vec<_> = self.groups.lock().all().cloned().collect();
+        for bell in bells {
+            bell.ring();
         }
     }
 }
