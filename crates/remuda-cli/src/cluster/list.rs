@@ -141,12 +141,8 @@ fn table(
         ]),
     };
     for cluster in clusters {
-        let (state, tone, message) = state(cluster, managed.get(cluster.text("/status/clusterName")));
-        let key = (cluster.namespace().to_owned(), cluster.name().to_owned());
-        let count = counts.get(&key).copied().unwrap_or_default();
-        let pools = cluster.list("/spec/rkeConfig/machinePools").iter().map(Pool);
-        let wanted: i64 = pools.map(Pool::wanted).sum();
-        let wanted = usize::try_from(wanted).unwrap_or_default().max(count.machines);
+        let managed = managed.get(cluster.text("/status/clusterName"));
+        let (state, tone, message) = state(cluster, managed);
         let mut row: Vec<Cell> = Vec::new();
         if namespaces {
             row.push(cluster.namespace().into());
@@ -154,8 +150,8 @@ fn table(
         row.extend([
             cluster.name().into(),
             Cell::toned(state, tone),
-            cluster.text("/spec/kubernetesVersion").into(),
-            format!("{}/{wanted}", count.nodes).into(),
+            version(cluster, managed).into(),
+            machines(cluster, managed, counts).into(),
             provider(cluster).into(),
             age::ago(cluster.created(), now).into(),
         ]);
@@ -166,6 +162,28 @@ fn table(
         table.row(row);
     }
     table.render("")
+}
+
+/// The version asked for; that of an imported cluster is whatever it runs.
+fn version<'a>(cluster: &'a Object, managed: Option<&'a Object>) -> &'a str {
+    match cluster.text("/spec/kubernetesVersion") {
+        "" => managed.map_or("", |managed| managed.text("/status/version/gitVersion")),
+        wanted => wanted,
+    }
+}
+
+/// Nodes of all machines there are or should be. An imported cluster has nodes alone.
+fn machines(cluster: &Object, managed: Option<&Object>, counts: &Counts) -> String {
+    if !cluster.has("/spec/rkeConfig") {
+        let nodes = managed.and_then(|managed| managed.0.pointer("/status/nodeCount")?.as_u64());
+        return nodes.map(|nodes| nodes.to_string()).unwrap_or_default();
+    }
+    let key = (cluster.namespace().to_owned(), cluster.name().to_owned());
+    let count = counts.get(&key).copied().unwrap_or_default();
+    let pools = cluster.list("/spec/rkeConfig/machinePools").iter().map(Pool);
+    let wanted: i64 = pools.map(Pool::wanted).sum();
+    let wanted = usize::try_from(wanted).unwrap_or_default().max(count.machines);
+    format!("{}/{wanted}", count.nodes)
 }
 
 /// State in a word, and what is said about it. Only the cluster itself is looked at, and its management Cluster
@@ -233,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_row_says_how_it_stands_with_a_cluster() {
-        let mut imported = cluster("imported", json!({"ready": true}));
+        let mut imported = cluster("imported", json!({"ready": true, "clusterName": "c-m-4"}));
         imported.0["spec"] = json!({});
         let mut going = cluster(
             "going",
@@ -255,7 +273,10 @@ mod tests {
             ]}});
             (name.to_owned(), Object(managed))
         };
-        let managed = Managed::from([disconnected("c-m-2", "True"), disconnected("c-m-3", "False")]);
+        let running = json!({"metadata": {"name": "c-m-4"}, "status": {
+            "version": {"gitVersion": "v1.34.2"}, "nodeCount": 5}});
+        let running = ("c-m-4".to_owned(), Object(running));
+        let managed = Managed::from([disconnected("c-m-2", "True"), disconnected("c-m-3", "False"), running]);
         let clusters = [
             lost,
             foreign,
@@ -280,11 +301,11 @@ mod tests {
             text,
             "NAME       STATE          VERSION        MACHINES   PROVIDER   AGE   MESSAGE\n\
              lost       Disconnected   v1.35.1+k3s1   0/3        local      5m    Cluster agent is not connected\n\
-             foreign    Waiting        -              0/0        imported   5m    Cluster agent is not connected\n\
+             foreign    Waiting        -              -          imported   5m    Cluster agent is not connected\n\
              demo       Ready          v1.35.1+k3s1   3/3        local      5m    -\n\
              young      Creating       v1.35.1+k3s1   0/3        local      5m    waiting for infrastructure ready\n\
              refused    Failed         v1.35.1+k3s1   0/3        local      5m    duplicate machinePool name [p] used\n\
-             imported   Ready          -              0/0        imported   5m    -\n\
+             imported   Ready          v1.34.2        5          imported   5m    -\n\
              going      Removing       v1.35.1+k3s1   0/3        local      5m    waiting for machine [x] to delete\n"
         );
         let wide = table(&clusters[2..3], &managed, &counts, true, true, now);
