@@ -199,6 +199,10 @@ impl Client {
             let certificate = certificate.map_err(|error| format!("read caBundle: {error}"))?;
             roots.add(certificate).map_err(|error| format!("read caBundle: {error}"))?;
         }
+        if roots.is_empty() && !config.ca_bundle.is_empty() {
+            // A placeholder somebody still has to fill in; it must not mean trust in everybody else.
+            return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
+        }
         if roots.is_empty() {
             for certificate in system_roots() {
                 // A root this library does not take is one it cannot verify with.

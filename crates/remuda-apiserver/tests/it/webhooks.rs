@@ -288,6 +288,22 @@ async fn a_webhook_that_cannot_be_asked_fails_or_is_ignored_as_it_says() {
 }
 
 #[tokio::test]
+async fn a_placeholder_for_a_certificate_can_be_installed_but_trusts_nobody() {
+    let server = Server::start().await;
+    let webhook = Webhook::allowing().await;
+    let mut client = webhook.client_config();
+    // What manifests hold until an injector has been there.
+    client["caBundle"] = "Cg==".into();
+    install(&server, VALIDATING, "v", &[hook("v.test.io", client, json!({}))]).await;
+    let message = server.post(MAPS, config_map("a", json!({}))).await.fails(500, "InternalError");
+    assert!(message.contains("unable to load root certificates"), "{message}");
+    let injected = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle",
+        "value": webhook.client_config()["caBundle"]}]);
+    server.patch(&format!("{VALIDATING}/v"), JSON_PATCH, injected).await.expect(200);
+    server.post(MAPS, config_map("a", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
 async fn a_slow_webhook_is_given_up_on() {
     let server = Server::start().await;
     let slow = Webhook::start(|_| json!({"slow": true})).await;

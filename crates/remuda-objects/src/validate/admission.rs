@@ -130,22 +130,6 @@ fn client(config: &Value, path: Path<'_>, errors: &mut Errors) {
             service_path(text_at(service, &["path"]), path.child("path"), errors);
         }
     }
-    ca_bundle(text_at(config, &["caBundle"]), path.child("caBundle"), errors);
-}
-
-/// The bundle is base64 in JSON and must hold PEM certificates.
-fn ca_bundle(encoded: &str, path: Path<'_>, errors: &mut Errors) {
-    if encoded.is_empty() {
-        return;
-    }
-    let decoded = STANDARD.decode(encoded).unwrap_or_default();
-    if !String::from_utf8_lossy(&decoded).contains("-----BEGIN CERTIFICATE-----") {
-        errors.invalid(
-            path,
-            &Value::from(encoded),
-            "unable to load root certificates: unable to parse bytes as PEM block",
-        );
-    }
 }
 
 fn check_url(url: &str, path: Path<'_>, errors: &mut Errors) {
