@@ -183,7 +183,7 @@ fn decode_options(call: &Call, body: &[u8]) -> ApiResult<DeleteOptions> {
     }
     let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode DeleteOptions: {cause}"));
     let mut duplicates = Vec::new();
-    let value = match body_type(&call.headers) {
+    let mut value = match body_type(&call.headers) {
         BodyType::Json => {
             codec::parse_json(body, &mut duplicates).map_err(|error| unreadable(error.to_string()))?
         }
@@ -199,6 +199,11 @@ fn decode_options(call: &Call, body: &[u8]) -> ApiResult<DeleteOptions> {
     };
     if value["kind"].as_str().is_some_and(|kind| kind != "DeleteOptions") {
         return Err(unreadable(format!("the body is a {}", value["kind"])));
+    }
+    // Options that cannot be read must not be taken for absent: `dryRun: All` would delete.
+    if let Some(table) = remuda_kinds::type_of("", "v1", "DeleteOptions") {
+        remuda_kinds::decode(table, &mut value, &mut Vec::new())
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
     DeleteOptions::parse(&call.query, Some(&value))
 }

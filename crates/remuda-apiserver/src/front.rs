@@ -307,13 +307,15 @@ fn check_path(resource: &Resource, path: &ResourcePath, verb: Verb) -> ApiResult
         let offered = sub.verbs.iter().any(|known| known == verb.as_str());
         return if offered { Ok(()) } else { Err(ApiError::method_not_allowed()) };
     }
-    // Names of namespaced objects mean nothing without their namespace.
-    if resource.namespaced && path.namespace.is_none() && (path.name.is_some() || verb == Verb::Create) {
-        return Err(if path.name.is_some() {
-            ApiError::unknown_resource()
-        } else {
-            ApiError::method_not_allowed()
-        });
+    // Names of namespaced objects mean nothing without their namespace, and what spans all namespaces
+    // can be read but not deleted at one stroke.
+    if resource.namespaced && path.namespace.is_none() {
+        if path.name.is_some() {
+            return Err(ApiError::unknown_resource());
+        }
+        if matches!(verb, Verb::Create | Verb::DeleteCollection) {
+            return Err(ApiError::method_not_allowed());
+        }
     }
     let offered = resource.has_verb(verb.as_str()) && !(verb == Verb::Create && path.name.is_some());
     if offered { Ok(()) } else { Err(ApiError::method_not_allowed()) }

@@ -102,13 +102,8 @@ impl ListOptions {
             .map(|text| FieldSelector::parse(text).map_err(|error| ApiError::bad_request(error.to_string())))
             .transpose()?;
         let resource_version = parse_version(query.get("resourceVersion").unwrap_or_default())?;
-        let limit = query.integer("limit")?.unwrap_or(0);
-        let limit = usize::try_from(limit).map_err(|_| {
-            invalid_options(
-                "ListOptions",
-                FieldError::invalid("limit", &json!(limit), "must be greater than or equal to 0"),
-            )
-        })?;
+        // A negative limit is no limit.
+        let limit = query.integer("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
         let options = Self {
             labels,
             fields,
@@ -256,7 +251,8 @@ fn check_manager(manager: &str) -> Option<FieldError> {
 }
 
 fn parse_dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
-    let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
+    // An empty value is as wrong as any other: whoever asks for a dry run must not get a write.
+    let values: Vec<&str> = values.collect();
     if values.iter().any(|value| *value != "All") {
         let message = format!("Unsupported value: {}: supported values: \"All\"", json!(values));
         errors.push(FieldError::new("dryRun", Reason::NotSupported, message));

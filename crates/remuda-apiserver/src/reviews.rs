@@ -141,7 +141,7 @@ impl Inner {
 
     fn decode_as(&self, call: &Call, body: &[u8], kind: &str) -> ApiResult<Value> {
         let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode {kind}: {cause}"));
-        let value = match body_type(&call.headers) {
+        let mut value = match body_type(&call.headers) {
             BodyType::Json => {
                 codec::parse_json(body, &mut Vec::new()).map_err(|error| unreadable(error.to_string()))?
             }
@@ -157,6 +157,15 @@ impl Inner {
         };
         if !value.is_object() || value["kind"].as_str().is_some_and(|given| given != kind) {
             return Err(unreadable(format!("the body is not a {kind}")));
+        }
+        let group = match kind {
+            "TokenRequest" => "authentication.k8s.io",
+            "Eviction" => "policy",
+            _ => "",
+        };
+        if let Some(table) = remuda_kinds::type_of(group, "v1", kind) {
+            remuda_kinds::decode(table, &mut value, &mut Vec::new())
+                .map_err(|error| unreadable(error.to_string()))?;
         }
         let name = meta::name(&value);
         if !name.is_empty() && name != call.name() {

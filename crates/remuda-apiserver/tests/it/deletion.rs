@@ -239,3 +239,34 @@ async fn a_collection_is_deleted_by_selector_and_the_answer_lists_it() {
     assert!(server.get(&format!("{MAPS}/b")).await.expect(200)["metadata"]["deletionTimestamp"].is_string());
     server.get(&format!("{MAPS}/c")).await.expect(200);
 }
+
+#[tokio::test]
+async fn a_collection_that_spans_all_namespaces_is_not_deleted_at_one_stroke() {
+    let server = Server::start().await;
+    crate::custom::foo_definition(&server).await;
+    server.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    for path in ["/api/v1/configmaps", "/api/v1/pods", "/apis/x.io/v1/foos"] {
+        server.delete(path).await.fails(405, "MethodNotAllowed");
+    }
+    server.get(&format!("{MAPS}/a")).await.expect(200);
+    server.delete(MAPS).await.expect(200);
+    server.delete("/apis/rbac.authorization.k8s.io/v1/clusterroles?labelSelector=no=one").await.expect(200);
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_read_delete_nothing() {
+    let server = Server::start().await;
+    server.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let path = format!("{MAPS}/a");
+    for options in [
+        json!({"dryRun": "All"}),
+        json!({"gracePeriodSeconds": "0"}),
+        json!({"preconditions": {"uid": 1}}),
+        json!({"preconditions": "u"}),
+    ] {
+        server.delete_with(&path, options).await.fails(400, "BadRequest");
+    }
+    server.delete(&format!("{path}?dryRun=")).await.fails(422, "Invalid");
+    server.get(&path).await.expect(200);
+    server.delete_with(&path, json!({"unknown": 1})).await.expect(200);
+}
