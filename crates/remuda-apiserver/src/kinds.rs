@@ -192,8 +192,10 @@ impl Inner {
                 errors.extend(remuda_schema::check_crd(new, Some(live)));
                 remuda_schema::crd_warnings(new, Some(live)).into_iter().for_each(|text| call.warn(text));
             }
-        } else if part == Part::Status && resource.kind == "CustomResourceDefinition" {
+        } else if resource.kind == "CustomResourceDefinition" {
             errors.extend(remuda_schema::check_crd_status(new));
+        } else {
+            errors.extend(validate::status_update(&resource.group, &resource.kind, new));
         }
         refuse(call, new, errors)
     }
@@ -350,11 +352,4 @@ pub(crate) fn grace_seconds(resource: &Resource, live: &Value, options: &DeleteO
         .or_else(|| live["spec"]["terminationGracePeriodSeconds"].as_i64())
         .unwrap_or(30);
     if grace < 0 { 1 } else { grace }
-}
-
-/// Write-only conveniences do not survive into what an applier owns.
-pub(crate) fn before_apply(resource: &Resource, applied: &mut Value) {
-    if resource.group.is_empty() && resource.kind == "Secret" && applied["stringData"].is_object() {
-        remuda_objects::defaults::apply("", "Secret", applied);
-    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use remuda_merge::apply::{self as ssa, ApplyError, Convert};
+use remuda_objects::status::loose_exception;
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,6 +16,10 @@ use crate::{
 };
 
 const STATUS: &[&[&str]] = &[&["status"]];
+/// The status endpoint of a built-in kind takes metadata too.
+const SPEC: &[&[&str]] = &[&["spec"]];
+const SPEC_AND_LABELS: &[&[&str]] = &[&["spec"], &["metadata", "labels"]];
+const SPEC_AND_OWNERS: &[&[&str]] = &[&["spec"], &["metadata", "ownerReferences"]];
 
 /// An object before and after a write, in the versions its other managers wrote in. A version that is
 /// no longer known has neither: its managers are forgotten.
@@ -141,7 +146,14 @@ impl Inner {
 
 fn tracked(call: &Call, part: Part) -> ssa::Tracked<'static> {
     match part {
-        Part::Status => ssa::Tracked::Only(STATUS),
+        Part::Status if call.resource.is_custom() || call.resource.kind == "CustomResourceDefinition" => {
+            ssa::Tracked::Only(STATUS)
+        }
+        Part::Status => ssa::Tracked::Except(match loose_exception(&call.resource.kind) {
+            Some("labels") => SPEC_AND_LABELS,
+            Some("ownerReferences") => SPEC_AND_OWNERS,
+            _ => SPEC,
+        }),
         Part::Main if call.resource.has_status() => ssa::Tracked::Except(STATUS),
         Part::Main | Part::Other => ssa::Tracked::All,
     }

@@ -15,7 +15,7 @@ use crate::{
     read::store_error,
     server::Inner,
     status::{ApiError, ApiResult, Named},
-    write::{Failed, Ownership, Part, Stored, TRIES, check_type, no_force, place},
+    write::{Failed, Ownership, Part, Stored, TRIES, check_type, no_force, place, require_name},
 };
 
 /// A parsed patch.
@@ -176,13 +176,13 @@ impl Inner {
             )));
         }
         check_type(&call.resource, &mut applied)?;
+        let named = require_name(call, &applied);
         place(call, &mut applied)?;
         if !applied["metadata"]["managedFields"].is_null() {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         let wanted = meta::resource_version(&applied).to_owned();
         crate::write::remove_meta(&mut applied, &["managedFields", "creationTimestamp", "resourceVersion"]);
-        crate::kinds::before_apply(&call.resource, &mut applied);
         let force = options.force.unwrap_or(false);
         for attempt in 1.. {
             let found = self.store.get(&call.key()).await.map_err(store_error)?.value;
@@ -190,6 +190,7 @@ impl Inner {
                 if part != Part::Main {
                     return Err(ApiError::not_found(call.named()));
                 }
+                named?;
                 let uid = meta::uid(&applied);
                 if !uid.is_empty() {
                     let detail = format!(
@@ -200,9 +201,11 @@ impl Inner {
                 self.authorize_create(call)?;
                 let mut merged = self.apply_fields(call, None, &applied, manager, force, part).await?;
                 self.report_duplicates(call, options.validation, &duplicates, attempt)?;
-                let managed = merged["metadata"]["managedFields"].clone();
+                let managed = merged["metadata"].get("managedFields").cloned();
                 self.shape_input(&call.resource, &mut merged, &mut Vec::new())?;
-                merged["metadata"]["managedFields"] = managed;
+                if let Some(managed) = managed {
+                    merged["metadata"]["managedFields"] = managed;
+                }
                 let stored = self.create_object(call, merged, options, Ownership::Done).await?;
                 return Ok((201, stored));
             };

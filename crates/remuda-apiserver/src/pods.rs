@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     call::Call,
     read::store_error,
+    registry::Resource,
     server::Inner,
     status::{ApiError, ApiResult},
 };
@@ -139,6 +140,13 @@ impl Inner {
             }
         }
         Ok(lowest)
+    }
+}
+
+/// What admission does to a changed pod.
+pub(crate) fn readmit(resource: &Resource, pod: &mut Value) {
+    if resource.group.is_empty() && resource.kind == "Pod" && meta::annotation(pod, MIRROR).is_none() {
+        remuda_objects::defaults::readmit_pod(pod);
     }
 }
 

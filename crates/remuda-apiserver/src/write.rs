@@ -106,7 +106,13 @@ impl Inner {
             }
             BodyType::Yaml => codec::parse_yaml(body, &mut duplicates).map_err(|error| unreadable(&error))?,
             BodyType::Protobuf if !custom => {
-                remuda_kinds::decode_protobuf(body).map_err(|error| unreadable(&error.to_string()))?
+                let expected = remuda_kinds::Expected {
+                    group: &call.resource.group,
+                    version: &call.resource.version,
+                    kind,
+                };
+                remuda_kinds::decode_protobuf_as(body, Some(expected))
+                    .map_err(|error| unreadable(&error.to_string()))?
             }
             _ if custom => {
                 return Err(ApiError::unsupported_media_type("application/json, application/yaml"));
@@ -152,12 +158,17 @@ impl Inner {
             schema.apply_defaults(object);
         } else if let Some(table) = remuda_kinds::type_of(&resource.group, &resource.version, &resource.kind)
         {
+            // An empty list of managers means something, unlike other empty lists: forget them all.
+            let forget = object["metadata"]["managedFields"].as_array().is_some_and(Vec::is_empty);
             remuda_kinds::decode(table, object, &mut unknown).map_err(|error| {
                 ApiError::bad_request(format!(
                     "{} in version {:?} cannot be handled as a {}: {error}",
                     resource.kind, resource.version, resource.kind
                 ))
             })?;
+            if forget {
+                metadata_mut(object).insert("managedFields".to_owned(), json!([]));
+            }
             remuda_objects::defaults::apply(&resource.group, &resource.kind, object);
         }
         problems.extend(unknown.into_iter().map(|path| format!("unknown field {path:?}")));
@@ -199,6 +210,7 @@ impl Inner {
             self.check_namespace(call, namespace, &name).await?;
         }
         crate::kinds::default_create(resource, &mut object);
+        remove_meta(&mut object, &["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]);
         // What the server and admission add from here on is nobody's.
         if ownership == Ownership::Compute {
             self.own_fields(call, None, &mut object, options, Part::Main).await;
@@ -290,6 +302,7 @@ impl Inner {
         options: &WriteOptions,
         part: Part,
     ) -> ApiResult<(u16, Stored)> {
+        require_name(call, &object)?;
         place(call, &mut object)?;
         let wanted = meta::resource_version(&object).to_owned();
         let wanted = crate::options::parse_version(&wanted)?.filter(|version| *version > 0);
@@ -356,6 +369,9 @@ impl Inner {
         if ownership == Ownership::Compute {
             meta::restore_server_fields(&mut new, &live);
             self.own_fields(call, Some(&live), &mut new, options, part).await;
+        }
+        if part == Part::Main && call.path.subresource.is_none() {
+            crate::pods::readmit(resource, &mut new);
         }
         if self.mutate(&Review::new(call, Operation::Update, Some(&live), options.dry_run), &mut new).await? {
             self.reshape(resource, &mut new)?;
@@ -521,6 +537,17 @@ pub(crate) fn place(call: &Call, object: &mut Value) -> ApiResult<()> {
         }
     }
     Ok(())
+}
+
+/// An object that is put somewhere says itself what it is; the URL alone could be a slip.
+pub(crate) fn require_name(call: &Call, object: &Value) -> ApiResult<()> {
+    if !meta::name(object).is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "the name of the object ({} based on URL) was undeterminable: name must be provided",
+        call.name()
+    )))
 }
 
 pub(crate) fn metadata_mut(object: &mut Value) -> &mut serde_json::Map<String, Value> {

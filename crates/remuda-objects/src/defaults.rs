@@ -85,6 +85,13 @@ pub fn admit_pod(pod: &mut Value) {
     }
 }
 
+/// What admission does to a changed pod: whoever sets the tolerations need not know those it added.
+pub fn readmit_pod(pod: &mut Value) {
+    if let Some(spec) = pod.as_object_mut().and_then(|top| object(top, "spec")) {
+        pod::tolerate(spec);
+    }
+}
+
 fn secret(top: &mut Object) {
     set_text(top, "type", "Opaque");
     // Write-only convenience: the stored object has only `data`.

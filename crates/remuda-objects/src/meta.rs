@@ -17,7 +17,9 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// Finalizer that keeps an object until its dependents are set free.
 pub const ORPHAN: &str = "orphan";
 
-const STANDARD_FINALIZERS: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
+pub(crate) const STANDARD_FINALIZERS: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
+pub(crate) const UNQUALIFIED_FINALIZER: &str =
+    "name is neither a standard finalizer name nor is it fully qualified";
 const IMMUTABLE: &str = "field is immutable";
 
 /// What differs between kinds in the rules for metadata.
@@ -331,7 +333,7 @@ fn validate_finalizers(object: &Value, rules: &MetaRules, path: &Path<'_>, error
             errors.push(FieldError::invalid(
                 path.index(index),
                 &Value::from(finalizer),
-                "name is neither a standard finalizer name nor is it fully qualified",
+                UNQUALIFIED_FINALIZER,
             ));
         }
         orphan |= finalizer == ORPHAN;

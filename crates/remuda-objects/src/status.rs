@@ -123,6 +123,14 @@ fn job(job: &mut Value) {
     if let Some(labels) = ensure(spec, "selector").and_then(|selector| ensure(selector, "matchLabels")) {
         labels.insert("batch.kubernetes.io/controller-uid".to_owned(), Value::from(uid));
     }
+    // A job without labels has those of its pods. Defaulting did this before they were complete; it
+    // would do it again at the next write, in the name of whoever writes.
+    let labels = at(job, &["spec", "template", "metadata", "labels"]).clone();
+    if let (true, Some(metadata)) = (is_unset(at(job, &["metadata", "labels"])), job.get_mut("metadata"))
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.insert("labels".to_owned(), labels);
+    }
 }
 
 /// Prepares an update through the main endpoint: the status stays as it is stored.
@@ -206,8 +214,8 @@ pub fn prepare_status_update(_group: &str, kind: &str, new: &mut Value, old: &Va
     if let (Some(metadata), Some(stored)) = (metadata.as_object_mut(), map_at(old, &["metadata"])) {
         const LOOSE: [&str; 6] =
             ["labels", "annotations", "finalizers", "ownerReferences", "managedFields", "resourceVersion"];
-        // Who a pod belongs to is no business of the kubelet.
-        let loose = |field: &str| LOOSE.contains(&field) && !(kind == "Pod" && field == "ownerReferences");
+        let kept = loose_exception(kind);
+        let loose = |field: &str| LOOSE.contains(&field) && Some(field) != kept;
         metadata.retain(|field, _| loose(field) || field == "name" || field == "namespace" || field == "uid");
         for (field, value) in stored {
             let given =
@@ -218,6 +226,16 @@ pub fn prepare_status_update(_group: &str, kind: &str, new: &mut Value, old: &Va
         }
     }
     top.insert("metadata".to_owned(), metadata);
+}
+
+/// What of the metadata a status update of this kind leaves alone, of what it may change elsewhere.
+pub fn loose_exception(kind: &str) -> Option<&'static str> {
+    match kind {
+        // Who a pod belongs to is no business of the kubelet.
+        "Pod" => Some("ownerReferences"),
+        "Deployment" => Some("labels"),
+        _ => None,
+    }
 }
 
 /// Prepares an update of a custom object through `/status`: only the status and managed fields count.

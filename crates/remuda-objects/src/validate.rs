@@ -38,6 +38,15 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Vec<FieldErr
     errors.list
 }
 
+/// What an update of the status of a built-in kind breaks.
+pub fn status_update(group: &str, kind: &str, new: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    if (group, kind) == ("", "Namespace") {
+        core::namespace_phase(new, &mut errors);
+    }
+    errors.list
+}
+
 /// The rules for the metadata of a built-in kind.
 pub fn meta_rules(group: &str, kind: &str, namespaced: bool) -> MetaRules {
     let name: NameRule = match (group, kind) {
@@ -54,6 +63,7 @@ fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>, errors: &mut
         ("", "Secret") => core::secret(new, old, errors),
         ("", "ConfigMap") => core::config_map(new, old, errors),
         ("", "ServiceAccount") => {}
+        ("", "Namespace") => core::namespace(new, old, errors),
         ("", "Node") => core::node(new, old, errors),
         ("", "Event") => core::event(new, old, false, errors),
         ("events.k8s.io", "Event") => core::event(new, old, true, errors),

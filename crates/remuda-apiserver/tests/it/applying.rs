@@ -422,16 +422,93 @@ async fn service_ports_are_keyed_by_port_and_protocol() {
 }
 
 #[tokio::test]
-async fn string_data_of_secrets_is_owned_as_data() {
+async fn string_data_of_secrets_is_owned_as_such_and_conflicts_with_nobody() {
     let server = Server::start().await;
     let path = "/api/v1/namespaces/default/secrets/s";
-    let secret =
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"}});
-    let created = server.apply(path, "m", secret).await.expect(201);
-    assert_eq!(created["data"], json!({"k": "dg=="}));
-    assert!(created["stringData"].is_null());
-    let fields = created["metadata"]["managedFields"].to_string();
-    assert!(fields.contains(r#""f:data":{"f:k":{}}"#), "{fields}");
+    let secret = |field: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, field: {"k": value}});
+    let created = server.apply(path, "m", secret("stringData", "v")).await.expect(201);
+    assert_eq!((&created["data"], created.get("stringData")), (&json!({"k": "dg=="}), None));
+    assert_eq!(managers(&created), [r#"m Apply {"f:stringData":{"f:k":{}}}"#]);
+    let again = server.apply(path, "m", secret("stringData", "v")).await.expect(200);
+    assert_eq!(again, created);
+    // Another one sets the key itself; the next apply of a chart sets it back, without a word.
+    let other = server.apply(path, "other", secret("data", "dw==")).await.expect(200);
+    assert_eq!(other["data"], json!({"k": "dw=="}));
+    let back = server.apply(path, "m", secret("stringData", "v")).await.expect(200);
+    assert_eq!(back["data"], json!({"k": "dg=="}));
+    // What is applied no more stays: nobody owns it as data.
+    let mut none = secret("stringData", "");
+    none["stringData"] = json!({"l": "x"});
+    let left = server.apply(path, "m", none).await.expect(200);
+    assert_eq!(left["data"], json!({"k": "dg==", "l": "eA=="}));
+}
+
+#[tokio::test]
+async fn metadata_written_through_status_has_an_owner_too() {
+    let server = Server::start().await;
+    let labels = json!({"x": "1", "y": "1"});
+    server.post("/api/v1/nodes", json!({"metadata": {"name": "n", "labels": labels}})).await.expect(201);
+    let change = json!({"metadata": {"labels": {"x": null, "z": "1"}}, "spec": {"unschedulable": true},
+        "status": {"phase": "Running"}});
+    let node =
+        server.patch("/api/v1/nodes/n/status?fieldManager=kubelet", MERGE_PATCH, change).await.expect(200);
+    assert_eq!(node["metadata"]["labels"], json!({"y": "1", "z": "1"}));
+    assert_eq!(node.pointer("/spec/unschedulable"), None);
+    let managers = managers(&node);
+    // Who set the label that went has it no more; who set the new one has that.
+    let first = r#"unknown Update {"f:metadata":{"f:labels":{".":{},"f:y":{}}}}"#;
+    assert!(managers.iter().any(|entry| entry == first), "{managers:?}");
+    let kubelet = r#"kubelet Update status {"f:metadata":{"f:labels":{"f:z":{}}}"#;
+    assert!(managers.iter().any(|entry| entry.starts_with(kubelet)), "{managers:?}");
+}
+
+#[tokio::test]
+async fn labels_of_a_deployment_are_not_changed_through_its_status() {
+    let server = Server::start().await;
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    server.post(path, json!({"metadata": {"name": "d"}, "spec": spec})).await.expect(201);
+    let change = json!({"metadata": {"labels": {"l": "1"}, "annotations": {"q": "1"}}});
+    let changed =
+        server.patch(&format!("{path}/d/status?fieldManager=m"), MERGE_PATCH, change).await.expect(200);
+    assert_eq!(changed.pointer("/metadata/labels"), None);
+    let own = r#"m Update status {"f:metadata":{"f:annotations":{".":{},"f:q":{}}}}"#;
+    assert!(managers(&changed).iter().any(|entry| entry == own), "{changed}");
+}
+
+#[tokio::test]
+async fn an_empty_list_of_managers_forgets_them_all() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    server.post(path, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.expect(201);
+    let one = format!("{path}/a");
+    let dry = format!("{one}?dryRun=All");
+    let forget = json!({"metadata": {"managedFields": []}});
+    let forgotten = server.patch(&dry, MERGE_PATCH, forget).await.expect(200);
+    assert_eq!(forgotten.pointer("/metadata/managedFields"), None);
+    let operations = json!([{"op": "replace", "path": "/metadata/managedFields", "value": []}]);
+    let forgotten = server.patch(&dry, JSON_PATCH, operations).await.expect(200);
+    assert_eq!(forgotten.pointer("/metadata/managedFields"), None);
+    let body = json!({"metadata": {"name": "a", "managedFields": []}, "data": {"k": "w"}});
+    let put = server.put(&one, body).await.expect(200);
+    assert_eq!(put.pointer("/metadata/managedFields"), None);
+}
+
+#[tokio::test]
+async fn what_is_applied_into_being_says_its_name() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps/a";
+    let nameless = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}});
+    assert_eq!(
+        server.apply(path, "m", nameless.clone()).await.fails(400, "BadRequest"),
+        "the name of the object (a based on URL) was undeterminable: name must be provided"
+    );
+    let named = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let created = server.apply(path, "m", named).await.expect(201);
+    assert_eq!(created["metadata"].get("managedFields"), None);
+    server.apply(path, "m", nameless).await.expect(200);
 }
 
 #[tokio::test]

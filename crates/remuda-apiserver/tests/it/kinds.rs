@@ -426,3 +426,35 @@ async fn subresources_do_what_they_are_for() {
     server.put(&format!("{deployments}/d/scale"), stale).await.fails(409, "Conflict");
     assert_eq!(server.get(&format!("{deployments}/d")).await.expect(200)["metadata"]["generation"], 2);
 }
+
+#[tokio::test]
+async fn tolerations_that_admission_added_need_not_be_repeated() {
+    let server = Server::start().await;
+    let mut applied = pod("p");
+    applied["apiVersion"] = "v1".into();
+    applied["kind"] = "Pod".into();
+    applied["spec"]["tolerations"] = json!([{"key": "a", "operator": "Exists"}]);
+    let path = format!("{PODS}/p");
+    let created = server.apply(&path, "m", applied.clone()).await.expect(201);
+    assert_eq!(created["spec"]["tolerations"].as_array().unwrap().len(), 3);
+    applied["spec"]["containers"][0]["image"] = "other".into();
+    let changed = server.apply(&path, "m", applied).await.expect(200);
+    assert_eq!(changed["spec"]["tolerations"], created["spec"]["tolerations"]);
+    assert_eq!(changed["spec"]["containers"][0]["image"], "other");
+}
+
+#[tokio::test]
+async fn a_job_has_the_labels_of_its_pods_from_the_start() {
+    let server = Server::start().await;
+    let path = "/apis/batch/v1/namespaces/default/jobs";
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let body = json!({"metadata": {"name": "j"}, "spec": {"template": template}});
+    let created = server.post(path, body).await.expect(201);
+    assert_eq!(created["metadata"]["labels"], created["spec"]["template"]["metadata"]["labels"]);
+    assert_eq!(created["metadata"]["labels"]["job-name"], "j");
+    let suspend = json!({"spec": {"suspend": true}});
+    let changed = server.patch(&format!("{path}/j?fieldManager=m"), MERGE_PATCH, suspend).await.expect(200);
+    assert_eq!(changed["metadata"]["labels"], created["metadata"]["labels"]);
+    let fields = changed["metadata"]["managedFields"].to_string();
+    assert!(!fields.contains("f:labels"), "{fields}");
+}

@@ -238,3 +238,25 @@ async fn objects_that_slipped_into_a_namespace_as_it_went_do_not_outlive_it() {
     server.store.write(write).await.unwrap();
     server.until(&format!("{ALL}/gone/configmaps/late"), |answer| answer.code == 404).await;
 }
+
+#[tokio::test]
+async fn who_holds_a_namespace_has_a_qualified_name_and_its_phase_follows_its_deletion() {
+    let server = Server::start().await;
+    let held = json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["plain"]}});
+    let unqualified = "name is neither a standard finalizer name nor is it fully qualified";
+    assert_eq!(
+        server.post("/api/v1/namespaces", held.clone()).await.fails(422, "Invalid"),
+        format!("Namespace \"n\" is invalid: spec.finalizers: Invalid value: \"plain\": {unqualified}")
+    );
+    server.namespace("n").await;
+    assert_eq!(
+        server.put("/api/v1/namespaces/n/finalize", held).await.fails(422, "Invalid"),
+        format!("Namespace \"n\" is invalid: spec.finalizers[0]: Invalid value: \"plain\": {unqualified}")
+    );
+    let ended = json!({"status": {"phase": "Terminating"}});
+    assert_eq!(
+        server.patch("/api/v1/namespaces/n/status", MERGE_PATCH, ended).await.fails(422, "Invalid"),
+        "Namespace \"n\" is invalid: status.Phase: Invalid value: \"Terminating\": may only be 'Active' if \
+         `deletionTimestamp` is empty"
+    );
+}

@@ -480,3 +480,37 @@ async fn deleted_objects_answer_with_themselves_while_finalizers_hold_them() {
     assert!(version(&last).parse::<u64>().unwrap() > version(&pending).parse().unwrap());
     server.get(&a).await.fails(404, "NotFound");
 }
+
+#[tokio::test]
+async fn an_empty_dry_run_is_refused_rather_than_written() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let message = server.post(&format!("{path}?dryRun="), config_map("a", json!({}))).await;
+    assert_eq!(
+        message.fails(422, "Invalid"),
+        "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"\"]: supported values: \"All\""
+    );
+    server.get(&format!("{path}/a")).await.fails(404, "NotFound");
+}
+
+#[tokio::test]
+async fn what_is_put_somewhere_says_its_name() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    server.post(path, config_map("a", json!({}))).await.expect(201);
+    assert_eq!(
+        server.put(&format!("{path}/a"), json!({"data": {"k": "v"}})).await.fails(400, "BadRequest"),
+        "the name of the object (a based on URL) was undeterminable: name must be provided"
+    );
+}
+
+#[tokio::test]
+async fn what_only_the_server_sets_is_dropped_from_a_new_object_and_owned_by_nobody() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let body = json!({"metadata": {"name": "a", "deletionTimestamp": "2020-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 5, "selfLink": "x", "uid": "u"}});
+    let created = server.post(path, body).await.expect(201);
+    let fields: Vec<&String> = created["metadata"].as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["creationTimestamp", "name", "namespace", "resourceVersion", "uid"]);
+}

@@ -44,6 +44,11 @@ pub(super) fn admit(spec: &mut Object) {
         set(spec, "priority", 0);
         set(spec, "preemptionPolicy", "PreemptLowerPriority");
     }
+    tolerate(spec);
+}
+
+/// Five minutes of patience with a node that does not answer, unless the pod says otherwise.
+pub(super) fn tolerate(spec: &mut Object) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerations = spec.entry("tolerations").or_insert_with(|| Value::from(Vec::<Value>::new()));
         if tolerations.is_null() {

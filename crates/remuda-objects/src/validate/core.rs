@@ -418,6 +418,37 @@ pub(super) fn volume(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
+/// Names of those who hold a namespace, as [`meta`] has them for other objects. What is there already stays.
+pub(super) fn namespace(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let spec = Path::root("spec");
+    let path = spec.child("finalizers");
+    let known = old.map(|old| list_at(old, &["spec", "finalizers"])).unwrap_or_default();
+    for (index, finalizer) in list_at(new, &["spec", "finalizers"]).iter().enumerate() {
+        if known.contains(finalizer) {
+            continue;
+        }
+        let name = finalizer.as_str().unwrap_or_default();
+        let path = if old.is_some() { path.index(index) } else { path };
+        errors.complaints(path, name, &names::qualified(name));
+        if !name.contains('/') && !meta::STANDARD_FINALIZERS.contains(&name) {
+            errors.invalid(path, finalizer, meta::UNQUALIFIED_FINALIZER);
+        }
+    }
+}
+
+/// A namespace ends by being deleted, not by being said to end.
+pub(super) fn namespace_phase(new: &Value, errors: &mut Errors) {
+    let status = Path::root("status");
+    let phase = at(new, &["status", "phase"]);
+    let (only, state) =
+        if meta::is_deleting(new) { ("Terminating", "not empty") } else { ("Active", "empty") };
+    if phase.as_str() != Some(only) {
+        // The field in Kubernetes' spelling.
+        let detail = format!("may only be '{only}' if `deletionTimestamp` is {state}");
+        errors.invalid(status.child("Phase"), phase, &detail);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
