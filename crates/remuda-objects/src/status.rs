@@ -417,11 +417,14 @@ mod tests {
         let old = json!({"kind": "Deployment", "metadata": {"name": "a", "generation": 3, "labels": {"a": "b"}}, "spec": {"replicas": 1}});
         let mut new = json!({"metadata": {"name": "a", "generation": 9, "labels": {"a": "c"}}, "spec": {"replicas": 2}, "status": {"replicas": 1}});
         let mut custom = new.clone();
-        prepare_status_update("apps", "Deployment", &mut new, &old);
+        let mut deployment = new.clone();
+        prepare_status_update("apps", "ReplicaSet", &mut new, &old);
         assert_eq!(
             new,
             json!({"kind": "Deployment", "metadata": {"name": "a", "generation": 3, "labels": {"a": "c"}}, "spec": {"replicas": 1}, "status": {"replicas": 1}})
         );
+        prepare_status_update("apps", "Deployment", &mut deployment, &old);
+        assert_eq!(deployment["metadata"], old["metadata"]);
         assert!(!spec_changed(&new, &old));
         prepare_custom_status_update(&mut custom, &old);
         assert_eq!(custom["metadata"], old["metadata"]);
