@@ -47,11 +47,6 @@ pub(crate) enum Work {
     NamespaceDefaults(String),
     /// A Secret of type service-account-token.
     TokenSecret(Arc<str>),
-    /// The token Secrets of a service account that went.
-    AccountGone {
-        namespace: String,
-        name: String,
-    },
     /// Aggregated ClusterRoles.
     Aggregation,
     /// A CRD that is going, or whose names may have become free.
@@ -139,7 +134,6 @@ impl Inner {
             Work::Namespace(name) => self.empty_namespace(name).await,
             Work::NamespaceDefaults(name) => self.fill_namespace(name).await,
             Work::TokenSecret(key) => self.complete_token_secret(key).await,
-            Work::AccountGone { namespace, name } => self.drop_token_secrets(namespace, name).await,
             Work::Aggregation => self.aggregate_roles().await,
             Work::Definition(name) => self.settle_definition(name).await,
             Work::CertificateRequest(name) => self.sign_request(name).await,

@@ -3,17 +3,15 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use remuda_auth::jwt::claims::ObjectRef;
 use remuda_objects::meta;
-use remuda_store::ListQuery;
 use serde_json::json;
 
 use crate::{
-    read::store_error,
     route::Verb,
     server::Inner,
     status::{ApiError, ApiResult},
 };
 
-const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+pub(super) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 pub(super) const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 const ROOT_CA: &str = "kube-root-ca.crt";
@@ -64,7 +62,7 @@ impl Inner {
         }
     }
 
-    /// Fills a token Secret, or removes one whose account is not there.
+    /// Fills a token Secret, or removes one whose account is not there, or is another one of that name.
     pub(super) async fn complete_token_secret(&self, key: &str) -> ApiResult<()> {
         let Some(secret) = self.read_object(key).await? else { return Ok(()) };
         if secret["type"] != TOKEN_TYPE || meta::is_deleting(&secret) {
@@ -110,18 +108,5 @@ impl Inner {
             Err(error) if error.code == 404 => Ok(()),
             result => result.map(drop),
         }
-    }
-
-    /// Token Secrets go with their account, even if another one has its name by now.
-    pub(super) async fn drop_token_secrets(&self, namespace: &str, account: &str) -> ApiResult<()> {
-        let query = ListQuery { prefix: format!("/core/secrets/{namespace}/"), ..Default::default() };
-        let page = self.store.list(query).await.map_err(store_error)?;
-        for record in page.records {
-            let secret = crate::convert::parse(&record)?;
-            if secret["type"] == TOKEN_TYPE && meta::annotation(&secret, ACCOUNT_NAME) == Some(account) {
-                self.complete_token_secret(&record.key).await?;
-            }
-        }
-        Ok(())
     }
 }

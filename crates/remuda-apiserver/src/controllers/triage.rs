@@ -8,8 +8,13 @@ use std::{
 
 use remuda_store::{Change, Record};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::{Work, queue::Queue};
+use super::{
+    Work,
+    accounts::{ACCOUNT_NAME, TOKEN_TYPE},
+    queue::Queue,
+};
 use crate::{
     delete::{FOREGROUND, ORPHAN},
     follow::News,
@@ -20,6 +25,9 @@ use crate::{
 struct Head<'a> {
     #[serde(borrow)]
     metadata: HeadMeta<'a>,
+    /// Of a Secret a text; of others whatever it is.
+    #[serde(borrow, default, rename = "type")]
+    type_: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -33,12 +41,28 @@ struct HeadMeta<'a> {
     deletion_timestamp: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     finalizers: Vec<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    annotations: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct OwnerUid<'a> {
     #[serde(borrow, default)]
     uid: Cow<'a, str>,
+}
+
+impl Head<'_> {
+    /// The service account a token Secret is for; `None` of anything else.
+    fn account(&self) -> Option<String> {
+        let type_: Cow<'_, str> = serde_json::from_str(self.type_?.get()).ok()?;
+        if type_ != TOKEN_TYPE {
+            return None;
+        }
+        let annotations = self.metadata.annotations.map_or("{}", RawValue::get);
+        let mut annotations: HashMap<Cow<'_, str>, String> =
+            serde_json::from_str(annotations).unwrap_or_default();
+        Some(annotations.remove(ACCOUNT_NAME).unwrap_or_default())
+    }
 }
 
 /// Who depends on whom, and what is going.
@@ -61,6 +85,42 @@ pub(crate) struct Triage {
     unresolved: HashSet<Arc<str>>,
     /// CRDs that are going, by collection prefix.
     going_definitions: HashMap<String, String>,
+    tokens: Tokens,
+}
+
+/// Token Secrets and the service accounts they are for: with ten thousand Secrets in a namespace nobody should have
+/// to look through them because an account went.
+#[derive(Default)]
+struct Tokens {
+    /// Keys of Secrets to `namespace/name` of their accounts…
+    accounts: HashMap<Arc<str>, String>,
+    /// …and the other way round.
+    secrets: HashMap<String, HashSet<Arc<str>>>,
+}
+
+impl Tokens {
+    /// What a Secret is for now, if it is a token.
+    fn set(&mut self, key: &Arc<str>, account: Option<String>) {
+        if self.accounts.get(key) == account.as_ref() {
+            return;
+        }
+        if let Some(old) = self.accounts.remove(key)
+            && let Some(keys) = self.secrets.get_mut(&old)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.secrets.remove(&old);
+            }
+        }
+        if let Some(account) = account {
+            self.secrets.entry(account.clone()).or_default().insert(key.clone());
+            self.accounts.insert(key.clone(), account);
+        }
+    }
+
+    fn of(&self, account: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.secrets.get(account).into_iter().flatten()
+    }
 }
 
 /// The parts of a storage key.
@@ -113,7 +173,7 @@ impl Triage {
         let is_event = parts.group == "core" && parts.plural == "events";
         if !is_event && let Ok(head) = serde_json::from_slice::<Head<'_>>(&record.value) {
             self.owners(&record.key, &head.metadata, gone, queue);
-            self.kinds(record, &parts, &head.metadata, gone, queue);
+            self.kinds(record, &parts, &head, gone, queue);
         }
         if change != Change::Updated
             && let Some((namespace, _)) = parts.rest.split_once('/')
@@ -182,11 +242,11 @@ impl Triage {
         &mut self,
         record: &Record,
         parts: &Parts<'_>,
-        meta: &HeadMeta<'_>,
+        head: &Head<'_>,
         gone: bool,
         queue: &Queue<Work>,
     ) {
-        let going = meta.deletion_timestamp.is_some();
+        let going = head.metadata.deletion_timestamp.is_some();
         match (parts.group, parts.plural) {
             ("core", "namespaces") => {
                 let name = parts.rest.to_owned();
@@ -207,7 +267,8 @@ impl Triage {
                 if let Some((namespace, name)) = parts.rest.split_once('/')
                     && gone
                 {
-                    queue.add(Work::AccountGone { namespace: namespace.to_owned(), name: name.to_owned() });
+                    // Token Secrets go with their account.
+                    self.tokens.of(parts.rest).for_each(|key| queue.add(Work::TokenSecret(key.clone())));
                     if name == "default" {
                         queue.add(Work::NamespaceDefaults(namespace.to_owned()));
                     }
@@ -218,12 +279,14 @@ impl Triage {
                     queue.add(Work::NamespaceDefaults(namespace.to_owned()));
                 }
             }
-            ("core", "secrets") if !gone => {
-                const TYPE: &[u8] = b"\"type\":\"kubernetes.io/service-account-token\"";
-                // A look at the bytes decides cheaply; the worker reads the object properly.
-                if record.value.windows(TYPE.len()).any(|window| window == TYPE) {
+            ("core", "secrets") => {
+                let account = head.account().filter(|_| !gone);
+                if account.is_some() {
                     queue.add(Work::TokenSecret(record.key.clone()));
                 }
+                let namespace = parts.rest.split_once('/').map(|(namespace, _)| namespace);
+                let account = account.zip(namespace).map(|(name, namespace)| format!("{namespace}/{name}"));
+                self.tokens.set(&record.key, account);
             }
             ("rbac.authorization.k8s.io", "clusterroles") => queue.add(Work::Aggregation),
             ("certificates.k8s.io", "certificatesigningrequests") if !gone => {
@@ -247,5 +310,47 @@ impl Triage {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::FutureExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn tell(triage: &mut Triage, queue: &Queue<Work>, change: Change, key: &str, object: &Value) {
+        let value = Bytes::from(object.to_string());
+        let record = Record { key: key.into(), created: 1, revision: 1, value, slot: None };
+        triage.changed(&record, change, queue);
+    }
+
+    fn token_of(account: &str) -> Value {
+        json!({"metadata": {"annotations": {ACCOUNT_NAME: account}}, "type": TOKEN_TYPE})
+    }
+
+    #[test]
+    fn an_account_that_goes_concerns_its_own_token_secrets() {
+        let (mut triage, queue) = (Triage::default(), Queue::default());
+        let secret = |name: &str| format!("/core/secrets/ns/{name}");
+        let account = json!({"metadata": {"uid": "u"}});
+        let mut learn = |change, name: &str, object: &Value| {
+            tell(&mut triage, &Queue::default(), change, &secret(name), object);
+        };
+        learn(Change::Created, "mine", &token_of("a"));
+        learn(Change::Created, "other", &token_of("b"));
+        learn(Change::Created, "moved", &token_of("a"));
+        learn(Change::Updated, "moved", &token_of("b"));
+        learn(Change::Created, "gone", &token_of("a"));
+        learn(Change::Deleted, "gone", &token_of("a"));
+        learn(Change::Created, "plain", &json!({"metadata": {}, "type": {"a": "b"}}));
+        tell(&mut triage, &queue, Change::Deleted, "/core/serviceaccounts/elsewhere/a", &account);
+        assert_eq!(queue.take().now_or_never(), None);
+        tell(&mut triage, &queue, Change::Deleted, "/core/serviceaccounts/ns/a", &account);
+        assert_eq!(queue.take().now_or_never(), Some(Work::TokenSecret(secret("mine").into())));
+        assert_eq!(queue.take().now_or_never(), None);
+        assert_eq!((triage.tokens.accounts.len(), triage.tokens.secrets.len()), (3, 2));
     }
 }
