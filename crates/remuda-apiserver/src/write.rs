@@ -126,7 +126,14 @@ impl Inner {
         check_type(&call.resource, &mut object)?;
         let mut problems: Vec<String> =
             duplicates.into_iter().map(|path| format!("duplicate field {path:?}")).collect();
-        self.shape_input(&call.resource, &mut object, &mut problems)?;
+        self.shape_input(&call.resource, &mut object, &mut problems).map_err(|mut error| {
+            if custom {
+                let version = &call.resource.version;
+                error.message =
+                    format!("{kind} in version {version:?} cannot be handled as a {kind}: {}", error.message);
+            }
+            error
+        })?;
         match validation {
             FieldValidation::Ignore => {}
             FieldValidation::Warn => problems.into_iter().for_each(|problem| call.warn(problem)),
@@ -517,7 +524,8 @@ pub(crate) fn place(call: &Call, object: &mut Value) -> ApiResult<()> {
             metadata.insert("namespace".to_owned(), expected.into());
         }
         Some(expected) if expected == namespace => {}
-        None if namespace.is_empty() => {
+        // Many manifests give cluster-wide objects the namespace of what they belong to.
+        None => {
             metadata.remove("namespace");
         }
         _ => {

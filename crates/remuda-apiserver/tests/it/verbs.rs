@@ -1,6 +1,6 @@
 //! What each verb does and answers.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::*;
 
@@ -138,6 +138,20 @@ async fn names_and_namespaces_of_body_and_url_agree() {
         server.put(&format!("{MAPS}/b"), map).await.fails(400, "BadRequest"),
         "the name of the object (a) does not match the name on the URL (b)"
     );
+    // Charts give all they hold one namespace: an object outside of them all comes without.
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "r", "namespace": "default"}, "rules": []});
+    let made = server.post(roles, role.clone()).await.expect(201);
+    assert_eq!(made["metadata"]["namespace"], Value::Null);
+    let path = format!("{roles}/r");
+    assert_eq!(server.put(&path, role.clone()).await.expect(200), made);
+    let moved = json!({"metadata": {"namespace": "other"}});
+    assert_eq!(server.patch(&path, MERGE_PATCH, moved).await.expect(200), made);
+    let mut role = role;
+    role["metadata"]["name"] = json!("s");
+    let applied = server.apply(&format!("{roles}/s"), "m", role).await.expect(201);
+    assert_eq!(applied["metadata"]["namespace"], Value::Null);
     let missing = server.post("/api/v1/namespaces/nope/configmaps", config_map("a", json!({}))).await;
     assert_eq!(missing.fails(404, "NotFound"), "namespaces \"nope\" not found");
     assert_eq!(missing.body["details"], json!({"name": "nope", "kind": "namespaces"}));
