@@ -171,7 +171,8 @@ impl Inner {
             }
             Route::Resource(path) => path,
         };
-        let watch = query.is_watch() && path.subresource.is_none();
+        // `watch` asked of one object by its name means nothing: that is a get.
+        let watch = query.is_watch() && path.name.is_none();
         let verb = Verb::of(&parts.method, path.name.is_some(), watch);
         let Some(verb) = verb else { return Err(ApiError::method_not_allowed()) };
         seen.verb = verb.as_str();

@@ -45,14 +45,8 @@ impl Inner {
     pub(crate) async fn watch(self: &Arc<Self>, call: &Call) -> ApiResult<Answer> {
         let mut options = ListOptions::parse(&call.query)?;
         options.watch = true;
-        let mut filter_options = options.clone();
-        // A watch on one object is a watch on its name.
-        if let Some(name) = &call.path.name {
-            let selector = format!("metadata.name={name}");
-            filter_options.fields = remuda_objects::selector::FieldSelector::parse(&selector).ok();
-        }
         let form = response_form(&call.headers, false)?;
-        let filter = Filter::new(&call.resource, &filter_options)?;
+        let filter = Filter::new(&call.resource, &options)?;
         let view = View { resource: call.resource.clone(), form, include: IncludeObject::parse(&call.query) };
 
         let initial = match options.send_initial_events {
@@ -64,14 +58,19 @@ impl Inner {
         }
         let (records, after) = if initial {
             let list = ListOptions {
-                labels: filter_options.labels.clone(),
-                fields: filter_options.fields.clone(),
+                labels: options.labels.clone(),
+                fields: options.fields.clone(),
                 ..Default::default()
             };
             let listed = self.list_records(call, &list, &filter).await?;
             (listed.records, listed.revision)
         } else {
-            (Vec::new(), options.resource_version.unwrap_or(0))
+            let after = match options.resource_version.filter(|revision| *revision > 0) {
+                Some(revision) => revision,
+                // Whoever wants no initial events and names no version is told what happens from now on.
+                None => self.store.current().await.map_err(store_error)?,
+            };
+            (Vec::new(), after)
         };
         let scope = match (filter.only_name(), call.namespace()) {
             (Some(name), Some(namespace)) if call.resource.namespaced => {

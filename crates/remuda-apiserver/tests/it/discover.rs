@@ -151,7 +151,7 @@ async fn a_definition_is_discoverable_when_it_is_established() {
         "names": {"plural": "foos", "kind": "Foo", "shortNames": ["fo"], "categories": ["all"]},
         "versions": [version("v1alpha1", false), version("v1", true), version("v2beta1", false), version("v10", false)]}});
     server.post(crds, crd).await.expect(201);
-    let mut watch = server.watch(&format!("{crds}/foos.x.io")).await;
+    let mut watch = server.watch(&format!("{crds}?fieldSelector=metadata.name%3Dfoos.x.io")).await;
     loop {
         let object = watch.next().await.unwrap()["object"].take();
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -240,6 +240,15 @@ async fn openapi_v3_is_indexed_by_hash() {
     }
     let all = server.ask("GET", "/openapi/v2").accept(JSON).send().await.expect(200);
     assert_eq!(all["swagger"], "2.0");
+    // Who has a document is not sent it again.
+    for path in ["/openapi/v2", "/openapi/v3/api/v1", url.as_str()] {
+        let first = server.get(path).await;
+        let tag = first.header("etag").unwrap();
+        let again = server.ask("GET", path).header("if-none-match", tag).send().await;
+        assert_eq!((again.code, again.header("etag")), (304, Some(tag)), "{path}");
+        let other = server.ask("GET", path).header("if-none-match", "\"x\"").send().await;
+        assert_eq!(other.code, 200, "{path}");
+    }
     assert!(all["definitions"]["io.k8s.api.core.v1.Pod"].is_object());
 }
 

@@ -291,9 +291,6 @@ async fn a_selected_name_is_authorized_as_that_name() {
     assert_eq!(names(&agent.get(&own).await.expect(200)), ["plan"]);
     let mut watch = agent.watch(&own).await;
     assert_eq!(watch.expect("ADDED").await["metadata"]["name"], "plan");
-    // Also as a watch on the object itself.
-    let mut watch = agent.watch(&format!("{MAPS}/plan")).await;
-    assert_eq!(watch.expect("ADDED").await["metadata"]["name"], "plan");
     let refused = agent.get(MAPS).await;
     assert_eq!(
         refused.fails(403, "Forbidden"),

@@ -118,19 +118,19 @@ async fn a_version_of_the_future_is_waited_for_in_silence() {
 }
 
 #[tokio::test]
-async fn one_object_can_be_watched_by_name() {
+async fn one_object_can_be_watched_by_its_name_in_a_selector() {
     let server = Server::quiet().await;
-    let mut by_path = server.watch(&format!("{MAPS}/a?resourceVersion=0")).await;
     let mut by_field = server.watch(&format!("{MAPS}?fieldSelector=metadata.name%3Da")).await;
     let mut everywhere = server.watch("/api/v1/configmaps?fieldSelector=metadata.name%3Da").await;
     for name in ["b", "a"] {
         server.post(MAPS, config_map(name, json!({}))).await.expect(201);
     }
-    for watch in [&mut by_path, &mut by_field, &mut everywhere] {
+    for watch in [&mut by_field, &mut everywhere] {
         assert_eq!(watch.expect("ADDED").await["metadata"]["name"], "a");
     }
-    let mut spaces = server.watch("/api/v1/namespaces/default").await;
-    assert_eq!(spaces.expect("ADDED").await["metadata"]["name"], "default");
+    // In the path a name means one object, and `watch` nothing.
+    assert_eq!(server.get(&format!("{MAPS}/a?watch=true")).await.expect(200)["kind"], "ConfigMap");
+    server.get(&format!("{MAPS}/none?watch=true")).await.fails(404, "NotFound");
 }
 
 #[tokio::test]
@@ -173,6 +173,12 @@ async fn initial_events_end_with_a_marked_bookmark() {
     let plain = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
     let mut watch = server.watch(&format!("{MAPS}?{plain}&resourceVersion={}", version(&created) - 1)).await;
     assert_eq!(watch.expect("ADDED").await, created);
+    // Neither what is there nor what has been is sent to who asks for no initial events.
+    for (index, tail) in ["", "&resourceVersion=0"].into_iter().enumerate() {
+        let mut watch = server.watch(&format!("{MAPS}?{plain}{tail}")).await;
+        let created = server.post(MAPS, labelled(&format!("d{index}"), "x")).await.expect(201);
+        assert_eq!(watch.expect("ADDED").await, created);
+    }
     for (query, expected) in [
         (
             "sendInitialEvents=true",
