@@ -21,6 +21,16 @@ use crate::{
     status::{ApiError, ApiResult},
 };
 
+/// Whether the client has this already.
+pub(crate) fn is_known(headers: &HeaderMap, etag: &str) -> bool {
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|known| known.trim() == etag)
+}
+
 /// A finished document.
 #[derive(Clone)]
 struct Document {
@@ -33,6 +43,11 @@ impl Document {
         let bytes = bytes.into();
         let hash = content_hash(&bytes);
         Self { bytes, hash }
+    }
+
+    /// The status and body for a client that may have the document.
+    fn unless_known(&self, asked: &HeaderMap, etag: &str) -> (u16, Bytes) {
+        if is_known(asked, etag) { (304, Bytes::new()) } else { (200, self.bytes.clone()) }
     }
 }
 
@@ -184,7 +199,7 @@ impl Inner {
         json!({"paths": paths})
     }
 
-    pub(crate) fn openapi_v3(&self, path: &str, query: &Query) -> ApiResult<Answer> {
+    pub(crate) fn openapi_v3(&self, path: &str, query: &Query, asked: &HeaderMap) -> ApiResult<Answer> {
         let registry = self.registry.load_full();
         let segments: Vec<&str> = path.split('/').collect();
         let document = match segments.as_slice() {
@@ -193,7 +208,9 @@ impl Inner {
             _ => None,
         };
         let document = document.ok_or_else(ApiError::unknown_resource)?;
-        let etag = (header::ETAG, format!("\"{}\"", document.hash));
+        let etag = format!("\"{}\"", document.hash);
+        let (code, bytes) = document.unless_known(asked, &etag);
+        let etag = (header::ETAG, etag);
         let content_type = "application/json".to_owned();
         match query.get("hash") {
             Some(hash) if hash != document.hash => {
@@ -213,15 +230,11 @@ impl Inner {
                     (header::EXPIRES, expires),
                     (header::VARY, "Accept".to_owned()),
                 ];
-                Ok(Answer {
-                    code: 200,
-                    content: Content::Tagged { bytes: document.bytes, content_type, headers },
-                })
+                Ok(Answer { code, content: Content::Tagged { bytes, content_type, headers } })
             }
-            None => Ok(Answer {
-                code: 200,
-                content: Content::Tagged { bytes: document.bytes, content_type, headers: vec![etag] },
-            }),
+            None => {
+                Ok(Answer { code, content: Content::Tagged { bytes, content_type, headers: vec![etag] } })
+            }
         }
     }
 
@@ -251,9 +264,10 @@ impl Inner {
                 "application/json",
             )
         };
-        let headers =
-            vec![(header::ETAG, format!("\"{}\"", document.hash)), (header::VARY, "Accept".to_owned())];
+        let etag = format!("\"{}\"", document.hash);
+        let (code, bytes) = document.unless_known(headers, &etag);
+        let headers = vec![(header::ETAG, etag), (header::VARY, "Accept".to_owned())];
         let content_type = content_type.to_owned();
-        Ok(Answer { code: 200, content: Content::Tagged { bytes: document.bytes, content_type, headers } })
+        Ok(Answer { code, content: Content::Tagged { bytes, content_type, headers } })
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     call::{Answer, Content},
     discovery,
     negotiate::{Form, aggregated_discovery, plain_encoding},
+    openapi::is_known,
     options::Query,
     server::Inner,
     status::{ApiError, ApiResult},
@@ -108,7 +109,7 @@ impl Inner {
             ["apis", group, version] => self.resources(group, version).and_then(plain),
             ["openapi", "v2"] => self.openapi_v2(headers),
             ["openapi", "v3"] => plain(self.openapi_index()),
-            ["openapi", "v3", rest @ ..] => self.openapi_v3(&rest.join("/"), query),
+            ["openapi", "v3", rest @ ..] => self.openapi_v3(&rest.join("/"), query, headers),
             ["openid", "v1", "jwks"] => Ok(Answer {
                 code: 200,
                 content: Content::Other(
@@ -159,10 +160,7 @@ impl Inner {
     fn aggregated(&self, core: bool, version: &'static str, headers: &HeaderMap) -> ApiResult<Answer> {
         let processes = self.kubelets.get().is_some();
         let (bytes, etag) = self.openapi.aggregated(&self.registry.load_full(), core, version, processes);
-        let not_modified = headers
-            .get(header::IF_NONE_MATCH)
-            .and_then(|value| value.to_str().ok())
-            .is_some_and(|value| value.split(',').any(|known| known.trim() == etag));
+        let not_modified = is_known(headers, &etag);
         Ok(Answer {
             code: if not_modified { 304 } else { 200 },
             content: Content::Tagged {
