@@ -192,7 +192,7 @@ pub(crate) fn put(resource: &crate::registry::Resource, object: &mut Value, scal
 
 fn decode_scale(call: &Call, body: &[u8]) -> ApiResult<Value> {
     let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode Scale: {cause}"));
-    let scale = match body_type(&call.headers) {
+    let mut scale = match body_type(&call.headers) {
         BodyType::Json => {
             codec::parse_json(body, &mut Vec::new()).map_err(|error| unreadable(error.to_string()))?
         }
@@ -204,6 +204,15 @@ fn decode_scale(call: &Call, body: &[u8]) -> ApiResult<Value> {
     };
     if scale["kind"].as_str().is_some_and(|kind| kind != "Scale") {
         return Err(unreadable(format!("the body is a {}", scale["kind"])));
+    }
+    if scale["apiVersion"].as_str().is_some_and(|version| !version.is_empty() && version != "autoscaling/v1")
+    {
+        return Err(unreadable(format!("the body is of {}", scale["apiVersion"])));
+    }
+    // A number that cannot be read must not be taken for none: that would scale to zero.
+    if let Some(table) = remuda_kinds::type_of("autoscaling", "v1", "Scale") {
+        remuda_kinds::decode(table, &mut scale, &mut Vec::new())
+            .map_err(|error| unreadable(error.to_string()))?;
     }
     if meta::name(&scale) != call.name() && !meta::name(&scale).is_empty() {
         return Err(ApiError::bad_request(format!(

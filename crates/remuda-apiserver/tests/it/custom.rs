@@ -327,8 +327,16 @@ async fn scale_is_a_window_on_the_replicas() {
     let written = server.put(&format!("{path}?fieldManager=hpa"), scale.clone()).await.expect(200);
     assert_eq!(written["spec"]["replicas"], 5);
     assert_eq!(written["status"]["replicas"], 1);
-    server.put(&path, scale).await.fails(409, "Conflict");
+    server.put(&path, scale.clone()).await.fails(409, "Conflict");
+    for (field, odd) in
+        [("spec", json!({"replicas": "9"})), ("apiVersion", json!("v1")), ("kind", json!("Foo"))]
+    {
+        let mut scale = scale.clone();
+        scale[field] = odd;
+        server.put(&path, scale).await.fails(400, "BadRequest");
+    }
     let object = server.get(&format!("{FOOS}/a")).await.expect(200);
+    assert_eq!(object["spec"]["replicas"], 5);
     let entry = object["metadata"]["managedFields"]
         .as_array()
         .unwrap()
