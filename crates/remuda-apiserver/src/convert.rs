@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remuda_schema::Schema;
+use remuda_schema::{CrdVersion, Schema};
 use remuda_store::Record;
 use serde_json::{Value, json};
 
@@ -65,10 +65,19 @@ impl Inner {
                 }
             }
             Some(custom) => {
+                // Defaults are those of the version an object is stored in; a converter has the last word on
+                // the others.
+                let mut converted = Vec::with_capacity(objects.len());
+                for object in objects.iter_mut() {
+                    converted.push(object["apiVersion"] != resource.api_version.as_str());
+                    if let Some(stored) = stored_version(custom, object) {
+                        settle(&stored.schema, object);
+                    }
+                }
                 self.convert(custom, objects, &resource.api_version).await?;
                 if let Some(schema) = &resource.schema {
-                    for object in objects {
-                        settle(schema, object);
+                    for (object, _) in objects.iter_mut().zip(converted).filter(|(_, converted)| *converted) {
+                        schema.prune(object, None);
                     }
                 }
             }
@@ -204,6 +213,12 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// The version an object is stored in, if it still exists.
+fn stored_version<'a>(custom: &'a Custom, object: &Value) -> Option<&'a CrdVersion> {
+    let (_, version) = object["apiVersion"].as_str()?.rsplit_once('/')?;
+    custom.crd.view.version(version)
 }
 
 /// A converter changes what is in an object, not which object it is.

@@ -239,6 +239,25 @@ async fn a_webhook_nobody_answers_is_an_error_and_not_a_hang() {
 }
 
 #[tokio::test]
+async fn defaults_of_a_read_are_those_of_the_stored_version() {
+    let server = Server::start().await;
+    let mut crd = crd(json!({"strategy": "None"}));
+    let field = |default: Value| json!({"type": "string", "default": default});
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        let mut own = json!({"type": "object", "properties": {"old": {"type": "string"}}});
+        own["properties"][version["name"].as_str().unwrap()] = field(version["name"].clone());
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] = own;
+        version["selectableFields"] = json!([]);
+    }
+    server.post(CRDS, crd).await.expect(201);
+    let made = server.post(V1, end("v1", "a", json!({"old": "x"}))).await.expect(201);
+    assert_eq!(made["spec"], json!({"old": "x", "v1": "v1"}));
+    // What the other version does not know goes; what it would default is for its own writers.
+    assert_eq!(server.get(&format!("{V2}/a")).await.expect(200)["spec"], json!({"old": "x"}));
+    assert_eq!(server.get(V2).await.expect(200)["items"][0]["spec"], json!({"old": "x"}));
+}
+
+#[tokio::test]
 async fn native_conversions_need_no_webhook_and_owners_are_compared_in_their_own_version() {
     let server = Server::with(|config| {
         config.conversions.insert("ends.x.io".to_owned(), Arc::new(convert));
