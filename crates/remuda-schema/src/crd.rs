@@ -6,6 +6,7 @@ mod approval;
 mod check;
 mod columns;
 mod conversion;
+mod rank;
 mod version;
 mod view;
 mod warnings;
@@ -13,6 +14,7 @@ mod warnings;
 pub use approval::approval_condition;
 pub use check::{check_crd, check_crd_status};
 pub use columns::check_scale;
+pub use rank::version_rank;
 pub use view::{Column, Conversion, CrdError, CrdVersion, CrdView, ScalePaths};
 pub use warnings::crd_warnings;
 

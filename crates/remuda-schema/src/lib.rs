@@ -27,7 +27,7 @@ mod validate;
 pub use compile::compile;
 pub use crd::{
     Column, Conversion, CrdError, CrdVersion, CrdView, ScalePaths, approval_condition, check_crd,
-    check_crd_status, check_scale, crd_warnings, default_crd, record_storage_version,
+    check_crd_status, check_scale, crd_warnings, default_crd, record_storage_version, version_rank,
 };
 pub use error::{FieldError, Reason};
 pub use metadata::{MetadataError, coerce_metadata};

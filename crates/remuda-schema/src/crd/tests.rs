@@ -240,6 +240,29 @@ fn updates_keep_identity_and_stored_versions() {
 }
 
 #[test]
+fn a_deprecated_version_names_the_best_better_one() {
+    let mut crd = crd();
+    let mut add = |name: &str, deprecated: bool, served: bool| {
+        let versions = crd["spec"]["versions"].as_array_mut().unwrap();
+        let mut version = versions[0].clone();
+        version["name"] = json!(name);
+        version["storage"] = json!(false);
+        version["served"] = json!(served);
+        version["deprecated"] = json!(deprecated);
+        versions.push(version);
+    };
+    add("v1beta1", true, true);
+    add("v2", false, true);
+    add("v3", false, false);
+    add("v4", true, true);
+    let view = CrdView::parse(&crd).unwrap();
+    let warning = |name: &str| view.version(name).unwrap().deprecated.clone();
+    assert_eq!(warning("v1beta1").as_deref(), Some("x.io/v1beta1 Foo is deprecated; use x.io/v2 Foo"));
+    assert_eq!(warning("v4").as_deref(), Some("x.io/v4 Foo is deprecated"));
+    assert_eq!(warning("v2"), None);
+}
+
+#[test]
 fn the_view_holds_what_the_server_needs() {
     let mut crd = crd();
     crd["spec"]["versions"][0]["deprecated"] = json!(true);

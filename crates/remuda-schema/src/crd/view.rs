@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     compile::compile,
-    crd::{flag, list, present, schema_json, text, texts},
+    crd::{flag, list, present, schema_json, text, texts, version_rank},
     props::SchemaError,
     schema::Schema,
 };
@@ -97,7 +97,15 @@ impl CrdView {
         };
         let mut versions = Vec::new();
         for version in list(spec, "versions") {
-            versions.push(CrdVersion::parse(version, &group, &kind)?);
+            versions.push(CrdVersion::parse(version)?);
+        }
+        for (index, version) in list(spec, "versions").iter().enumerate() {
+            if flag(version, "deprecated") {
+                versions[index].deprecated = Some(match text(version, "deprecationWarning") {
+                    "" => deprecation(&group, &kind, &versions[index].name, list(spec, "versions")),
+                    warning => warning.to_owned(),
+                });
+            }
         }
         Ok(Self {
             plural: text(names, "plural").to_owned(),
@@ -122,18 +130,27 @@ impl CrdView {
     }
 }
 
+/// What is said about a deprecated version that has no words of its own: it names the best version that is
+/// better.
+fn deprecation(group: &str, kind: &str, name: &str, versions: &[Value]) -> String {
+    let better = versions
+        .iter()
+        .filter(|version| flag(version, "served") && !flag(version, "deprecated"))
+        .map(|version| text(version, "name"))
+        .filter(|other| version_rank(other) > version_rank(name))
+        .max_by_key(|other| version_rank(other));
+    let advice = better.map(|better| format!("; use {group}/{better} {kind}")).unwrap_or_default();
+    format!("{group}/{name} {kind} is deprecated{advice}")
+}
+
 impl CrdVersion {
-    fn parse(version: &Value, group: &str, kind: &str) -> Result<Self, CrdError> {
+    fn parse(version: &Value) -> Result<Self, CrdError> {
         let name = text(version, "name").to_owned();
         // Without a schema everything but the metadata is unknown.
         let unknown = serde_json::json!({"type": "object"});
         let schema_json = schema_json(version).unwrap_or(&unknown);
         let schema =
             compile(schema_json).map_err(|source| CrdError::Schema { version: name.clone(), source })?;
-        let deprecated = flag(version, "deprecated").then(|| match text(version, "deprecationWarning") {
-            "" => format!("{group}/{name} {kind} is deprecated"),
-            warning => warning.to_owned(),
-        });
         let subresources = present(version, "subresources");
         let scale =
             subresources.and_then(|subresources| present(subresources, "scale")).map(|scale| ScalePaths {
@@ -146,7 +163,7 @@ impl CrdVersion {
         Ok(Self {
             served: flag(version, "served"),
             storage: flag(version, "storage"),
-            deprecated,
+            deprecated: None,
             schema,
             schema_json: schema_json.to_string().into(),
             status: subresources.is_some_and(|subresources| present(subresources, "status").is_some()),
