@@ -3,11 +3,12 @@
 //! In-process hooks come first, then webhooks; mutating ones in order, validating ones together.
 
 mod client;
+mod expressions;
 mod matching;
 mod policies;
 mod webhooks;
 
-pub(crate) use self::policies::check_expressions;
+pub(crate) use self::expressions::check_expressions;
 
 use std::sync::Arc;
 

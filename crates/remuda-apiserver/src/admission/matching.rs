@@ -165,7 +165,7 @@ pub(super) struct Condition {
     program: Result<Program, String>,
 }
 
-static MATCH_ENV: LazyLock<Env> = LazyLock::new(|| {
+pub(super) static MATCH_ENV: LazyLock<Env> = LazyLock::new(|| {
     Env::new().variable("object", Type::Dyn).variable("oldObject", Type::Dyn).variable("request", Type::Dyn)
 });
 
@@ -177,7 +177,7 @@ impl Condition {
         }
     }
 
-    pub(super) fn compile(source: &str) -> Result<Program, String> {
+    fn compile(source: &str) -> Result<Program, String> {
         MATCH_ENV.compile(source).map_err(|error| error.to_string())
     }
 }

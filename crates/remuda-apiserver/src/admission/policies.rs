@@ -7,7 +7,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use remuda_cel::{Budget, Env, Program, Type, Vars};
-use remuda_schema::FieldError;
 use remuda_store::Change;
 use serde_json::{Value, json};
 
@@ -357,51 +356,4 @@ impl Policy {
         }
         objections
     }
-}
-
-/// Expressions of a webhook configuration or policy that do not compile. Those that were there
-/// before stay: a server that has become stricter must not make objects unwritable.
-pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let mut check = |field: &str, value: &Value, compile: fn(&str) -> Result<Program, String>| {
-        let Some(source) = value.as_str().filter(|source| !source.trim().is_empty()) else { return };
-        if let Err(cause) = compile(source) {
-            errors.push(FieldError::invalid(field, value, &format!("compilation failed: {cause}")));
-        }
-    };
-    let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
-    match kind {
-        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
-            if live.is_some_and(|live| live["webhooks"] == new["webhooks"]) {
-                return errors;
-            }
-            for (index, webhook) in list(new, "webhooks").iter().enumerate() {
-                for (place, condition) in list(webhook, "matchConditions").iter().enumerate() {
-                    let field = format!("webhooks[{index}].matchConditions[{place}].expression");
-                    check(&field, &condition["expression"], Condition::compile);
-                }
-            }
-        }
-        "ValidatingAdmissionPolicy" => {
-            if live.is_some_and(|live| live["spec"] == new["spec"]) {
-                return errors;
-            }
-            for (index, condition) in list(&new["spec"], "matchConditions").iter().enumerate() {
-                let field = format!("spec.matchConditions[{index}].expression");
-                check(&field, &condition["expression"], Condition::compile);
-            }
-            for (part, name) in [
-                ("variables", "expression"),
-                ("validations", "expression"),
-                ("validations", "messageExpression"),
-                ("auditAnnotations", "valueExpression"),
-            ] {
-                for (index, entry) in list(&new["spec"], part).iter().enumerate() {
-                    check(&format!("spec.{part}[{index}].{name}"), &entry[name], compile);
-                }
-            }
-        }
-        _ => {}
-    }
-    errors
 }

@@ -193,6 +193,47 @@ async fn what_does_not_compile_is_refused_and_hostile_expressions_end() {
         assert!(message.contains(&format!("{field}: Invalid value")), "{message}");
         assert!(message.contains("compilation failed"), "{message}");
     }
+    // What compiles must also be able to give what is asked of it.
+    for (more, expected) in [
+        (
+            json!({"validations": [{"expression": "1"}]}),
+            "spec.validations[0].expression: Invalid value: \"1\": must evaluate to bool but got int",
+        ),
+        (
+            json!({"validations": [{"expression": "true", "messageExpression": "size(object.data)"}]}),
+            "spec.validations[0].messageExpression: Invalid value: \"size(object.data)\": must evaluate to string but got int",
+        ),
+        (
+            json!({"validations": [], "auditAnnotations": [{"key": "k", "valueExpression": "true"}]}),
+            "spec.auditAnnotations[0].valueExpression: Invalid value: \"true\": must evaluate to one of [string null_type] but got bool",
+        ),
+        (
+            json!({"matchConditions": [{"name": "a", "expression": "'x'"}], "validations": [{"expression": "true"}]}),
+            "spec.matchConditions[0].expression: Invalid value: \"'x'\": must evaluate to bool but got string",
+        ),
+        (json!({"validations": [{"expression": "params.x == 1"}]}), "undeclared reference to 'params'"),
+        (json!({"validations": [{"expression": "variables.x == 1"}]}), "undeclared reference to 'variables'"),
+        (
+            json!({"variables": [{"name": "b", "expression": "variables.a"}, {"name": "a", "expression": "1"}],
+                "validations": [{"expression": "true"}]}),
+            "undeclared reference to 'variables'",
+        ),
+        (
+            json!({"variables": [{"name": "a", "expression": "1"}], "validations": [{"expression": "variables.b == 1"}]}),
+            "undefined field 'b'",
+        ),
+        (
+            json!({"variables": [{"name": "a b", "expression": "1"}], "validations": [{"expression": "true"}]}),
+            "spec.variables[0].name: Invalid value: \"a b\": must be a valid CEL identifier",
+        ),
+        (
+            json!({"validations": [{"expression": "true", "message": "a\nb"}]}),
+            "spec.validations[0].message: Invalid value: \"a\\nb\": must not contain line breaks",
+        ),
+    ] {
+        let message = server.post(POLICIES, policy("p", more)).await.fails(422, "Invalid");
+        assert!(message.contains(expected), "{message}");
+    }
     let deep = format!("{}true{}", "(".repeat(5000), ")".repeat(5000));
     server
         .post(POLICIES, policy("p", json!({"validations": [{"expression": deep}]})))

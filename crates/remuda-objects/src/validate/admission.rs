@@ -194,6 +194,12 @@ fn rule(rule: &Value, path: Path<'_>, subresources: bool, errors: &mut Errors) {
         if list_at(rule, &[field]).is_empty() {
             errors.required(path.child(field), "");
         }
+        // The empty group is the core one; there is no empty version.
+        for (index, version) in list_at(rule, &[field]).iter().enumerate() {
+            if field == "apiVersions" && version == "" {
+                errors.required(path.child(field).index(index), "");
+            }
+        }
         wildcard(rule, field, shown, path, errors);
     }
     resources(rule, path.child("resources"), subresources, errors);
@@ -321,11 +327,31 @@ fn policy(new: &Value, list: &str, errors: &mut Errors) {
         if text_at(entry, &["expression"]).trim().is_empty() {
             errors.required(path.child("expression"), "expression is not specified");
         }
+        let (message, text) = (at(entry, &["message"]), text_at(entry, &["message"]));
+        if !text.is_empty() && text.trim().is_empty() {
+            errors.invalid(path.child("message"), message, "must be non-empty if specified");
+        } else if text.trim().contains(['\n', '\r']) {
+            errors.invalid(path.child("message"), message, "must not contain line breaks");
+        }
         let reason = at(entry, &["reason"]);
         let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
         errors.one_of_given(path.child("reason"), reason, &reasons);
     }
+    let variables_path = path.child("variables");
+    for (index, variable) in list_at(spec, &["variables"]).iter().enumerate() {
+        let path = variables_path.index(index);
+        let name = text_at(variable, &["name"]);
+        if name.is_empty() {
+            errors.required(path.child("name"), "name is not specified");
+        } else if !is_identifier(name) {
+            errors.invalid(path.child("name"), at(variable, &["name"]), "must be a valid CEL identifier");
+        }
+        if text_at(variable, &["expression"]).trim().is_empty() {
+            errors.required(path.child("expression"), "expression is not specified");
+        }
+    }
     let annotations_path = path.child("auditAnnotations");
+    let mut seen = BTreeSet::new();
     for (index, annotation) in annotations.iter().enumerate() {
         let path = annotations_path.index(index);
         for field in ["key", "valueExpression"] {
@@ -333,7 +359,17 @@ fn policy(new: &Value, list: &str, errors: &mut Errors) {
                 errors.required(path.child(field), "");
             }
         }
+        if !seen.insert(text_at(annotation, &["key"])) {
+            errors.duplicate(path.child("key"), at(annotation, &["key"]));
+        }
     }
+}
+
+/// Whether an expression could spell the name.
+fn is_identifier(name: &str) -> bool {
+    !matches!(name, "in" | "true" | "false" | "null")
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn match_resources(resources: &Value, path: Path<'_>, errors: &mut Errors) {

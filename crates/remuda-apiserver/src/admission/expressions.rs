@@ -1,0 +1,99 @@
+//! What is checked of the expressions in webhook configurations and policies before they are stored.
+
+use remuda_cel::{Env, ObjectType, Type};
+use remuda_schema::FieldError;
+use serde_json::Value;
+
+use super::matching::MATCH_ENV;
+
+/// What the expressions of one policy can refer to. `variables` are those that come before.
+fn env_with(params: bool, variables: &ObjectType) -> Env {
+    let mut env = ["object", "oldObject", "request", "namespaceObject"]
+        .into_iter()
+        .fold(Env::new(), |env, name| env.variable(name, Type::Dyn));
+    if params {
+        env = env.variable("params", Type::Dyn);
+    }
+    if !variables.fields.is_empty() {
+        env = env.variable("variables", Type::object(variables.clone()));
+    }
+    env
+}
+
+/// Whether a value of the type could be what is wanted.
+fn may_be(ty: &Type, wanted: &[Type]) -> bool {
+    matches!(ty, Type::Dyn | Type::Error | Type::Param(_)) || wanted.contains(ty)
+}
+
+fn type_name(ty: &Type) -> String {
+    match ty {
+        Type::Null => "null_type".to_owned(),
+        ty => ty.to_string(),
+    }
+}
+
+/// Expressions of a webhook configuration or policy that do not compile or cannot give what they must. Those that were there
+/// before stay: a server that has become stricter must not make objects unwritable.
+pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut check = |field: &str, value: &Value, env: &Env, wanted: &[Type]| {
+        let Some(source) = value.as_str().filter(|source| !source.trim().is_empty()) else { return };
+        match env.compile(source) {
+            Err(cause) => {
+                errors.push(FieldError::invalid(field, value, &format!("compilation failed: {cause}")));
+            }
+            Ok(program) if !wanted.is_empty() && !may_be(program.output(), wanted) => {
+                let names: Vec<String> = wanted.iter().map(type_name).collect();
+                let wanted = match names.as_slice() {
+                    [name] => name.clone(),
+                    names => format!("one of [{}]", names.join(" ")),
+                };
+                let detail = format!("must evaluate to {wanted} but got {}", type_name(program.output()));
+                errors.push(FieldError::invalid(field, value, &detail));
+            }
+            Ok(_) => {}
+        }
+    };
+    let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
+    match kind {
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+            if live.is_some_and(|live| live["webhooks"] == new["webhooks"]) {
+                return errors;
+            }
+            for (index, webhook) in list(new, "webhooks").iter().enumerate() {
+                for (place, condition) in list(webhook, "matchConditions").iter().enumerate() {
+                    let field = format!("webhooks[{index}].matchConditions[{place}].expression");
+                    check(&field, &condition["expression"], &MATCH_ENV, &[Type::Bool]);
+                }
+            }
+        }
+        "ValidatingAdmissionPolicy" => {
+            if live.is_some_and(|live| live["spec"] == new["spec"]) {
+                return errors;
+            }
+            for (index, condition) in list(&new["spec"], "matchConditions").iter().enumerate() {
+                let field = format!("spec.matchConditions[{index}].expression");
+                check(&field, &condition["expression"], &MATCH_ENV, &[Type::Bool]);
+            }
+            let with_params = new["spec"]["paramKind"].is_object();
+            let mut known = ObjectType::new("kubernetes.variables");
+            for (index, variable) in list(&new["spec"], "variables").iter().enumerate() {
+                let field = format!("spec.variables[{index}].expression");
+                check(&field, &variable["expression"], &env_with(with_params, &known), &[]);
+                known = known.field(variable["name"].as_str().unwrap_or_default(), Type::Dyn);
+            }
+            let env = env_with(with_params, &known);
+            for (part, name, wanted) in [
+                ("validations", "expression", [Type::Bool].as_slice()),
+                ("validations", "messageExpression", &[Type::String]),
+                ("auditAnnotations", "valueExpression", &[Type::String, Type::Null]),
+            ] {
+                for (index, entry) in list(&new["spec"], part).iter().enumerate() {
+                    check(&format!("spec.{part}[{index}].{name}"), &entry[name], &env, wanted);
+                }
+            }
+        }
+        _ => {}
+    }
+    errors
+}
