@@ -109,6 +109,7 @@ impl Inner {
             if let Err(error) = self.shape_input(&call.resource, &mut new, &mut problems) {
                 return Err(unfit(&shown.unwrap_or_else(|| patch.shown(&new)), &error.message));
             }
+            require_name(call, &new)?;
             place(call, &mut new)?;
             match shown {
                 Some(shown) if !problems.is_empty() => {
