@@ -46,24 +46,7 @@ impl Inner {
                 }
             }
             ("", "Pod") => self.admit_pod(call, object).await?,
-            ("", "Service") => {
-                if remuda_objects::defaults::service_needs_cluster_ip(object) {
-                    let address = self.addresses.choose()?;
-                    remuda_objects::defaults::service_set_cluster_ip(object, &address);
-                } else if object["spec"]["type"] != "ExternalName" {
-                    remuda_objects::defaults::service_set_cluster_ip(object, "");
-                    let address = object["spec"]["clusterIP"].as_str().unwrap_or_default();
-                    let key = resource.key(call.namespace(), meta::name(object));
-                    if self.addresses.is_taken(address, &key) {
-                        let error = FieldError::invalid(
-                            "spec.clusterIPs",
-                            &json!([address]),
-                            "failed to allocate IP: provided IP is already allocated",
-                        );
-                        return Err(ApiError::invalid(call.kind_named(meta::name(object)), &[error]));
-                    }
-                }
-            }
+            ("", "Service") => self.give_address(call, object)?,
             ("certificates.k8s.io", "CertificateSigningRequest") => {
                 object["spec"]["username"] = call.user.name.as_str().into();
                 object["spec"]["groups"] = json!(call.user.groups);
@@ -78,6 +61,37 @@ impl Inner {
                 crate::signers::check_subject(call, object)?;
             }
             ("rbac.authorization.k8s.io", kind) => self.check_rbac(call, kind, object, None)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gives a Service that needs one an address, or checks the one it asks for.
+    fn give_address(&self, call: &Call, service: &mut Value) -> ApiResult<()> {
+        if remuda_objects::defaults::service_needs_cluster_ip(service) {
+            let address = self.addresses.choose()?;
+            remuda_objects::defaults::service_set_cluster_ip(service, &address);
+        } else if service["spec"]["type"] != "ExternalName" {
+            remuda_objects::defaults::service_set_cluster_ip(service, "");
+            let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
+            let key = call.resource.key(call.namespace(), meta::name(service));
+            if self.addresses.is_taken(address, &key) {
+                let error = FieldError::invalid(
+                    "spec.clusterIPs",
+                    &json!([address]),
+                    "failed to allocate IP: provided IP is already allocated",
+                );
+                return Err(ApiError::invalid(call.kind_named(meta::name(service)), &[error]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what the server decides about a changed object, after the writer's part of it is known.
+    pub(crate) fn finish_update(&self, call: &Call, object: &mut Value, live: &Value) -> ApiResult<()> {
+        match (call.resource.group.as_str(), call.resource.kind.as_str()) {
+            ("", "Pod") => crate::pods::readmit(object),
+            ("", "Service") if live["spec"]["type"] == "ExternalName" => self.give_address(call, object)?,
             _ => {}
         }
         Ok(())

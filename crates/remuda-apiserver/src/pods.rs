@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::{
     call::Call,
     read::store_error,
-    registry::Resource,
     server::Inner,
     status::{ApiError, ApiResult},
 };
@@ -144,8 +143,8 @@ impl Inner {
 }
 
 /// What admission does to a changed pod.
-pub(crate) fn readmit(resource: &Resource, pod: &mut Value) {
-    if resource.group.is_empty() && resource.kind == "Pod" && meta::annotation(pod, MIRROR).is_none() {
+pub(crate) fn readmit(pod: &mut Value) {
+    if meta::annotation(pod, MIRROR).is_none() {
         remuda_objects::defaults::readmit_pod(pod);
     }
 }

@@ -378,7 +378,7 @@ impl Inner {
             self.own_fields(call, Some(&live), &mut new, options, part).await;
         }
         if part == Part::Main && call.path.subresource.is_none() {
-            crate::pods::readmit(resource, &mut new);
+            self.finish_update(call, &mut new, &live)?;
         }
         if self.mutate(&Review::new(call, Operation::Update, Some(&live), options.dry_run), &mut new).await? {
             self.reshape(resource, &mut new)?;

@@ -1,10 +1,12 @@
 //! What each endpoint of a built-in kind may write: objects without their status, or the status alone.
 
+mod service;
+
 use serde_json::{Map, Value, json};
 
 use crate::{
     columns,
-    json::{at, ensure, int_at, is_unset, list_at, map_at, object, text_at},
+    json::{at, ensure, is_unset, list_at, map_at, object, text_at},
     meta, quantity,
 };
 
@@ -147,56 +149,8 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
             }
         }
         ("certificates.k8s.io", "CertificateSigningRequest") => keep(new, old, "spec"),
-        ("", "Service") => service_update(new, old),
+        ("", "Service") => service::prepare_update(new, old),
         _ => {}
-    }
-}
-
-/// Clients that only know the fields they care about must not lose the address of a service.
-fn service_update(new: &mut Value, old: &Value) {
-    if text_at(new, &["spec", "type"]) == "ExternalName" || text_at(old, &["spec", "type"]) == "ExternalName"
-    {
-        return;
-    }
-    let Some(spec) = new.as_object_mut().and_then(|top| object(top, "spec")) else { return };
-    let missing = |spec: &Map<String, Value>, field: &str| spec.get(field).is_none_or(is_unset);
-    if missing(spec, "clusterIP") && missing(spec, "clusterIPs") {
-        for field in ["clusterIP", "clusterIPs"] {
-            put(spec, field, at(old, &["spec", field]).clone());
-        }
-    } else if missing(spec, "clusterIPs") {
-        let address = spec.get("clusterIP").cloned().unwrap_or_default();
-        let same = at(old, &["spec", "clusterIP"]) == &address;
-        let list = if same { at(old, &["spec", "clusterIPs"]).clone() } else { json!([address]) };
-        put(spec, "clusterIPs", list);
-    } else if missing(spec, "clusterIP") {
-        let first = spec.get("clusterIPs").and_then(|list| list.get(0)).cloned().unwrap_or_default();
-        put(spec, "clusterIP", first);
-    }
-    for field in ["ipFamilies", "ipFamilyPolicy"] {
-        if missing(spec, field) {
-            put(spec, field, at(old, &["spec", field]).clone());
-        }
-    }
-    if missing(spec, "healthCheckNodePort") {
-        put(spec, "healthCheckNodePort", at(old, &["spec", "healthCheckNodePort"]).clone());
-    }
-    // A port that was given a node port keeps it while it stays the same port.
-    let old_ports = list_at(old, &["spec", "ports"]);
-    if !matches!(spec.get("type").and_then(Value::as_str), Some("NodePort" | "LoadBalancer")) {
-        return;
-    }
-    for port in crate::json::objects(spec, "ports") {
-        if port.get("nodePort").and_then(Value::as_i64).unwrap_or_default() != 0 {
-            continue;
-        }
-        let same = old_ports.iter().find(|old| {
-            int_at(old, &["port"]) == port.get("port").and_then(Value::as_i64).unwrap_or_default()
-                && at(old, &["protocol"]) == port.get("protocol").unwrap_or(&Value::Null)
-        });
-        if let Some(number) = same.map(|old| int_at(old, &["nodePort"])).filter(|number| *number != 0) {
-            port.insert("nodePort".to_owned(), Value::from(number));
-        }
     }
 }
 
