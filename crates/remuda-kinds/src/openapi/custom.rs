@@ -42,7 +42,7 @@ pub(super) fn schema(kind: &KindDoc, schema: Option<&Value>, dialect: Dialect) -
                 Dialect::V3 => schema.clone(),
                 Dialect::V2 => reduce(schema, 0),
             };
-            add_embedded(&mut schema, dialect, 0);
+            complete(&mut schema, dialect, 0);
             if let Value::Object(object) = &mut schema {
                 add_common(object, dialect);
             }
@@ -83,27 +83,36 @@ fn add_common(object: &mut Map<String, Value>, dialect: Dialect) {
     }
 }
 
-/// Embedded objects have the common fields too.
-fn add_embedded(schema: &mut Value, dialect: Dialect, depth: usize) {
+/// Says what a definition need not: embedded objects have the common fields too, and what is an integer or a
+/// string is one of the two.
+fn complete(schema: &mut Value, dialect: Dialect, depth: usize) {
     let Value::Object(object) = schema else { return };
     if depth > MAX_DEPTH {
         return;
     }
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         for property in properties.values_mut() {
-            add_embedded_here(property, dialect);
-            add_embedded(property, dialect, depth + 1);
+            complete_here(property, dialect);
+            complete(property, dialect, depth + 1);
         }
     }
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = object.get_mut(key) {
-            add_embedded_here(inner, dialect);
-            add_embedded(inner, dialect, depth + 1);
+            complete_here(inner, dialect);
+            complete(inner, dialect, depth + 1);
         }
     }
 }
 
-fn add_embedded_here(schema: &mut Value, dialect: Dialect) {
+fn complete_here(schema: &mut Value, dialect: Dialect) {
+    if dialect == Dialect::V3
+        && is_true(schema, "x-kubernetes-int-or-string")
+        && let Value::Object(object) = schema
+        && !object.contains_key("anyOf")
+        && !object.contains_key("allOf")
+    {
+        object.insert("anyOf".to_owned(), json!([{ "type": "integer" }, { "type": "string" }]));
+    }
     // A version 2 client takes listed properties for all there are.
     let open = dialect == Dialect::V2 && is_true(schema, "x-kubernetes-preserve-unknown-fields");
     if is_true(schema, "x-kubernetes-embedded-resource")

@@ -46,6 +46,7 @@ fn example() -> Value {
                     "e": { "type": "array", "items": { "type": "string", "minLength": 1 }, "x-kubernetes-list-type": "set" },
                     "f": { "type": "object", "x-kubernetes-embedded-resource": true, "properties": {} },
                     "g": { "type": "object", "additionalProperties": { "type": "integer", "default": 3 } },
+                    "h": { "type": "array", "items": { "x-kubernetes-int-or-string": true } },
                 },
                 "x-kubernetes-validations": [{ "rule": "true" }],
             },
@@ -156,6 +157,8 @@ fn custom_schemas_are_verbatim_in_version_3() {
         foo["properties"]["spec"]["properties"]["b"],
         example()["properties"]["spec"]["properties"]["b"]
     );
+    let either = &foo["properties"]["spec"]["properties"]["h"]["items"];
+    assert_eq!(either["anyOf"], json!([{ "type": "integer" }, { "type": "string" }]));
     assert_eq!(foo["properties"]["spec"]["x-kubernetes-validations"], json!([{ "rule": "true" }]));
     assert_eq!(foo["x-kubernetes-selectable-fields"], json!([{ "fieldPath": "spec.color" }]));
     assert!(foo["properties"]["metadata"]["allOf"].is_array());
