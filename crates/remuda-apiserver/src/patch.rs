@@ -97,6 +97,7 @@ impl Inner {
             let live = self.decode(&call.resource, &record).await?;
             let mut new = live;
             apply(call, patch, &mut new)?;
+            require_name(call, &new)?;
             check_type(&call.resource, &mut new)?;
             // A version in the patch is a precondition; the live one, untouched, is always current.
             let wanted = meta::resource_version(&new).to_owned();

@@ -70,6 +70,22 @@ async fn merge_patches_delete_with_null_and_replace_arrays() {
 }
 
 #[tokio::test]
+async fn a_patch_may_not_take_the_name_away() {
+    let server = with_map().await;
+    for (kind, patch) in [
+        (MERGE_PATCH, json!({"metadata": null})),
+        (MERGE_PATCH, json!({"metadata": {"name": null}})),
+        (JSON_PATCH, json!([{"op": "remove", "path": "/metadata"}])),
+    ] {
+        let message = server.patch(&format!("{MAPS}/a"), kind, patch).await.fails(400, "BadRequest");
+        assert_eq!(
+            message,
+            "the name of the object (a based on URL) was undeterminable: name must be provided"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_version_in_a_patch_is_a_precondition() {
     let server = with_map().await;
     let patch = json!({"metadata": {"resourceVersion": "1"}, "data": {"k": "x"}});
