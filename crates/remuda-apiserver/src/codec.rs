@@ -22,7 +22,8 @@ pub(crate) fn parse_json(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<V
     Ok(value)
 }
 
-/// Parses one YAML document as `sigs.k8s.io/yaml` does. JSON is YAML.
+/// Parses one YAML document as `sigs.k8s.io/yaml` does. JSON is YAML. Duplicates in a map that has numbers for
+/// keys go unreported: the parser settles them itself.
 pub(crate) fn parse_yaml(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<Value, String> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
         && let Ok(value) = parse_json(bytes, duplicates)
@@ -34,24 +35,11 @@ pub(crate) fn parse_yaml(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<V
         legacy_octal_numbers: true,
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
     };
-    let mut value: Value =
-        serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())?;
-    integral(&mut value);
-    Ok(value)
-}
-
-/// Turns integral floats into integers, as the Go converter prints them.
-fn integral(value: &mut Value) {
-    match value {
-        Value::Number(number) => {
-            if let Some(whole) = number.as_f64().filter(|_| number.is_f64()).and_then(whole) {
-                *number = whole;
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(integral),
-        Value::Object(map) => map.values_mut().for_each(integral),
-        _ => {}
-    }
+    let mut path = Vec::new();
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        Node { path: &mut path, duplicates }.deserialize(deserializer)
+    })
+    .map_err(|error| error.to_string())
 }
 
 fn whole(float: f64) -> Option<Number> {
@@ -287,5 +275,14 @@ mod tests {
     fn yaml_reads_as_kubernetes_reads_it() {
         let value = parse_yaml(b"a: yes\nb: 0644\nc: 1.0\nd: \"1\"\n", &mut Vec::new()).unwrap();
         assert_eq!(value, json!({"a": true, "b": 420, "c": 1, "d": "1"}));
+        let mut duplicates = Vec::new();
+        let text = b"spec:\n  a: 1\n  a: 2\n  list:\n  - {x: 1}\n  - {y: 1, y: ~}\n";
+        let value = parse_yaml(text, &mut duplicates).unwrap();
+        assert_eq!(value, json!({"spec": {"a": 2, "list": [{"x": 1}, {"y": null}]}}));
+        assert_eq!(duplicates, ["spec.a", "spec.list[1].y"]);
+        assert_eq!(parse_yaml(b"", &mut Vec::new()), Ok(Value::Null));
+        for bad in ["a: b: c", "a: 1\n---\nb: 2\n"] {
+            assert!(parse_yaml(bad.as_bytes(), &mut Vec::new()).is_err(), "{bad}");
+        }
     }
 }

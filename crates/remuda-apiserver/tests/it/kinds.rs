@@ -39,6 +39,10 @@ async fn unknown_and_duplicate_fields_are_reported_as_asked() {
         "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: duplicate field \
          \"data\", unknown field \"metadata.bogus\", unknown field \"nope\""
     );
+    let yaml = "metadata:\n  name: a\ndata:\n  k: v\n  k: w\n";
+    let path = format!("{MAPS}?dryRun=All&fieldValidation=Strict");
+    let message = server.ask("POST", &path).body(YAML, yaml).send().await.fails(400, "BadRequest");
+    assert!(message.ends_with("strict decoding error: duplicate field \"data.k\""), "{message}");
     let ports = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "x": 1}]}});
     let answer = server.post("/api/v1/namespaces/default/services?dryRun=All", ports).await;
     assert_eq!(answer.warnings(), [r#"299 - "unknown field \"spec.ports[0].x\"""#]);
