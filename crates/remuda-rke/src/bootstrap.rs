@@ -43,7 +43,7 @@ use crate::{
     Error,
     install::Server,
     objects,
-    shared::{BY_CLUSTER, Rke, filed},
+    shared::{BY_BOOTSTRAP, BY_CLUSTER, Rke, filed},
 };
 
 /// What a reconcile of an RKEBootstrap needs.
@@ -57,6 +57,12 @@ struct Bootstraps {
     payloads: Informer<PartialObjectMeta<Secret>>,
 }
 
+/// The RKEBootstrap an object was made for.
+fn bootstrap_label<K: ResourceExt>(object: &K) -> Vec<String> {
+    let namespace = object.namespace().unwrap_or_default();
+    object.labels().get(label::BOOTSTRAP_NAME).map(|name| filed(&namespace, name)).into_iter().collect()
+}
+
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let informers = &rke.ctx.informers;
     let ours = || Scope::labels(label::BOOTSTRAP_NAME);
@@ -65,6 +71,11 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let bindings: Informer<RoleBinding> = informers.of(ours());
     let payloads =
         informers.metadata::<Secret>(Scope::all().with_fields(format!("type={}", secret_type::BOOTSTRAP)));
+    accounts.add_index(BY_BOOTSTRAP, bootstrap_label);
+    roles.add_index(BY_BOOTSTRAP, bootstrap_label);
+    bindings.add_index(BY_BOOTSTRAP, bootstrap_label);
+    payloads.add_index(BY_BOOTSTRAP, bootstrap_label);
+    rke.tokens.add_index(BY_BOOTSTRAP, bootstrap_label);
     let controller = Controller::on("rke-bootstrap", &rke.ctx, rke.bootstraps.clone())
         .workers(rke.options.workers)
         .owns(&accounts)
@@ -349,7 +360,14 @@ impl Bootstraps {
     async fn apply(&self, object: &RkeBootstrap, children: &Children) -> Result<(), Error> {
         let name = object.name_any();
         let mut set = ApplySet::new(&self.rke.ctx, object, &(), (label::BOOTSTRAP_NAME, &name))?;
-        set.known(&self.accounts)?.known(&self.roles)?.known(&self.bindings)?.prunes::<Secret>();
+        // Looking at all there is of these kinds for each machine would cost the square of the machines.
+        let filed = filed(&object.namespace().unwrap_or_default(), &name);
+        set.known_of(&self.accounts, &self.accounts.by_index(BY_BOOTSTRAP, &filed))?;
+        set.known_of(&self.roles, &self.roles.by_index(BY_BOOTSTRAP, &filed))?;
+        set.known_of(&self.bindings, &self.bindings.by_index(BY_BOOTSTRAP, &filed))?;
+        let tokens = self.rke.tokens.keys_by_index(BY_BOOTSTRAP, &filed);
+        let payloads = self.payloads.keys_by_index(BY_BOOTSTRAP, &filed);
+        set.named::<Secret>(tokens.into_iter().chain(payloads).map(|key| key.name.to_string()));
         for account in &children.accounts {
             set.add(account)?;
         }

@@ -1,8 +1,9 @@
 //! Children of an object, as a set: what is in it is applied, what has left it is deleted.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
 };
 
 use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::OwnerReference};
@@ -73,7 +74,18 @@ pub struct ApplySet<'a> {
     namespace: Option<String>,
     label: (String, String),
     wanted: Vec<Child>,
-    kinds: BTreeMap<Kind, Option<Vec<Existing>>>,
+    kinds: BTreeMap<Kind, Source>,
+}
+
+/// How what exists of a kind is found.
+#[derive(Default)]
+enum Source {
+    /// By the set's label, for which the API looks at every object of the namespace.
+    #[default]
+    Label,
+    /// Each by its name.
+    Names(Vec<String>),
+    Known(Vec<Existing>),
 }
 
 struct Child {
@@ -85,6 +97,14 @@ struct Child {
 struct Existing {
     meta: ObjectMeta,
     value: Value,
+}
+
+impl Existing {
+    fn new(kind: &Kind, object: DynamicObject) -> Result<Self, Error> {
+        let encoded = serde_json::to_value(&object);
+        let value = encoded.map_err(|source| Error::Encode { what: kind.to_string(), source })?;
+        Ok(Self { meta: object.metadata, value })
+    }
 }
 
 impl<'a> ApplySet<'a> {
@@ -140,6 +160,14 @@ impl<'a> ApplySet<'a> {
             Some(namespace) => informer.in_namespace(namespace),
             None => informer.list(),
         };
+        self.known_of(informer, &cached)
+    }
+
+    /// As [`ApplySet::known`], with these objects of the cache, among which are all of the set.
+    pub fn known_of<S>(&mut self, informer: &Informer<S>, cached: &[Arc<S>]) -> Result<&mut Self, Error>
+    where
+        S: Cached + Serialize,
+    {
         let mut existing = Vec::new();
         for object in cached.iter().filter(|object| self.is_member(object.meta())) {
             let what = || format!("{} {}", informer.kind(), ObjectKey::of(object.meta()));
@@ -147,8 +175,17 @@ impl<'a> ApplySet<'a> {
                 serde_json::to_value(&**object).map_err(|source| Error::Encode { what: what(), source })?;
             existing.push(Existing { meta: object.meta().clone(), value });
         }
-        self.kinds.insert(informer.kind().clone(), Some(existing));
+        self.kinds.insert(informer.kind().clone(), Source::Known(existing));
         Ok(self)
+    }
+
+    /// Names that what exists of a kind may have beside those that are wanted.
+    pub fn named<S>(&mut self, names: impl IntoIterator<Item = String>) -> &mut Self
+    where
+        S: Resource<DynamicType = ()>,
+    {
+        self.kinds.insert(Kind::of::<S>(&()), Source::Names(names.into_iter().collect()));
+        self
     }
 
     fn is_member(&self, meta: &ObjectMeta) -> bool {
@@ -186,10 +223,11 @@ impl<'a> ApplySet<'a> {
     /// nothing is pruned unless everything wanted is in place.
     pub async fn apply(mut self) -> Result<Applied, Error> {
         let mut existing = BTreeMap::new();
-        for (kind, known) in std::mem::take(&mut self.kinds) {
-            let known = match known {
-                Some(known) => known,
-                None => self.read(&kind).await?,
+        for (kind, source) in std::mem::take(&mut self.kinds) {
+            let known = match source {
+                Source::Known(known) => known,
+                Source::Names(names) => self.read_each(&kind, names).await?,
+                Source::Label => self.read(&kind).await?,
             };
             for object in known {
                 existing.insert((kind.clone(), ObjectKey::of(&object.meta)), object);
@@ -217,11 +255,19 @@ impl<'a> ApplySet<'a> {
     async fn read(&self, kind: &Kind) -> Result<Vec<Existing>, Error> {
         let selector = format!("{}={}", self.label.0, self.label.1);
         let listed = self.api(kind).list(&ListParams::default().labels(&selector)).await;
+        listed.context("list", kind)?.items.into_iter().map(|object| Existing::new(kind, object)).collect()
+    }
+
+    async fn read_each(&self, kind: &Kind, names: Vec<String>) -> Result<Vec<Existing>, Error> {
+        let wanted = self.wanted.iter().filter(|child| child.kind == *kind).map(|child| &child.key.name);
+        let names: BTreeSet<String> = wanted.map(ToString::to_string).chain(names).collect();
+        let api = self.api(kind);
         let mut existing = Vec::new();
-        for object in listed.context("list", kind)?.items {
-            let encoded = serde_json::to_value(&object);
-            let value = encoded.map_err(|source| Error::Encode { what: kind.to_string(), source })?;
-            existing.push(Existing { meta: object.metadata, value });
+        for name in names {
+            let found = api.get_opt(&name).await.context("get", format_args!("{kind} {name}"))?;
+            if let Some(object) = found.filter(|found| self.is_member(&found.metadata)) {
+                existing.push(Existing::new(kind, object)?);
+            }
         }
         Ok(existing)
     }

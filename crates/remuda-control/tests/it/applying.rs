@@ -76,6 +76,31 @@ async fn what_is_in_the_set_exists_and_what_left_it_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_exists_is_found_by_the_names_it_may_have() {
+    let world = World::start().await;
+    let ctx = world.ctx();
+    let owner = world.things().create(&PostParams::default(), &thing("owner")).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(world.client(), "default");
+    let apply = async |wanted: &[&str], others: &[&str]| {
+        let mut set = ApplySet::new(&ctx, &owner, &(), LABEL).unwrap();
+        set.named::<ConfigMap>(others.iter().map(|name| (*name).to_owned()));
+        for name in wanted {
+            set.add(&map(name, &[])).unwrap();
+        }
+        counts(&set.apply().await.unwrap())
+    };
+    // Another's object of a name that is asked for.
+    maps.create(&PostParams::default(), &map("stranger", &[])).await.unwrap();
+    assert_eq!(apply(&["a", "b", "c"], &["stranger", "nothing"]).await, (3, 0, 0));
+    assert_eq!(apply(&["a", "b", "c"], &["b"]).await, (0, 3, 0));
+    assert_eq!(apply(&["a"], &["b", "stranger"]).await, (0, 1, 1));
+    assert!(maps.get_opt("b").await.unwrap().is_none());
+    for left in ["a", "c", "stranger"] {
+        maps.get(left).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_what_the_owner_controls_is_pruned_or_taken() {
     let world = World::start().await;
     let ctx = world.ctx();
