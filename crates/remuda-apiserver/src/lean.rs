@@ -22,9 +22,13 @@ pub(crate) enum Need {
 }
 
 impl Need {
+    pub(crate) fn nothing() -> Self {
+        Self::Fields(BTreeMap::new())
+    }
+
     /// What these paths can reach, and the name.
     pub(crate) fn of_paths<'a>(paths: impl Iterator<Item = &'a JsonPath>) -> Self {
-        let mut need = Self::Fields(BTreeMap::new());
+        let mut need = Self::nothing();
         need.add(["metadata", "name"].into_iter());
         for path in paths {
             need.add(path.leading_fields());
@@ -32,12 +36,13 @@ impl Need {
         need
     }
 
-    fn add<'a>(&mut self, mut path: impl Iterator<Item = &'a str>) {
+    /// And what is at this path.
+    pub(crate) fn add<'a>(&mut self, mut path: impl Iterator<Item = &'a str>) {
         let Self::Fields(fields) = self else { return };
         match path.next() {
             None => *self = Self::Everything,
             Some(field) => {
-                fields.entry(field.to_owned()).or_insert_with(|| Self::Fields(BTreeMap::new())).add(path);
+                fields.entry(field.to_owned()).or_insert_with(Self::nothing).add(path);
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::{
     body::{Body, Items},
     call::{Answer, Call},
     convert::is_served_form,
+    lean::{self, Need},
     negotiate::{Encoding, Shape, response_form},
     options::{ListOptions, VersionMatch, parse_version},
     registry::Resource,
@@ -299,6 +300,8 @@ pub(crate) struct Filter {
     /// Custom selectable fields, as paths.
     custom: Vec<String>,
     is_custom: bool,
+    /// What the field selector looks at, unless that is metadata alone.
+    need: Option<Need>,
 }
 
 impl Filter {
@@ -314,11 +317,31 @@ impl Filter {
             kind: resource.kind.clone(),
             custom,
             is_custom: resource.is_custom(),
+            need: None,
         };
+        let filter = Self { need: filter.need(), ..filter };
         for term in filter.fields.iter().flat_map(|fields| &fields.terms) {
             filter.check_path(&term.path)?;
         }
         Ok(filter)
+    }
+
+    fn need(&self) -> Option<Need> {
+        let terms = &self.fields.as_ref()?.terms;
+        if terms.iter().all(|term| is_meta(&term.path)) {
+            return None;
+        }
+        // Events are stored in one style and read in two.
+        if !self.is_custom && self.kind == "Event" {
+            return Some(Need::Everything);
+        }
+        let mut need = Need::nothing();
+        for term in terms {
+            // What a path of a built-in kind means is below its first part, not always at its end.
+            let parts = if self.is_custom || is_meta(&term.path) { usize::MAX } else { 1 };
+            need.add(term.path.split('.').take(parts));
+        }
+        Some(need)
     }
 
     fn check_path(&self, path: &str) -> ApiResult<()> {
@@ -358,22 +381,25 @@ impl Filter {
         self.matches_bytes(&record.value)
     }
 
-    /// Most objects are told apart by their metadata; the rest of one is only read for what is left.
+    /// Of each object no more is read than is asked for.
     fn matches_bytes(&self, bytes: &[u8]) -> bool {
-        let Ok(Head { metadata: meta }) = serde_json::from_slice::<Head<'_>>(bytes) else { return false };
-        let labelled =
-            |labels: &LabelSelector| labels.matches_with(|key| meta.labels.get(key).map(AsRef::as_ref));
-        if !self.labels.as_ref().is_none_or(labelled) {
-            return false;
+        if self.labels.is_some() || self.need.is_none() {
+            let Ok(Head { metadata: meta }) = serde_json::from_slice::<Head<'_>>(bytes) else { return false };
+            let labelled =
+                |labels: &LabelSelector| labels.matches_with(|key| meta.labels.get(key).map(AsRef::as_ref));
+            if !self.labels.as_ref().is_none_or(labelled) {
+                return false;
+            }
+            if self.need.is_none() {
+                return self.fields.as_ref().is_none_or(|fields| {
+                    fields.matches_with(|path| {
+                        Some(if path == "metadata.name" { &meta.name } else { &meta.namespace }.to_string())
+                    })
+                });
+            }
         }
-        let Some(fields) = &self.fields else { return true };
-        if fields.terms.iter().all(|term| is_meta(&term.path)) {
-            return fields.matches_with(|path| {
-                Some(if path == "metadata.name" { &meta.name } else { &meta.namespace }.to_string())
-            });
-        }
-        serde_json::from_slice::<Value>(bytes)
-            .is_ok_and(|object| fields.matches_with(|path| self.field(&object, path)))
+        let (Some(fields), Some(need)) = (&self.fields, &self.need) else { return true };
+        lean::read(bytes, need).is_ok_and(|lean| fields.matches_with(|path| self.field(&lean.object, path)))
     }
 
     /// Matches an object in the stored version.
@@ -451,5 +477,51 @@ pub(crate) fn create_error(error: remuda_store::Error, named: Named<'_>) -> ApiE
     match error {
         remuda_store::Error::Exists { .. } => ApiError::already_exists(named),
         other => store_error(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same must come of stored bytes and of the whole object.
+    #[track_caller]
+    fn check(is_custom: bool, kind: &str, selector: &str, object: &Value, expected: bool) {
+        let filter = Filter {
+            labels: None,
+            fields: Some(FieldSelector::parse(selector).unwrap()),
+            group: String::new(),
+            kind: kind.to_owned(),
+            custom: Vec::new(),
+            is_custom,
+            need: None,
+        };
+        let filter = Filter { need: filter.need(), ..filter };
+        assert_eq!(filter.matches_object(object), expected, "{selector}");
+        assert_eq!(filter.matches_bytes(object.to_string().as_bytes()), expected, "{selector} of bytes");
+    }
+
+    #[test]
+    fn fields_select_stored_bytes_as_they_select_objects() {
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "n", "managedFields": [{}]},
+            "spec": {"nodeName": "w", "hostNetwork": true, "containers": [{"name": "c"}]},
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]},
+        });
+        check(false, "Pod", "spec.nodeName=w", &pod, true);
+        check(false, "Pod", "spec.nodeName=w,metadata.name=p,metadata.namespace!=m", &pod, true);
+        check(false, "Pod", "spec.nodeName=w,metadata.name=q", &pod, false);
+        check(false, "Pod", "spec.hostNetwork=true,status.podIPs=10.0.0.1", &pod, true);
+        check(false, "Pod", "status.phase!=Running", &pod, false);
+        let secret = json!({"data": {"k": "dg=="}, "metadata": {"name": "s"}, "type": "Opaque"});
+        check(false, "Secret", "type=Opaque", &secret, true);
+        check(false, "Secret", "type=other", &secret, false);
+        let event = json!({"metadata": {}, "regarding": {"name": "x"}, "reportingController": "c"});
+        check(false, "Event", "involvedObject.name=x,source=c", &event, true);
+        let custom =
+            json!({"metadata": {"name": "a"}, "spec": {"deep": {"size": 3, "other": "x"}, "flat": ""}});
+        check(true, "Foo", "spec.deep.size=3,spec.flat=", &custom, true);
+        check(true, "Foo", "spec.deep.none=,metadata.name=a", &custom, true);
+        check(true, "Foo", "spec.deep.size=4", &custom, false);
     }
 }
