@@ -15,7 +15,9 @@ use crate::{
     read::store_error,
     server::Inner,
     status::{ApiError, ApiResult, Named},
-    write::{Failed, Ownership, Part, Stored, TRIES, check_type, no_force, place, require_name},
+    write::{
+        Failed, Ownership, Part, Stored, TRIES, check_type, merge_owners, no_force, place, require_name,
+    },
 };
 
 /// A parsed patch.
@@ -99,6 +101,7 @@ impl Inner {
             apply(call, patch, &mut new)?;
             require_name(call, &new)?;
             check_type(&call.resource, &mut new)?;
+            merge_owners(call, &mut new);
             // A version in the patch is a precondition; the live one, untouched, is always current.
             let wanted = meta::resource_version(&new).to_owned();
             if !wanted.is_empty() && wanted != record.revision.to_string() {
@@ -110,7 +113,6 @@ impl Inner {
             if let Err(error) = self.shape_input(&call.resource, &mut new, &mut problems) {
                 return Err(unfit(&shown.unwrap_or_else(|| patch.shown(&new)), &error.message));
             }
-            require_name(call, &new)?;
             place(call, &mut new)?;
             match shown {
                 Some(shown) if !problems.is_empty() => {

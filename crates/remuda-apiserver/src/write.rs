@@ -124,6 +124,7 @@ impl Inner {
             }
         };
         check_type(&call.resource, &mut object)?;
+        merge_owners(call, &mut object);
         let mut problems: Vec<String> =
             duplicates.into_iter().map(|path| format!("duplicate field {path:?}")).collect();
         self.shape_input(&call.resource, &mut object, &mut problems).map_err(|mut error| {
@@ -545,6 +546,28 @@ pub(crate) fn place(call: &Call, object: &mut Value) -> ApiResult<()> {
         }
     }
     Ok(())
+}
+
+/// An owner named twice in the same words is one owner.
+pub(crate) fn merge_owners(call: &Call, object: &mut Value) {
+    let owners = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
+    let Some(owners) = owners.and_then(Value::as_array_mut) else { return };
+    let mut repeated = std::collections::BTreeSet::new();
+    let mut seen = std::collections::HashSet::new();
+    owners.retain(|owner| {
+        let first = seen.insert(owner.to_string());
+        if !first {
+            repeated.insert(owner["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        first
+    });
+    if !repeated.is_empty() {
+        let uids: Vec<String> = repeated.into_iter().collect();
+        call.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            uids.join(", ")
+        ));
+    }
 }
 
 /// An object that is put somewhere says itself what it is; the URL alone could be a slip.

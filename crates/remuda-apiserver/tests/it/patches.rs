@@ -247,23 +247,3 @@ async fn applied_keys_given_twice_are_seen_in_strict_mode() {
     assert_eq!(answer.warnings(), [r#"299 - "duplicate field \"spec.color\"""#]);
     answer.expect(201);
 }
-
-#[tokio::test]
-async fn a_patch_that_takes_the_name_away_takes_nothing_away() {
-    let server = Server::start().await;
-    let path = "/api/v1/namespaces/default/configmaps";
-    let held = json!({"metadata": {"name": "a", "labels": {"l": "1"}, "finalizers": ["x.io/f"]}});
-    server.post(path, held).await.expect(201);
-    let one = format!("{path}/a");
-    for (kind, patch) in [
-        (MERGE_PATCH, json!({"metadata": null})),
-        (MERGE_PATCH, json!({"metadata": {"name": null}})),
-        (JSON_PATCH, json!([{"op": "remove", "path": "/metadata"}])),
-    ] {
-        assert_eq!(
-            server.patch(&one, kind, patch).await.fails(400, "BadRequest"),
-            "the name of the object (a based on URL) was undeterminable: name must be provided"
-        );
-    }
-    assert_eq!(server.get(&one).await.expect(200)["metadata"]["finalizers"], json!(["x.io/f"]));
-}

@@ -528,3 +528,23 @@ async fn what_only_the_server_sets_is_dropped_from_a_new_object_and_owned_by_nob
     let fields: Vec<&String> = created["metadata"].as_object().unwrap().keys().collect();
     assert_eq!(fields, ["creationTimestamp", "name", "namespace", "resourceVersion", "uid"]);
 }
+
+#[tokio::test]
+async fn an_owner_named_twice_is_one_owner() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let owner = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "u"});
+    let body = json!({"metadata": {"name": "a", "ownerReferences": [owner("o"), owner("o"), owner("p")]}});
+    let answer = server.post(&format!("{path}?dryRun=All"), body.clone()).await;
+    let warnings = answer.warnings();
+    assert!(warnings.len() == 1 && warnings[0].ends_with("duplicate UID(s) observed: u\""), "{warnings:?}");
+    assert_eq!(answer.expect(201)["metadata"]["ownerReferences"], json!([owner("o"), owner("p")]));
+    let mut lone = body;
+    lone["metadata"]["ownerReferences"] = json!([]);
+    lone["metadata"]["finalizers"] = json!(["x.io/f"]);
+    server.post(path, lone).await.expect(201);
+    let twice = json!({"metadata": {"ownerReferences": [owner("o"), owner("o")]}});
+    let patched = server.patch(&format!("{path}/a?dryRun=All"), MERGE_PATCH, twice).await;
+    assert_eq!(patched.warnings().len(), 1);
+    assert_eq!(patched.expect(200)["metadata"]["ownerReferences"], json!([owner("o")]));
+}
