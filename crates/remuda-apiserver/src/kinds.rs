@@ -197,6 +197,7 @@ impl Inner {
         } else if is_pod_subresource(call) {
             // Each changes what updates may not; the result must still be a pod.
             errors.extend(validate::create(&resource.group, &resource.kind, new));
+            errors.extend(validate::ephemeral_containers(new, live));
         } else if part == Part::Main || part == Part::Other {
             errors.extend(validate::update(&resource.group, &resource.kind, new, live));
             if resource.group == "admissionregistration.k8s.io" {

@@ -239,15 +239,20 @@ impl Inner {
         if resource.has_generation() {
             metadata.insert("generation".to_owned(), 1.into());
         }
-        if !resource.is_custom() {
-            remuda_objects::status::prepare_create(&resource.group, &resource.kind, &mut object);
-            self.finish_create(call, &mut object);
-        }
+        let nameless = generated.then(|| object.clone());
         for attempt in 0.. {
-            if generated {
+            if let Some(nameless) = &nameless {
+                if attempt > 0 {
+                    object = nameless.clone();
+                }
                 let prefix = meta::text(&object, "generateName").to_owned();
                 let name = remuda_objects::names::generate(&prefix, rand::rng().random());
                 metadata_mut(&mut object).insert("name".to_owned(), name.into());
+            }
+            // Some kinds carry their name in labels too, so each new name is a new beginning.
+            if !resource.is_custom() && (attempt == 0 || generated) {
+                remuda_objects::status::prepare_create(&resource.group, &resource.kind, &mut object);
+                self.finish_create(call, &mut object);
             }
             if attempt == 0 {
                 self.validate_create(call, &object).await?;

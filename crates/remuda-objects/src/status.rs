@@ -110,6 +110,10 @@ fn job(job: &mut Value) {
         return;
     }
     let (uid, name) = (meta::uid(job).to_owned(), meta::name(job).to_owned());
+    // A job without labels has those of its pods. Defaulting gave it some before they were complete; it
+    // would give the rest at the next write, in the name of whoever writes.
+    let own = at(job, &["metadata", "labels"]);
+    let shared = is_unset(own) || own == at(job, &["spec", "template", "metadata", "labels"]);
     let Some(spec) = job.as_object_mut().and_then(|top| ensure(top, "spec")) else { return };
     let labels = object(spec, "template")
         .and_then(|template| ensure(template, "metadata"))
@@ -125,12 +129,8 @@ fn job(job: &mut Value) {
     if let Some(labels) = ensure(spec, "selector").and_then(|selector| ensure(selector, "matchLabels")) {
         labels.insert("batch.kubernetes.io/controller-uid".to_owned(), Value::from(uid));
     }
-    // A job without labels has those of its pods. Defaulting did this before they were complete; it
-    // would do it again at the next write, in the name of whoever writes.
     let labels = at(job, &["spec", "template", "metadata", "labels"]).clone();
-    if let (true, Some(metadata)) = (is_unset(at(job, &["metadata", "labels"])), job.get_mut("metadata"))
-        && let Some(metadata) = metadata.as_object_mut()
-    {
+    if let (true, Some(metadata)) = (shared, job.get_mut("metadata").and_then(Value::as_object_mut)) {
         metadata.insert("labels".to_owned(), labels);
     }
 }

@@ -38,6 +38,13 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Vec<FieldErr
     errors.list
 }
 
+/// What an update of a pod through `ephemeralcontainers` breaks.
+pub fn ephemeral_containers(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    pod::ephemeral_containers(new, old, &mut errors);
+    errors.list
+}
+
 /// What an update of the status of a built-in kind breaks.
 pub fn status_update(group: &str, kind: &str, new: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();

@@ -462,3 +462,44 @@ async fn a_job_has_the_labels_of_its_pods_from_the_start() {
     let fields = changed["metadata"]["managedFields"].to_string();
     assert!(!fields.contains("f:labels"), "{fields}");
 }
+
+#[tokio::test]
+async fn labels_that_hold_the_name_hold_a_generated_one_too() {
+    let server = Server::start().await;
+    let template = json!({"metadata": {"labels": {"a": "b"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let job = json!({"metadata": {"generateName": "j-"}, "spec": {"template": template}});
+    let job = server.post("/apis/batch/v1/namespaces/default/jobs", job).await.expect(201);
+    let name = job["metadata"]["name"].clone();
+    assert!(name.as_str().unwrap().len() == 7, "{name}");
+    assert_eq!(job["spec"]["template"]["metadata"]["labels"]["job-name"], name);
+    assert_eq!(job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]);
+    let namespace = json!({"metadata": {"generateName": "n-"}});
+    let namespace = server.post("/api/v1/namespaces", namespace).await.expect(201);
+    let labels = json!({"kubernetes.io/metadata.name": namespace["metadata"]["name"]});
+    assert_eq!(namespace["metadata"]["labels"], labels);
+}
+
+#[tokio::test]
+async fn ephemeral_containers_are_only_ever_added_and_only_by_their_subresource() {
+    let server = Server::start().await;
+    server.post(PODS, pod("p")).await.expect(201);
+    let path = format!("{PODS}/p");
+    let debug =
+        |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
+    let refused = server.patch(&path, STRATEGIC_PATCH, debug("d", "i")).await.fails(422, "Invalid");
+    assert!(refused.contains("pod updates may not change fields other than"), "{refused}");
+    let sub = format!("{path}/ephemeralcontainers");
+    server.patch(&sub, STRATEGIC_PATCH, debug("d", "i")).await.expect(200);
+    assert_eq!(
+        server.patch(&sub, STRATEGIC_PATCH, debug("d", "other")).await.fails(422, "Invalid"),
+        "Pod \"p\" is invalid: spec.ephemeralContainers: Forbidden: existing ephemeral containers \"d\" may \
+         not be changed"
+    );
+    server.patch(&sub, MERGE_PATCH, debug("e", "i")).await.fails(422, "Invalid");
+    let both = server.patch(&sub, STRATEGIC_PATCH, debug("e", "i")).await.expect(200);
+    assert_eq!(both["spec"]["ephemeralContainers"].as_array().unwrap().len(), 2);
+    // Whoever sends the pod back as it is may still change what may change.
+    let image = json!({"spec": {"containers": [{"name": "c", "image": "other"}]}});
+    server.patch(&path, STRATEGIC_PATCH, image).await.expect(200);
+}

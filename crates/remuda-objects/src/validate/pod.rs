@@ -59,7 +59,7 @@ fn update(new: &Value, old: &Value, path: Path<'_>, errors: &mut Errors) {
         let (new, old) = (at(new, &[field]), at(old, &[field]));
         match field.as_str() {
             "containers" | "initContainers" => !same_but_image(new, old),
-            "activeDeadlineSeconds" | "tolerations" | "schedulingGates" | "ephemeralContainers" => false,
+            "activeDeadlineSeconds" | "tolerations" | "schedulingGates" => false,
             "terminationGracePeriodSeconds" => {
                 let shortened = old.as_i64().is_some_and(|seconds| seconds < 0) && new.as_i64() == Some(1);
                 !shortened && !same(new, old)
@@ -74,6 +74,25 @@ fn update(new: &Value, old: &Value, path: Path<'_>, errors: &mut Errors) {
     });
     if changed {
         errors.forbidden(path, CHANGEABLE);
+    }
+}
+
+/// Ephemeral containers can be added to a pod, and that is all.
+pub(super) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors) {
+    let spec = Path::root("spec");
+    let path = spec.child("ephemeralContainers");
+    let given = list_at(new, &["spec", "ephemeralContainers"]);
+    for old in list_at(old, &["spec", "ephemeralContainers"]) {
+        let name = at(old, &["name"]);
+        match given.iter().find(|new| at(new, &["name"]) == name) {
+            Some(new) if new == old => {}
+            Some(_) => {
+                errors.forbidden(path, &format!("existing ephemeral containers {name} may not be changed"));
+            }
+            None => {
+                errors.forbidden(path, &format!("existing ephemeral containers {name} may not be removed"));
+            }
+        }
     }
 }
 
