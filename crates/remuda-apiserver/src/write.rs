@@ -197,11 +197,8 @@ impl Inner {
     ) -> ApiResult<Stored> {
         let resource = &*call.resource;
         if resource.custom().is_some_and(|custom| custom.crd.terminating) {
-            return Err(ApiError::new(
-                405,
-                "MethodNotAllowed",
-                "create not allowed while custom resource definition is terminating",
-            ));
+            let detail = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::forbidden(call.named_as(meta::name(&object)), detail));
         }
         let _names = self.crds.writing(resource).await;
         place(call, &mut object)?;

@@ -176,7 +176,7 @@ pub fn qualified(value: &str) -> Vec<String> {
     if name.is_empty() {
         complaints.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_MAX {
-        complaints.push(format!("name part {}", max_length(LABEL_MAX)));
+        complaints.push(format!("name part must be no more than {LABEL_MAX} bytes"));
     }
     if !matches_key_name(name.as_bytes()) {
         complaints.push(format!("name part {KEY_MESSAGE}"));
@@ -188,7 +188,7 @@ pub fn qualified(value: &str) -> Vec<String> {
 pub fn label_value(value: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     if value.len() > LABEL_MAX {
-        complaints.push(max_length(LABEL_MAX));
+        complaints.push(format!("must be no more than {LABEL_MAX} bytes"));
     }
     if !value.is_empty() && !matches_key_name(value.as_bytes()) {
         complaints.push(VALUE_MESSAGE.to_owned());
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(qualified("x.io/")[0], "name part must be non-empty");
         assert_eq!(qualified("X/y"), [format!("prefix part {SUBDOMAIN_MESSAGE}")]);
         assert!(qualified("a/b/c")[0].starts_with("a valid label key must consist of"));
-        assert_eq!(qualified(&"a".repeat(64)), ["name part must be no more than 63 characters"]);
+        assert_eq!(qualified(&"a".repeat(64)), ["name part must be no more than 63 bytes"]);
     }
 
     #[test]

@@ -248,10 +248,10 @@ async fn instances_and_their_finalizers_go_before_the_definition() {
     );
     let answer = server.post(FOOS, foo("c")).await;
     assert_eq!(
-        answer.fails(405, "MethodNotAllowed"),
-        "create not allowed while custom resource definition is terminating"
+        answer.fails(403, "Forbidden"),
+        "foos.x.io \"c\" is forbidden: create not allowed while custom resource definition is terminating"
     );
-    server.apply(&format!("{FOOS}/c"), "m", foo("c")).await.fails(405, "MethodNotAllowed");
+    server.apply(&format!("{FOOS}/c"), "m", foo("c")).await.fails(403, "Forbidden");
     server.until(&format!("{FOOS}/a"), |answer| answer.code == 404).await;
     let held = server
         .until(&format!("{FOOS}/b"), |answer| !answer.body["metadata"]["deletionTimestamp"].is_null())
