@@ -32,8 +32,8 @@ fn type_name(ty: &Type) -> String {
     }
 }
 
-/// Expressions of a webhook configuration or policy that do not compile or cannot give what they must. Those that were there
-/// before stay: a server that has become stricter must not make objects unwritable.
+/// Expressions of a webhook configuration or policy that do not compile or cannot give what they must.
+/// Those that were there before stay: a server that has become stricter must not make objects unwritable.
 pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut check = |field: &str, value: &Value, env: &Env, wanted: &[Type]| {
