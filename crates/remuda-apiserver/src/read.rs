@@ -310,7 +310,7 @@ impl Filter {
             .custom()
             .map(|custom| custom.crd.view.versions[custom.version].selectable_fields.clone())
             .unwrap_or_default();
-        let filter = Self {
+        let mut filter = Self {
             labels: options.labels.clone().filter(|selector| !selector.is_everything()),
             fields: options.fields.clone().filter(|selector| !selector.is_everything()),
             group: resource.group.clone(),
@@ -319,7 +319,7 @@ impl Filter {
             is_custom: resource.is_custom(),
             need: None,
         };
-        let filter = Self { need: filter.need(), ..filter };
+        filter.need = filter.need();
         for term in filter.fields.iter().flat_map(|fields| &fields.terms) {
             filter.check_path(&term.path)?;
         }
@@ -487,7 +487,7 @@ mod tests {
     /// The same must come of stored bytes and of the whole object.
     #[track_caller]
     fn check(is_custom: bool, kind: &str, selector: &str, object: &Value, expected: bool) {
-        let filter = Filter {
+        let mut filter = Filter {
             labels: None,
             fields: Some(FieldSelector::parse(selector).unwrap()),
             group: String::new(),
@@ -496,7 +496,7 @@ mod tests {
             is_custom,
             need: None,
         };
-        let filter = Filter { need: filter.need(), ..filter };
+        filter.need = filter.need();
         assert_eq!(filter.matches_object(object), expected, "{selector}");
         assert_eq!(filter.matches_bytes(object.to_string().as_bytes()), expected, "{selector} of bytes");
     }

@@ -277,10 +277,12 @@ impl futures::Stream for Watcher {
                 }
                 Stage::Encoding(encoding) => {
                     let Encoded { encoder, left, piece } = ready!(encoding.as_mut().poll(context));
-                    this.stage = match () {
-                        () if encoder.ended => Stage::Ended,
-                        () if left.len() > 0 => Stage::Initial(encoder, left),
-                        () => Stage::Waiting(encoder),
+                    this.stage = if encoder.ended {
+                        Stage::Ended
+                    } else if left.len() > 0 {
+                        Stage::Initial(encoder, left)
+                    } else {
+                        Stage::Waiting(encoder)
                     };
                     if piece.is_some() {
                         return Poll::Ready(piece);

@@ -148,11 +148,6 @@ impl<'a> ApplySet<'a> {
         self
     }
 
-    pub fn prunes_dynamic(&mut self, resource: &ApiResource) -> &mut Self {
-        self.kinds.entry(Kind::of::<DynamicObject>(resource)).or_default();
-        self
-    }
-
     /// Looks up what exists of a kind in a cache instead of asking the API. The cache must hold
     /// at least the set's objects, whole.
     pub fn known<S: Cached + Serialize>(&mut self, informer: &Informer<S>) -> Result<&mut Self, Error> {
