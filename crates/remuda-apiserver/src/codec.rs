@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use remuda_store::Template;
 use serde::{
     Deserializer,
@@ -10,7 +11,10 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-use crate::negotiate::Encoding;
+use crate::{
+    negotiate::{BodyType, Encoding, body_type},
+    status::{ApiError, ApiResult},
+};
 
 /// Parses JSON as the Go decoder does: the last of duplicate keys wins (each is reported),
 /// integral floats become integers.
@@ -20,6 +24,22 @@ pub(crate) fn parse_json(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<V
     let value = Node { path: &mut path, duplicates }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
+}
+
+/// Reads the body of a request that is of a kind of the API itself, in whichever form it comes.
+pub(crate) fn read_body(headers: &HeaderMap, body: &[u8], kind: &str) -> ApiResult<Value> {
+    let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode {kind}: {cause}"));
+    let ignored = &mut Vec::new();
+    match body_type(headers) {
+        BodyType::Json => parse_json(body, ignored).map_err(|error| unreadable(error.to_string())),
+        BodyType::Yaml => parse_yaml(body, ignored).map_err(unreadable),
+        BodyType::Protobuf => {
+            remuda_kinds::decode_protobuf(body).map_err(|error| unreadable(error.to_string()))
+        }
+        _ => Err(ApiError::unsupported_media_type(
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
+    }
 }
 
 /// Parses one YAML document as `sigs.k8s.io/yaml` does. JSON is YAML. Duplicates in a map that has numbers for

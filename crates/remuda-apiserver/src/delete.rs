@@ -12,7 +12,7 @@ use crate::{
     admission::Review,
     call::{Answer, Call},
     codec,
-    negotiate::{BodyType, body_type, response_form},
+    negotiate::response_form,
     options::{DeleteOptions, ListOptions, Propagation},
     read::{Filter, store_error},
     represent,
@@ -182,21 +182,7 @@ fn decode_options(call: &Call, body: &[u8]) -> ApiResult<DeleteOptions> {
         return DeleteOptions::parse(&call.query, None);
     }
     let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode DeleteOptions: {cause}"));
-    let mut duplicates = Vec::new();
-    let mut value = match body_type(&call.headers) {
-        BodyType::Json => {
-            codec::parse_json(body, &mut duplicates).map_err(|error| unreadable(error.to_string()))?
-        }
-        BodyType::Yaml => codec::parse_yaml(body, &mut duplicates).map_err(unreadable)?,
-        BodyType::Protobuf => {
-            remuda_kinds::decode_protobuf(body).map_err(|error| unreadable(error.to_string()))?
-        }
-        _ => {
-            return Err(ApiError::unsupported_media_type(
-                "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-            ));
-        }
-    };
+    let mut value = codec::read_body(&call.headers, body, "DeleteOptions")?;
     if value["kind"].as_str().is_some_and(|kind| kind != "DeleteOptions") {
         return Err(unreadable(format!("the body is a {}", value["kind"])));
     }

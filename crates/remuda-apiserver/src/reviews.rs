@@ -17,7 +17,7 @@ use crate::{
     admission::{Operation, Review},
     call::{Answer, Call},
     codec,
-    negotiate::{BodyType, body_type, response_form},
+    negotiate::response_form,
     options::{DeleteOptions, WriteOptions},
     route::Verb,
     server::{Inner, time_text},
@@ -141,20 +141,7 @@ impl Inner {
 
     fn decode_as(&self, call: &Call, body: &[u8], kind: &str) -> ApiResult<Value> {
         let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode {kind}: {cause}"));
-        let mut value = match body_type(&call.headers) {
-            BodyType::Json => {
-                codec::parse_json(body, &mut Vec::new()).map_err(|error| unreadable(error.to_string()))?
-            }
-            BodyType::Yaml => codec::parse_yaml(body, &mut Vec::new()).map_err(unreadable)?,
-            BodyType::Protobuf => {
-                remuda_kinds::decode_protobuf(body).map_err(|error| unreadable(error.to_string()))?
-            }
-            _ => {
-                return Err(ApiError::unsupported_media_type(
-                    "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-                ));
-            }
-        };
+        let mut value = codec::read_body(&call.headers, body, kind)?;
         if !value.is_object() || value["kind"].as_str().is_some_and(|given| given != kind) {
             return Err(unreadable(format!("the body is not a {kind}")));
         }

@@ -192,16 +192,7 @@ pub(crate) fn put(resource: &crate::registry::Resource, object: &mut Value, scal
 
 fn decode_scale(call: &Call, body: &[u8]) -> ApiResult<Value> {
     let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode Scale: {cause}"));
-    let mut scale = match body_type(&call.headers) {
-        BodyType::Json => {
-            codec::parse_json(body, &mut Vec::new()).map_err(|error| unreadable(error.to_string()))?
-        }
-        BodyType::Yaml => codec::parse_yaml(body, &mut Vec::new()).map_err(unreadable)?,
-        BodyType::Protobuf => {
-            remuda_kinds::decode_protobuf(body).map_err(|error| unreadable(error.to_string()))?
-        }
-        _ => return Err(ApiError::unsupported_media_type("application/json, application/yaml")),
-    };
+    let mut scale = codec::read_body(&call.headers, body, "Scale")?;
     if scale["kind"].as_str().is_some_and(|kind| kind != "Scale") {
         return Err(unreadable(format!("the body is a {}", scale["kind"])));
     }
