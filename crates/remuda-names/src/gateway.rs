@@ -48,6 +48,16 @@ pub mod header {
     pub const HASH: &str = "x-cattle-hash";
 }
 
+/// Who agents are in the audit log: one of these, and a name.
+pub mod audit_user {
+    /// The agent in a cluster, by the management Cluster.
+    pub const CLUSTER_AGENT: &str = "remuda:cluster-agent:";
+    /// The agent of a machine, by namespace and name of the Machine.
+    pub const MACHINE: &str = "remuda:machine:";
+    /// Another server.
+    pub const SERVER: &str = "remuda:server:";
+}
+
 /// Secrets.
 pub mod secret {
     /// Names of Secrets with registration tokens: this, and the name of the ClusterRegistrationToken.

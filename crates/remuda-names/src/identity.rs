@@ -62,6 +62,38 @@ pub mod annotation {
     pub const TOKEN_HASHED: &str = "authn.management.cattle.io/token-hashed";
     /// On Secrets with passwords: how they are hashed.
     pub const PASSWORD_HASH: &str = "cattle.io/password-hash";
+    /// `true` on the Secret with the password that was made up and told at the first start, until another is chosen.
+    /// Written by the server, which tells the user at login.
+    pub const FIRST_PASSWORD: &str = "remuda.io/first-password";
+    /// `true` on provisioning Clusters whose creator was bound as owner. From then on only bindings count, so
+    /// that a binding that is deleted stays deleted. Written by the server.
+    pub const CREATOR_BOUND: &str = "remuda.io/creator-bound";
+    /// On Tokens of logins: the address the login came from.
+    pub const LOGIN_ADDRESS: &str = "remuda.io/login-address";
+    /// On Tokens of logins: the program the login came from, in its own words.
+    pub const LOGIN_USER_AGENT: &str = "remuda.io/login-user-agent";
+}
+
+/// Reasons of refused logins that can be helped: what else is to be sent.
+pub mod login_reason {
+    /// Another password, as `newPassword`.
+    pub const MUST_CHANGE_PASSWORD: &str = "MustChangePassword";
+    /// A code of the second factor or a recovery code, as `otp`.
+    pub const SECOND_FACTOR_REQUIRED: &str = "SecondFactorRequired";
+    /// A code of the secret that the details of the answer tell, as `otp`.
+    pub const SECOND_FACTOR_ENROLMENT_REQUIRED: &str = "SecondFactorEnrolmentRequired";
+}
+
+/// Why a token is not made, as the `reason` of the Status that says so.
+pub mod token_reason {
+    /// Who asks has no User: the administrator by certificate, a service account.
+    pub const NOT_A_USER: &str = "NotAUser";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// On Users: their tokens, bindings, password and second factor must go first.
+    pub const USER: &str = "remuda.io/user-cleanup";
 }
 
 /// Labels.
@@ -122,6 +154,35 @@ pub mod oidc {
 pub const PASSWORDS_NAMESPACE: &str = "cattle-local-user-passwords";
 /// Key of the hash in such a Secret.
 pub const PASSWORD_KEY: &str = "password";
+/// Second factors: Secrets in a namespace of their own, each named like its User.
+pub mod second_factor {
+    /// Namespace of the Secrets.
+    pub const NAMESPACE: &str = "remuda-second-factors";
+    /// Key of the secret that codes are made of.
+    pub const SECRET: &str = "secret";
+    /// Key of `true` once a code was seen.
+    pub const CONFIRMED: &str = "confirmed";
+    /// Key of the step of the last code that was used.
+    pub const LAST_STEP: &str = "last-step";
+    /// Key of the hashes of recovery codes that were not used, as JSON.
+    pub const RECOVERY: &str = "recovery";
+
+    /// What callers do with their own, as `?action=` on their users.
+    pub mod action {
+        /// Shows a secret.
+        pub const ENROL: &str = "enrolsecondfactor";
+        /// Ends the enrolment with a code.
+        pub const CONFIRM: &str = "confirmsecondfactor";
+        /// Gives it up.
+        pub const REMOVE: &str = "removesecondfactor";
+        /// Takes away that of another user.
+        pub const RESET: &str = "resetsecondfactor";
+    }
+}
+/// Principals of Users that stand for something of the server's own: this, and what they stand for.
+pub const SYSTEM_PRINCIPAL: &str = "system://";
+/// The ClusterRoleTemplateBinding of who created a cluster, in the namespace of the cluster.
+pub const CREATOR_BINDING: &str = "creator-cluster-owner";
 /// Authentication provider of local passwords.
 pub const LOCAL_PROVIDER: &str = "local";
 /// Names of local users at that provider: this, and the User.
@@ -139,10 +200,17 @@ pub mod role {
     pub const USER: &str = "user";
     /// GlobalRole: their own matters.
     pub const USER_BASE: &str = "user-base";
+    /// GlobalRole: reads everything but what opens something, and the audit log.
+    pub const AUDITOR: &str = "auditor";
     /// RoleTemplate: everything in a cluster.
     pub const CLUSTER_OWNER: &str = "cluster-owner";
     /// RoleTemplate: to look at a cluster.
     pub const CLUSTER_MEMBER: &str = "cluster-member";
+    /// RoleTemplate: reads everything in a cluster but its Secrets.
+    pub const CLUSTER_VIEWER: &str = "cluster-viewer";
+    /// Kubernetes' ClusterRole, and our RoleTemplate for it: reads most things, and what authors of custom resources
+    /// add to it.
+    pub const VIEW: &str = "view";
 }
 
 /// Settings.
@@ -159,6 +227,17 @@ pub mod setting {
     pub const KUBECONFIG_MAX_TTL: &str = "kubeconfig-max-token-ttl-minutes";
     /// Characters a password has at least.
     pub const PASSWORD_LENGTH: &str = "password-min-length";
+    /// Who needs a second factor to log in with a password: `off`, `administrators` or `all`.
+    pub const SECOND_FACTOR: &str = "auth-second-factor";
+    /// All that are numbers.
+    pub const NUMBERS: &[&str] = &[
+        TOKEN_MAX_TTL,
+        TOKEN_DEFAULT_TTL,
+        SESSION_TTL,
+        KUBECONFIG_DEFAULT_TTL,
+        KUBECONFIG_MAX_TTL,
+        PASSWORD_LENGTH,
+    ];
 }
 
 /// In other clusters: what people may there.

@@ -6,6 +6,9 @@
 /// The program's name: of the binary, in `Server` headers and in the data directory.
 pub const PROGRAM: &str = "remuda";
 
+/// API group of kinds that are ours alone.
+pub const GROUP: &str = "remuda.io";
+
 /// The port the server listens on unless told otherwise.
 pub const DEFAULT_PORT: u16 = 8443;
 
@@ -73,6 +76,10 @@ pub mod env {
     pub const MAX_MACHINE_JOBS: &str = "REMUDA_MAX_MACHINE_JOBS";
     /// The same for those of one driver and credential.
     pub const MAX_MACHINE_JOBS_PER_CREDENTIAL: &str = "REMUDA_MAX_MACHINE_JOBS_PER_CREDENTIAL";
+    /// Whether machines on a root server's host are kept apart from it. Also tells jobs of machines.
+    pub const LOCAL_MACHINES: &str = "REMUDA_LOCAL_MACHINES";
+    /// The file with what is known of K3s and RKE2 releases.
+    pub const RELEASE_DATA: &str = "REMUDA_RELEASE_DATA";
     /// Whether the server runs its controllers.
     pub const CONTROLLERS: &str = "REMUDA_CONTROLLERS";
     /// Proxies, as most programs read them. Jobs of machines get those of the server.
@@ -105,6 +112,8 @@ pub mod file {
     pub const SERVICE_ACCOUNT_KEY: &str = "pki/service-account.key";
     /// Full rights on this server; written at each start, read by kubectl.
     pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+    /// The server a user has logged in to, in the configuration directory of their user; read by commands.
+    pub const REMEMBERED_SERVER: &str = "server.kubeconfig";
     /// Short-lived files, emptied at start.
     pub const SCRATCH: &str = "tmp";
 }
@@ -117,8 +126,18 @@ pub mod path {
     pub const BACKUP: &str = "/remuda/v1/backup";
     /// POST makes a new encryption key and re-encrypts everything with it.
     pub const ROTATE_KEYS: &str = "/remuda/v1/rotate-keys";
+    /// In front of a path of the Kubernetes API: GET answers with what the caller may see of it.
+    pub const VISIBLE: &str = "/remuda/v1/visible/";
+    /// GET answers with the newest lines of the audit log. Authorised as a non-resource URL.
+    pub const AUDIT: &str = "/remuda/v1/audit";
+    /// Releases and channels of K3s, as clients of Rancher ask for them.
+    pub const K3S_RELEASES: &str = "/v1-k3s-release";
+    /// The same of RKE2.
+    pub const RKE2_RELEASES: &str = "/v1-rke2-release";
     /// Prometheus metrics of the API and the process.
     pub const METRICS: &str = "/metrics";
+    /// The web dashboard.
+    pub const DASHBOARD: &str = "/dashboard";
 }
 
 /// Annotations that are ours.
@@ -139,8 +158,11 @@ pub mod annotation {
 
 /// Users and groups the server issues certificates for.
 pub mod user {
-    /// Name under which the server's controllers use the API, in the audit log and in managed fields.
+    /// Group of the server's own controllers. Only requests from inside the process are in it: credentials and
+    /// impersonation that name it are refused.
     pub const CONTROLLERS: &str = "system:remuda:controllers";
+    /// User names of the server's controllers: this, and the name of the component.
+    pub const CONTROLLER_PREFIX: &str = "system:remuda:controller:";
     /// Common name in the administrator's client certificate.
     pub const ADMIN: &str = "kubernetes-admin";
     /// Group that is allowed everything, as in Kubernetes.
@@ -162,11 +184,15 @@ pub mod peer {
 pub mod agent;
 pub mod capi;
 pub mod cluster_agent;
+pub mod driver;
 pub mod endpoint;
+pub mod fuzz;
 pub mod gateway;
 pub mod identity;
+pub mod list_api;
 pub mod machines;
 pub mod node;
 pub mod provisioning;
 pub mod rancher;
 pub mod sandbox;
+pub mod waiting;

@@ -9,22 +9,53 @@ pub mod label {
     pub const DRIVER: &str = "remuda.io/driver";
     /// On Jobs: a digest of driver and credential, to count how many run at once.
     pub const LANE: &str = "remuda.io/lane";
+    /// On Jobs of machines that exist on a server's own host: the identity of that host. Only the server there runs
+    /// them. Written by the machine provider, read by the runner of jobs.
+    pub const HOST: &str = "remuda.io/host";
 }
+
+/// Reason of condition `Ready` of a driver's machine: its turn among those of the same credential has not come.
+pub const QUEUED: &str = "Queued";
 
 /// Annotations.
 pub mod annotation {
     /// On machine-state Secrets: the run of a job that may write them. A run that finds another one there ends.
     pub const RUN: &str = "remuda.io/run";
+    /// `true` on machine-state Secrets: the machine is being deleted, so no job may begin to make its server any more.
+    /// Written by the machine provider, read by jobs before they record that they begin.
+    pub const CREATION_BARRED: &str = "remuda.io/creation-barred";
+    /// `true` on Jobs: no further attempt is made. An attempt under way is waited for. Written by the machine provider,
+    /// read by the runner.
+    pub const CANCELLED: &str = "remuda.io/cancelled";
+    /// On Jobs: the name of the host that [`super::label::HOST`] identifies, for people.
+    pub const HOST_NAME: &str = "remuda.io/host-name";
     /// On Jobs: proves to the runner that the machine provider made them, with exactly these arguments.
     pub const SEAL: &str = "remuda.io/seal";
     /// On NodeDrivers: sha256 of the program that is used.
     pub const DRIVER_DIGEST: &str = "remuda.io/driver-digest";
+    /// On NodeDrivers: what the driver is trusted with, see [`class`](super::class). Written by administrators,
+    /// read by admission.
+    pub const DRIVER_CLASS: &str = "remuda.io/driver-class";
+}
+
+/// What drivers are trusted with.
+pub mod class {
+    /// The verb that whoever uses a driver needs, on the driver or on its class.
+    pub const USE: &str = "use";
+    /// What roles call classes: a resource in the group of NodeDrivers that nothing is stored under.
+    pub const RESOURCE: &str = "nodedriverclasses";
+    /// Makes servers at a provider.
+    pub const CLOUD: &str = "cloud";
+    /// Acts on the server's own host or from its network.
+    pub const HOST: &str = "host";
 }
 
 /// Conditions of Jobs.
 pub mod job_condition {
     /// Why the runner has not started a Job. Written by the runner of jobs, read by the machine provider.
     pub const WAITING: &str = "Waiting";
+    /// Reason of [`WAITING`]: the server whose host the machine is on has not been heard of.
+    pub const NO_HOST: &str = "NoHost";
 }
 
 /// Environment variables of a machine's job, set by the runner.
@@ -43,6 +74,8 @@ pub mod env {
     pub const RESULT_FILE: &str = "REMUDA_MACHINE_RESULT_FILE";
     /// The only directory whose files flags of drivers may name. Without it they may name any.
     pub const FILES: &str = "REMUDA_MACHINE_FILES";
+    /// Identity and name of the host a job runs on, if its machine exists there.
+    pub const HOST: &str = "REMUDA_MACHINE_HOST";
     /// Directory of the job's own.
     pub const SCRATCH: &str = "REMUDA_MACHINE_SCRATCH";
 }
@@ -69,6 +102,8 @@ pub mod name {
 pub mod file {
     /// Downloaded programs of drivers.
     pub const DRIVERS: &str = "machine-drivers";
+    /// The identity of the host, for machines that exist there.
+    pub const HOST: &str = "host-id";
     /// One directory for each job under way.
     pub const JOBS: &str = "machine-jobs";
 }

@@ -21,9 +21,32 @@ pub mod annotation {
     /// On MachineDeployments: an edit of the configuration that has not reached the machines, as JSON with `config`,
     /// `fields`, `policy` and `revision`.
     pub const PENDING_CONFIG: &str = "remuda.io/pending-config";
+    /// On Clusters: what was written as `spec.kubernetesVersion`, such as `stable`, where a release now is. Written
+    /// by admission; the same word written again keeps the release.
+    pub const VERSION_ALIAS: &str = "remuda.io/kubernetes-version-alias";
+    /// On Clusters: the version the cluster may change to although it is older, leaves out a minor version or is of
+    /// the other distribution. Written by people and by `remuda cluster upgrade --force`; read by admission.
+    pub const FORCE_VERSION: &str = "remuda.io/force-version";
     /// On machine configurations: `true` if several clusters use it, or may. It then belongs to none of them and
     /// outlives them. Written by people, and as soon as a second cluster uses it.
     pub const SHARED: &str = "remuda.io/shared";
+    /// `true` on provisioning Clusters, and in `machineDeploymentAnnotations` of their pools: what has it is not
+    /// deleted, and such a pool is not scaled to nothing, before it is taken off again. Written by people
+    /// (`remuda cluster protect`), read by admission.
+    pub const PROTECTED: &str = "remuda.io/protected";
+}
+
+/// The ConfigMap in `cattle-system` with the release data that was last fetched; every server reads it.
+pub mod release_data {
+    pub const CONFIG_MAP: &str = "release-data";
+    /// Key: where it was fetched.
+    pub const URL: &str = "url";
+    /// Key: by which the source knows whether it has changed.
+    pub const ETAG: &str = "etag";
+    /// Key: when the source was last asked.
+    pub const CHECKED: &str = "checked";
+    /// Binary key: the parts of the document that are used, packed with gzip.
+    pub const DOCUMENT: &str = "document.json.gz";
 }
 
 /// Conditions.

@@ -17,6 +17,8 @@ pub mod group {
     pub const MANAGEMENT: &str = "management.cattle.io";
     /// Locks that let one party at a time change the nodes of a cluster.
     pub const PLAN: &str = "plan.cattle.io";
+    /// Kinds of our own.
+    pub const REMUDA: &str = "remuda.io";
 }
 
 /// Namespaces and names with a meaning.
@@ -228,6 +230,9 @@ pub mod annotation {
     pub const SNAPSHOT_STORAGE: &str = "etcdsnapshot.rke.io/storage";
     /// On ETCDSnapshots: what else can be restored from them.
     pub const SNAPSHOT_RESTORE_MODES: &str = "etcdsnapshot.rke.io/restore-mode-options";
+    /// On ETCDSnapshots and plan Secrets: what was found when the file was read, as JSON. The planner writes it on the
+    /// plan Secret of the machine, the controller of snapshots on the snapshot.
+    pub const SNAPSHOT_VERIFICATION: &str = "remuda.io/snapshot-verification";
 
     /// On NodeDrivers, lists separated by commas.
     pub mod driver {
@@ -256,6 +261,8 @@ pub mod finalizer {
     pub const RKE_CLUSTER: &str = "wrangler.cattle.io/rke-cluster-remove";
     /// On management Clusters: the provisioning Cluster must go first.
     pub const MANAGEMENT_CLUSTER: &str = "wrangler.cattle.io/mgmt-cluster-remove";
+    /// On ETCDSnapshots: the file must go first.
+    pub const SNAPSHOT: &str = "remuda.io/etcd-snapshot-file";
     /// On control planes.
     pub const CONTROL_PLANE: &str = "wrangler.cattle.io/rke-control-plane-remove";
     /// On RKEBootstraps: etcd must have let go of the node.
@@ -352,6 +359,10 @@ pub mod condition {
     /// Of control planes and Machines: plans are as wanted.
     pub const RECONCILED: &str = "Reconciled";
     pub const BOOTSTRAPPED: &str = "Bootstrapped";
+    /// On RKEControlPlanes: how the last snapshot that was asked for ended. The planner writes it.
+    pub const SNAPSHOT_CREATED: &str = "EtcdSnapshotCreated";
+    /// On RKEControlPlanes: how the last restore ended. The planner writes it.
+    pub const SNAPSHOT_RESTORED: &str = "EtcdSnapshotRestored";
     pub const STABLE: &str = "Stable";
     pub const UPGRADE_CONTROLLER_READY: &str = "SystemUpgradeControllerReady";
     pub const SCALING_UP: &str = "ScalingUp";
@@ -359,6 +370,12 @@ pub mod condition {
     pub const ROLLING_OUT: &str = "RollingOut";
     /// Of Machines: the node has applied its plan.
     pub const PLAN_APPLIED: &str = "PlanApplied";
+    /// Of Machines, ours: False while the agent of the node stays away. Absent if it never did.
+    pub const AGENT_CONNECTED: &str = "AgentConnected";
+    /// Of `AgentConnected`: the server saw the agent leave.
+    pub const NOT_HEARD_FROM: &str = "NotHeardFrom";
+    /// Of `AgentConnected`: the agent has not come back since the server started.
+    pub const NOT_HEARD_FROM_SINCE_START: &str = "NotHeardFromSinceStart";
     /// Of machines of drivers: the Job that makes the server.
     pub const CREATE_JOB: &str = "CreateJob";
     /// Of machines of drivers: the Job that removes the server.
@@ -371,6 +388,12 @@ pub mod condition {
     pub const ACTIVE: &str = "Active";
     /// Of NodeDrivers.
     pub const INACTIVE: &str = "Inactive";
+}
+
+/// Reasons of conditions that others decide by.
+pub mod reason {
+    /// Of `Connected` and `Ready`: the cluster's agent is not connected.
+    pub const DISCONNECTED: &str = "Disconnected";
 }
 
 /// Names of Settings.
@@ -397,6 +420,8 @@ pub mod setting {
     pub const AGENT_IMAGE: &str = "agent-image";
     /// Image of the authenticator in clusters with an authorized endpoint.
     pub const AUTH_IMAGE: &str = "auth-image";
+    /// Where release data is fetched, and how often, as JSON; nothing is fetched unless it names a URL.
+    pub const RELEASE_DATA: &str = "rke-metadata-config";
     /// Version of this server.
     pub const SERVER_VERSION: &str = "server-version";
     /// `false`: tokens machines boot with stay good.
@@ -425,4 +450,17 @@ pub mod object_set {
     pub const OWNER_NAME: &str = "objectset.rio.cattle.io/owner-name";
     /// Annotation: namespace of the owner.
     pub const OWNER_NAMESPACE: &str = "objectset.rio.cattle.io/owner-namespace";
+}
+
+/// `ETCDSnapshotFile`: snapshots as K3s and RKE2 list them in the cluster they are of.
+pub mod snapshot_file {
+    pub const GROUP: &str = "k3s.cattle.io";
+    pub const VERSION: &str = "v1";
+    pub const KIND: &str = "ETCDSnapshotFile";
+    pub const PLURAL: &str = "etcdsnapshotfiles";
+
+    pub mod label {
+        /// The node that holds the file. The distribution writes it.
+        pub const NODE: &str = "etcd.k3s.cattle.io/snapshot-storage-node";
+    }
 }

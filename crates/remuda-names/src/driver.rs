@@ -1,0 +1,162 @@
+//! Node drivers by name: what others have to know of them.
+//!
+//! A driver says what it is by its flags and its record. This is the rest: what is different for one driver, in a
+//! table, so that no other place asks for a driver by name. A driver that comes with the program has an entry with a
+//! [`Listing`]; a driver without an entry is like most.
+
+use crate::{
+    machines::class,
+    rancher::annotation::driver::{FILE_ALIASES, PRIVATE_CREDENTIALS, PUBLIC_CREDENTIALS},
+};
+
+/// What is known of a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// What its environment variables begin with; empty for its own name in capitals.
+    pub variable_prefix: &'static str,
+    /// Further names of its environment variables: of a flag's variable, and what it may also be called.
+    pub variable_aliases: &'static [(&'static str, &'static str)],
+    /// What using it is trusted with, unless its NodeDriver says so: a constant of [`class`].
+    pub class: &'static str,
+    /// Which addresses nodes on its machines are told.
+    pub addresses: Addresses,
+    /// Whether what it makes is tagged with its cluster, for that cluster's cloud provider.
+    pub cluster_tag: bool,
+    /// Whether security groups other than the one it makes itself are left as they are.
+    pub keeps_security_groups: bool,
+    /// Whether its credentials have a region to choose from first.
+    pub default_region: bool,
+    /// Whether its machine configurations say which operating system is meant.
+    pub chooses_system: bool,
+    /// For drivers that come with the program.
+    pub listing: Option<Listing>,
+}
+
+/// Addresses of nodes, from those of their machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addresses {
+    /// Internal and external ones as the driver saved them.
+    Saved,
+    /// Without an internal one, the external one is the internal one too.
+    ExternalIfAlone,
+    /// None: machines are Pods, and see the network of another cluster.
+    None,
+}
+
+/// What people are told about a driver that comes with the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listing {
+    pub description: &'static str,
+    /// Whether a kind of cloud credentials is made of it.
+    pub credential: bool,
+    /// Annotations of its NodeDriver.
+    pub annotations: &'static [(&'static str, &'static str)],
+}
+
+/// What holds for most drivers.
+const MOST: Facts = Facts {
+    variable_prefix: "",
+    variable_aliases: &[],
+    class: class::CLOUD,
+    addresses: Addresses::Saved,
+    cluster_tag: false,
+    keeps_security_groups: false,
+    default_region: false,
+    chooses_system: false,
+    listing: None,
+};
+
+const KNOWN: &[(&str, Facts)] = &[
+    (
+        "amazonec2",
+        Facts {
+            variable_prefix: "AWS",
+            // AWS' libraries accept these, and credentials of Rancher's come under them.
+            variable_aliases: &[
+                ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY"),
+                ("AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY"),
+            ],
+            cluster_tag: true,
+            keeps_security_groups: true,
+            default_region: true,
+            listing: Some(Listing {
+                description: "Instances of Amazon EC2",
+                credential: true,
+                annotations: &[
+                    (PUBLIC_CREDENTIALS, "accessKey"),
+                    (PRIVATE_CREDENTIALS, "secretKey"),
+                    (FILE_ALIASES, "sshKeyContents:sshKeypath,userdata:userdata"),
+                ],
+            }),
+            ..MOST
+        },
+    ),
+    (
+        "digitalocean",
+        Facts {
+            addresses: Addresses::ExternalIfAlone,
+            listing: Some(Listing {
+                description: "Droplets of DigitalOcean",
+                credential: false,
+                annotations: &[
+                    (PRIVATE_CREDENTIALS, "accessToken"),
+                    (FILE_ALIASES, "sshKeyContents:sshKeyPath,userdata:userdata"),
+                ],
+            }),
+            ..MOST
+        },
+    ),
+    (
+        "generic",
+        Facts {
+            class: class::HOST,
+            listing: Some(Listing {
+                description: "Servers that exist, reached over SSH",
+                credential: false,
+                annotations: &[(FILE_ALIASES, "sshKey:sshKey")],
+            }),
+            ..MOST
+        },
+    ),
+    (
+        "local",
+        Facts {
+            class: class::HOST,
+            listing: Some(Listing {
+                description: "Machines inside the server's own host, to try things out",
+                credential: false,
+                annotations: &[(FILE_ALIASES, "userData:userData")],
+            }),
+            ..MOST
+        },
+    ),
+    ("openstack", Facts { variable_prefix: "OS", ..MOST }),
+    ("pod", Facts { addresses: Addresses::None, ..MOST }),
+    ("rackspace", Facts { variable_prefix: "OS", ..MOST }),
+    ("vmwarefusion", Facts { variable_prefix: "FUSION", ..MOST }),
+    ("vmwarevcloudair", Facts { variable_prefix: "VCLOUDAIR", ..MOST }),
+    ("vmwarevsphere", Facts { variable_prefix: "VSPHERE", chooses_system: true, ..MOST }),
+];
+
+/// What is known of the driver of that name.
+pub fn facts(name: &str) -> &'static Facts {
+    KNOWN.iter().find(|(known, _)| *known == name).map_or(&MOST, |(_, facts)| facts)
+}
+
+/// Other names of an environment variable, of whatever driver.
+pub fn variable_aliases(name: &str) -> impl Iterator<Item = &'static str> {
+    let all = KNOWN.iter().flat_map(|(_, facts)| facts.variable_aliases);
+    all.filter(move |(known, _)| *known == name).map(|(_, alias)| *alias)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_sorted_so_that_each_stands_once() {
+        assert!(KNOWN.is_sorted_by(|(left, _), (right, _)| left < right));
+        assert_eq!(facts("unheard-of"), &MOST);
+        assert_eq!(facts("amazonec2").variable_prefix, "AWS");
+    }
+}
