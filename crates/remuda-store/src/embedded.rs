@@ -5,14 +5,16 @@
 //!
 //! ```text
 //! LOCK                               held by the process that has the store open
-//! STORE                              the directory has been set up
+//! STORE                              the directory has been set up; how far the log must reach
 //! wal-<first revision>.log           batches of writes
 //! checkpoint-<revision>.db           the whole state at a revision
 //! ```
 //!
 //! **Never silently lose data.** A batch cut short at the very end of the log is what a crash
-//! leaves; it was not acknowledged and is removed. Everything else that cannot be read refuses to
-//! open, with the file and the offset.
+//! leaves: if `STORE` does not say that it was acknowledged, it is left out, and
+//! [`Embedded::left_out`] says which revisions that are. A batch that is all there and cannot be
+//! read, a log that ends before the mark in `STORE`, and a missing file refuse to open, with the
+//! file, the offset and the revisions.
 //!
 //! **Backups** are files of the checkpoint format, made while the store runs. A restored store
 //! continues [`RESTORE_MARGIN`] revisions later: no revision handed out after the backup was made
@@ -23,6 +25,7 @@ mod disk;
 mod error;
 mod files;
 mod format;
+mod mark;
 mod recover;
 mod snapshot;
 mod wal;
@@ -45,6 +48,7 @@ use tokio::sync::oneshot;
 use self::{
     checkpoint::Checkpointer,
     format::Header,
+    mark::{Found, Mark},
     recover::Recovered,
     wal::Segment,
     writer::{Command, Writer},
@@ -52,6 +56,7 @@ use self::{
 pub use self::{
     disk::{Disk, RealDisk},
     error::OpenError,
+    wal::LeftOut,
 };
 use crate::{
     DEFAULT_VALUE_LIMIT, Error, ListQuery, Page, Policy, Reading, Record, Revision, Scope, Sealing, Store,
@@ -126,6 +131,7 @@ pub struct Embedded {
     options: Options,
     commands: mpsc::Sender<Command>,
     writer: Option<JoinHandle<()>>,
+    left_out: Option<LeftOut>,
 }
 
 impl Embedded {
@@ -133,7 +139,8 @@ impl Embedded {
     /// code call it on a thread for blocking work.
     pub fn open(dir: impl Into<PathBuf>, options: Options) -> Result<Self, OpenError> {
         let dir = dir.into();
-        let Recovered { mvcc, segment, log_bytes, checkpoint_bytes, lock } = recover::open(&dir, &options)?;
+        let Recovered { mvcc, segment, log_bytes, checkpoint_bytes, mark, left_out, lock } =
+            recover::open(&dir, &options)?;
         let shared = Arc::new(Shared::default());
         shared.log_bytes.store(log_bytes, std::sync::atomic::Ordering::Relaxed);
         shared.checkpoint_bytes.store(checkpoint_bytes, std::sync::atomic::Ordering::Relaxed);
@@ -157,6 +164,7 @@ impl Embedded {
             mvcc: mvcc.clone(),
             shared: shared.clone(),
             segment,
+            mark,
             commands: receiver,
             jobs,
             checkpointer,
@@ -164,7 +172,18 @@ impl Embedded {
             buffer: Vec::new(),
         };
         let writer = spawn("store-writer", Box::new(move || writer.run()))?;
-        Ok(Self { mvcc, shared, options, commands, writer: Some(writer) })
+        Ok(Self { mvcc, shared, options, commands, writer: Some(writer), left_out })
+    }
+
+    /// Whether a store has been set up in `dir`.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(mark::NAME).exists()
+    }
+
+    /// What the recovery at this start could not read and left out, as far as it can be known.
+    /// Nothing of it had been acknowledged, unless a power cut also took the note of that.
+    pub fn left_out(&self) -> Option<LeftOut> {
+        self.left_out
     }
 
     /// Writes a checkpoint now. After it nothing on disk but it and the log since then is left,
@@ -200,7 +219,7 @@ impl Embedded {
         files::create_dir(dir)?;
         let _lock = files::lock(dir)?;
         let listing = files::list(dir)?;
-        if listing.marked || !listing.segments.is_empty() || !listing.checkpoints.is_empty() {
+        if listing.mark != Found::Missing || !listing.segments.is_empty() || !listing.checkpoints.is_empty() {
             return Err(OpenError::NotEmpty { path: dir.into() });
         }
         let mut chunks = Vec::new();
@@ -213,12 +232,12 @@ impl Embedded {
         let path = files::checkpoint_path(dir, revision);
         let abort = AtomicBool::new(false);
         // The segment first: a checkpoint without its log would be refused.
-        Segment::create(dir, revision + 1, options.disk.clone(), options.preallocate)
+        Segment::create(dir, revision + 1, None, options.disk.clone(), options.preallocate)
             .map_err(OpenError::io(dir))?;
         let chunks = chunks.into_iter().map(Ok);
         snapshot::write_file(&path, header, chunks, &collections, &*options.disk, sealing, &abort)
             .map_err(OpenError::io(&path))?;
-        files::mark(dir)?;
+        Mark::create(dir, options.disk.clone(), revision)?;
         Ok(revision)
     }
 

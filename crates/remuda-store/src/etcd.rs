@@ -26,6 +26,7 @@ mod shared;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture};
+use remuda_base::Backoff;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -319,10 +320,9 @@ impl Etcd {
         let deadline = Instant::now() + SETTLE;
         let unknown = Error::Unknown(failure.status.message().to_owned());
         tracing::warn!(key = write.key(), reason = failure.status.message(), "a write got no answer");
-        let mut pause = Duration::from_millis(10);
+        let mut row = Backoff::new(Duration::from_millis(20), Duration::from_millis(500)).begin();
         while Instant::now() < deadline {
-            pause = (pause * 2).min(Duration::from_millis(500));
-            match timeout(pause, expected.wait()).await {
+            match timeout(row.delay(), expected.wait()).await {
                 Ok(Some(record)) => return Ok(record),
                 Ok(None) => return Err(unknown),
                 Err(_) => {}

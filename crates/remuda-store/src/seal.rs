@@ -80,12 +80,7 @@ impl Key {
     }
 
     fn line(&self) -> String {
-        let mut line = format!("{:016x} ", self.id);
-        for byte in self.bytes {
-            line.push_str(&format!("{byte:02x}"));
-        }
-        line.push('\n');
-        line
+        format!("{:016x} {}\n", self.id, remuda_base::hex(self.bytes))
     }
 }
 

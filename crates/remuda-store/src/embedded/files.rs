@@ -7,19 +7,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::error::OpenError;
+use super::{
+    error::OpenError,
+    mark::{self, Found},
+};
 use crate::Revision;
 
 const LOCK: &str = "LOCK";
-/// Present once the store has been set up: a directory with it and without data lost its data.
-const MARK: &str = "STORE";
 
 pub(super) struct Listing {
     /// First revisions of log segments, ascending.
     pub(super) segments: Vec<Revision>,
     /// Revisions of checkpoints, ascending.
     pub(super) checkpoints: Vec<Revision>,
-    pub(super) marked: bool,
+    pub(super) mark: Found,
 }
 
 pub(super) fn segment_path(dir: &Path, first: Revision) -> PathBuf {
@@ -96,21 +97,9 @@ pub(super) fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
     sync_dir(path.parent().unwrap_or(Path::new("")))
 }
 
-pub(super) fn mark(dir: &Path) -> Result<(), OpenError> {
-    let path = dir.join(MARK);
-    let write = || {
-        let temporary = temporary(&path);
-        let mut file = create_new(&temporary)?;
-        writeln!(file, "format {}", super::format::FORMAT)?;
-        file.sync_all()?;
-        put_in_place(&temporary, &path)
-    };
-    write().map_err(OpenError::io(&path))
-}
-
 /// What is in the directory. Files that were never completed are removed.
 pub(super) fn list(dir: &Path) -> Result<Listing, OpenError> {
-    let mut listing = Listing { segments: Vec::new(), checkpoints: Vec::new(), marked: false };
+    let mut listing = Listing { segments: Vec::new(), checkpoints: Vec::new(), mark: mark::read(dir)? };
     for entry in fs::read_dir(dir).map_err(OpenError::io(dir))? {
         let entry = entry.map_err(OpenError::io(dir))?;
         let name = entry.file_name();
@@ -123,9 +112,7 @@ pub(super) fn list(dir: &Path) -> Result<Listing, OpenError> {
             listing.segments.push(first);
         } else if let Some(revision) = number("checkpoint-", ".db") {
             listing.checkpoints.push(revision);
-        } else if name == MARK {
-            listing.marked = true;
-        } else if (name.starts_with("wal-") || name.starts_with("checkpoint-") || name.starts_with(MARK))
+        } else if ["wal-", "checkpoint-", mark::NAME].iter().any(|start| name.starts_with(start))
             && name.ends_with(".tmp")
         {
             let path = entry.path();
@@ -140,31 +127,21 @@ pub(super) fn list(dir: &Path) -> Result<Listing, OpenError> {
 /// Removes what a checkpoint at `revision` makes superfluous, oldest first, so that what a crash
 /// leaves behind is without gap.
 pub(super) fn remove_before(dir: &Path, revision: Revision) -> Result<(), OpenError> {
-    let listing = list_quietly(dir)?;
-    for first in listing.segments.into_iter().filter(|first| *first <= revision) {
-        let path = segment_path(dir, first);
-        fs::remove_file(&path).map_err(OpenError::io(&path))?;
-    }
-    for old in listing.checkpoints.into_iter().filter(|old| *old < revision) {
-        let path = checkpoint_path(dir, old);
-        fs::remove_file(&path).map_err(OpenError::io(&path))?;
-    }
-    Ok(())
-}
-
-/// As `list`, while others are creating files.
-fn list_quietly(dir: &Path) -> Result<Listing, OpenError> {
-    let mut listing = Listing { segments: Vec::new(), checkpoints: Vec::new(), marked: true };
+    let (mut segments, mut checkpoints) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(dir).map_err(OpenError::io(dir))? {
         let name = entry.map_err(OpenError::io(dir))?.file_name();
         let Some(name) = name.to_str() else { continue };
         let number = |prefix, suffix| -> Option<Revision> {
             name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok()
         };
-        listing.segments.extend(number("wal-", ".log"));
-        listing.checkpoints.extend(number("checkpoint-", ".db"));
+        segments.extend(number("wal-", ".log").filter(|first| *first <= revision));
+        checkpoints.extend(number("checkpoint-", ".db").filter(|old| *old < revision));
     }
-    listing.segments.sort_unstable();
-    listing.checkpoints.sort_unstable();
-    Ok(listing)
+    segments.sort_unstable();
+    checkpoints.sort_unstable();
+    let segments = segments.into_iter().map(|first| segment_path(dir, first));
+    for path in segments.chain(checkpoints.into_iter().map(|old| checkpoint_path(dir, old))) {
+        fs::remove_file(&path).map_err(OpenError::io(&path))?;
+    }
+    Ok(())
 }

@@ -9,7 +9,9 @@
 //!
 //! Checksums start from the file's random salt: bytes inside a value can never pass for a frame,
 //! whoever chose them. In the log a frame is one batch, written and synced before the next one,
-//! so a bad frame with a good one behind it cannot come from a crash: it is damage.
+//! so a bad frame with a good one behind it cannot come from a crash: it is damage. Frames of the
+//! log are numbered by revision, and a segment names the last frame of the segment before it, so
+//! that the log is one chain.
 
 use std::path::Path;
 
@@ -32,8 +34,15 @@ pub(super) struct Header {
     pub(super) salt: u32,
     /// Log: the first revision in the file. Snapshot: the revision it is the state of.
     pub(super) revision: Revision,
-    /// Snapshot: nothing before this revision is known to anyone.
+    /// Snapshot: nothing before this revision is known to anyone. Log: the [`link`] to the segment
+    /// before, or 0 if there was none or it is not known.
     pub(super) base: Revision,
+}
+
+/// What a segment says about the one before it: its salt and the checksum of its last frame. A
+/// segment of another life of the store, put back under the right name, does not fit.
+pub(super) fn link(salt: u32, last: u32) -> u64 {
+    (u64::from(salt) << 32) | u64::from(last)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +60,11 @@ pub(super) struct Frame {
     pub(super) len: usize,
     pub(super) first: u64,
     pub(super) crc: u32,
+    /// The checksum of the header, which covers `crc` and thereby the whole frame.
+    pub(super) own: u32,
 }
 
-fn crc(salt: u32, bytes: &[u8]) -> u32 {
+pub(super) fn crc(salt: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(salt);
     hasher.update(bytes);
     hasher.finalize()
@@ -105,7 +116,15 @@ pub(super) fn begin_frame(out: &mut Vec<u8>) -> usize {
     start
 }
 
-pub(super) fn finish_frame(out: &mut Vec<u8>, start: usize, salt: u32, kind: Kind, count: u32, first: u64) {
+/// Returns the frame's own checksum.
+pub(super) fn finish_frame(
+    out: &mut Vec<u8>,
+    start: usize,
+    salt: u32,
+    kind: Kind,
+    count: u32,
+    first: u64,
+) -> u32 {
     let len = out.len() - start - FRAME_HEADER;
     let payload = crc(salt, &out[start + FRAME_HEADER..]);
     let header = &mut out[start..start + FRAME_HEADER];
@@ -118,6 +137,7 @@ pub(super) fn finish_frame(out: &mut Vec<u8>, start: usize, salt: u32, kind: Kin
     let own = crc(salt, &header[..28]);
     header[28..32].copy_from_slice(&own.to_le_bytes());
     out.resize(start + padded(out.len() - start), 0);
+    own
 }
 
 impl Frame {
@@ -140,7 +160,7 @@ impl Frame {
         if own != crc(salt, &bytes[..28]) || len > MAX_FRAME {
             return None;
         }
-        Some(Self { kind, count, len, first, crc: payload })
+        Some(Self { kind, count, len, first, crc: payload, own })
     }
 
     pub(super) fn matches(&self, payload: &[u8], salt: u32) -> bool {

@@ -1,14 +1,19 @@
 //! From files to state: the newest good checkpoint, and the log after it.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::{
     Options,
     error::OpenError,
     files::{self, Listing, Lock},
     format::{Fields, Frame},
+    mark::{Found, Mark},
     snapshot,
-    wal::{self, Segment, Tail},
+    wal::{self, LeftOut, Segment, Tail},
 };
 use crate::{Change, Event, Record, Revision, mvcc::Mvcc};
 
@@ -18,6 +23,8 @@ pub(super) struct Recovered {
     /// Bytes of log a recovery has to read besides the checkpoint.
     pub(super) log_bytes: u64,
     pub(super) checkpoint_bytes: u64,
+    pub(super) mark: Mark,
+    pub(super) left_out: Option<LeftOut>,
     pub(super) lock: Lock,
 }
 
@@ -26,34 +33,76 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Recovered, OpenError
     let lock = files::lock(dir)?;
     let listing = files::list(dir)?;
     let (disk, ahead) = (options.disk.clone(), options.preallocate);
+    let incomplete = |detail: String| OpenError::Incomplete { dir: dir.into(), detail };
     if listing.segments.is_empty() && listing.checkpoints.is_empty() {
-        if listing.marked {
-            let detail = "the store was set up here, but its files are gone".to_owned();
-            return Err(OpenError::Incomplete { dir: dir.into(), detail });
+        if listing.mark != Found::Missing {
+            return Err(incomplete("the store was set up here, but its files are gone".to_owned()));
         }
-        let segment = Segment::create(dir, 1, disk, ahead).map_err(OpenError::io(dir))?;
-        files::mark(dir)?;
+        let segment = Segment::create(dir, 1, None, disk.clone(), ahead).map_err(OpenError::io(dir))?;
+        let mark = Mark::create(dir, disk, 0)?;
         let mvcc = Mvcc::new(options.history.clone());
-        return Ok(Recovered { mvcc, segment, log_bytes: 0, checkpoint_bytes: 0, lock });
+        return Ok(Recovered {
+            mvcc,
+            segment,
+            log_bytes: 0,
+            checkpoint_bytes: 0,
+            mark,
+            left_out: None,
+            lock,
+        });
     }
     let (mvcc, revision, checkpoint_bytes) = load_checkpoint(dir, &listing, options)?;
     let log = replay(dir, &listing, &mvcc, revision, options)?;
-    if log.scan.tail == Tail::Torn {
-        tracing::warn!(
-            file = %log.path.display(),
-            offset = log.scan.end,
-            "cutting off a batch that was being written when the store stopped; it was not acknowledged"
-        );
+    let found = log.scan.next - 1;
+    // Nothing is written to a store before its mark is there, and a restore writes the mark last.
+    if listing.mark == Found::Missing && (found > 0 || log.scan.tail != Tail::Clean) {
+        return Err(incomplete("the file STORE is missing, or a restore did not finish".to_owned()));
     }
-    let segment = Segment::resume(&log.path, &log.scan, disk, ahead)?;
-    if !listing.marked {
-        files::mark(dir)?;
+    let left_out = judge_tail(&log, listing.mark.revision(), dir)?;
+    let segment = Segment::resume(&log.path, &log.scan, disk.clone(), ahead)?;
+    let mark = Mark::create(dir, disk, found)?;
+    for path in log.unused.iter().chain(&log.superseded) {
+        fs::remove_file(path).map_err(OpenError::io(path))?;
     }
-    for first in listing.segments.iter().filter(|first| **first < log.first_needed) {
-        let path = files::segment_path(dir, *first);
-        fs::remove_file(&path).map_err(OpenError::io(&path))?;
+    Ok(Recovered { mvcc, segment, log_bytes: log.bytes, checkpoint_bytes, mark, left_out, lock })
+}
+
+/// Decides whether the log ends where it should. `durable` is the last revision known to be
+/// durable: it was acknowledged, so a log without it lost something.
+fn judge_tail(log: &Log, durable: Revision, dir: &Path) -> Result<Option<LeftOut>, OpenError> {
+    let next = log.scan.next;
+    let left_out = log.scan.tail.range(next);
+    if durable >= next {
+        let lost = LeftOut { first: next, last: Some(durable) };
+        return Err(match log.scan.tail {
+            Tail::Clean => OpenError::Incomplete {
+                dir: dir.into(),
+                detail: format!("{lost} had been acknowledged, but the log ends before"),
+            },
+            Tail::Torn { .. } | Tail::Damaged { .. } => OpenError::damaged(
+                &log.path,
+                log.scan.end,
+                format!("{lost} had been acknowledged, but cannot be read"),
+            ),
+        });
     }
-    Ok(Recovered { mvcc, segment, log_bytes: log.bytes, checkpoint_bytes, lock })
+    match (&log.scan.tail, left_out) {
+        (Tail::Damaged { detail, .. }, Some(left_out)) => {
+            Err(OpenError::damaged(&log.path, log.scan.end, format!("{left_out}: {detail}")))
+        }
+        (_, None) => Ok(None),
+        (_, Some(left_out)) => {
+            tracing::warn!(
+                file = %log.path.display(),
+                offset = log.scan.end,
+                recovered = next - 1,
+                %left_out,
+                "leaving out a batch that was being written when the store stopped; \
+                 nothing shows that it was acknowledged"
+            );
+            Ok(Some(left_out))
+        }
+    }
 }
 
 /// The newest checkpoint that is whole. An older one serves as well if the log since then is
@@ -99,10 +148,13 @@ fn load_checkpoint(
 }
 
 struct Log {
-    path: std::path::PathBuf,
+    path: PathBuf,
     scan: wal::Scan,
     bytes: u64,
-    first_needed: Revision,
+    /// Segments that were created and never written.
+    unused: Vec<PathBuf>,
+    /// Segments from before the checkpoint.
+    superseded: Vec<PathBuf>,
 }
 
 fn replay(
@@ -120,7 +172,7 @@ fn replay(
     let segments = &listing.segments[from..];
     let mut expected = segments[0];
     let mut bytes = 0;
-    let mut last = None;
+    let mut last: Option<(PathBuf, wal::Scan)> = None;
     let mut unused = Vec::new();
     for (index, first) in segments.iter().enumerate() {
         let path = files::segment_path(dir, *first);
@@ -140,9 +192,15 @@ fn replay(
                 Failure::Seal(source) => OpenError::Seal { file: path.clone(), source },
             })
         })?;
-        if scan.tail == Tail::Torn && index + 1 < segments.len() {
+        if scan.tail != Tail::Clean && index + 1 < segments.len() {
             let detail = "this batch cannot be read, and it is not the last one";
             return Err(OpenError::damaged(&path, scan.end, detail));
+        }
+        if let Some((before, link)) = last.as_ref().map(|(before, scan)| (before, scan.link()))
+            && ![0, link].contains(&scan.before)
+        {
+            let detail = format!("it does not continue {}", before.display());
+            return Err(OpenError::damaged(&path, 24, detail));
         }
         expected = scan.next;
         bytes += scan.end;
@@ -155,10 +213,8 @@ fn replay(
         return Err(incomplete(format!("the log ends at revision {}, before the checkpoint", expected - 1)));
     }
     let (path, scan) = last.ok_or_else(|| incomplete("there is no log".to_owned()))?;
-    for path in unused {
-        fs::remove_file(&path).map_err(OpenError::io(&path))?;
-    }
-    Ok(Log { path, scan, bytes, first_needed: segments[0] })
+    let superseded = listing.segments[..from].iter().map(|first| files::segment_path(dir, *first)).collect();
+    Ok(Log { path, scan, bytes, unused, superseded })
 }
 
 enum Failure {

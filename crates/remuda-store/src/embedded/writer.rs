@@ -17,6 +17,7 @@ use super::{
     checkpoint::Job,
     files::Lock,
     format::{Kind, begin_frame, finish_frame, put_event},
+    mark::Mark,
     wal::{Failure, Segment},
 };
 use crate::{Error, Event, Record, Revision, Write, mvcc::Mvcc};
@@ -41,6 +42,7 @@ pub(super) struct Writer {
     pub(super) mvcc: Arc<Mvcc>,
     pub(super) shared: Arc<Shared>,
     pub(super) segment: Segment,
+    pub(super) mark: Mark,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) jobs: mpsc::Sender<Job>,
     pub(super) checkpointer: JoinHandle<()>,
@@ -100,13 +102,14 @@ impl Writer {
     }
 
     fn stop(self, closed: Option<oneshot::Sender<()>>) {
-        let Self { mvcc, shared, segment, commands, jobs, checkpointer, lock, .. } = self;
+        let Self { mvcc, shared, segment, mut mark, commands, jobs, checkpointer, lock, .. } = self;
         shared.abort.store(true, Ordering::Relaxed);
         drop(jobs);
         if checkpointer.join().is_err() {
             tracing::error!("the checkpoint thread panicked");
         }
-        drop((segment, lock));
+        mark.sync();
+        drop((segment, mark, lock));
         mvcc.close();
         // Writes that came after the close are answered by the loss of their sender.
         drop(commands);
@@ -153,11 +156,13 @@ impl Writer {
             put_event(&mut self.buffer, &pending.event, self.options.sealing.as_ref());
         }
         let count = batch.pending.len() as u32;
-        finish_frame(&mut self.buffer, start, self.segment.salt, Kind::Batch, count, first);
-        match self.segment.append(&self.buffer) {
+        let own = finish_frame(&mut self.buffer, start, self.segment.salt, Kind::Batch, count, first);
+        match self.segment.append(&self.buffer, own) {
             Ok(()) => {
+                let last = first + Revision::from(count) - 1;
+                self.mark.advance(last);
                 let events: Vec<_> = batch.pending.iter().map(|pending| pending.event.clone()).collect();
-                self.mvcc.commit(&events, first + Revision::from(count) - 1);
+                self.mvcc.commit(&events, last);
                 self.shared.clear_failure();
                 for Pending { event, answer } in batch.pending.drain(..) {
                     let _ = answer.send(Ok(event.record.clone()));
@@ -230,7 +235,8 @@ impl Writer {
         }
         let first = self.mvcc.published() + 1;
         let (disk, ahead) = (self.options.disk.clone(), self.options.preallocate);
-        self.segment = Segment::create(&self.dir, first, disk, ahead)?;
+        self.segment = Segment::create(&self.dir, first, Some(&self.segment), disk, ahead)?;
+        self.mark.sync();
         Ok(())
     }
 

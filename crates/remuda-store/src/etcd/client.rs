@@ -8,6 +8,7 @@ use std::{
 
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
+use remuda_base::chain::chain;
 use tonic::{
     Code, Status,
     client::Grpc,
@@ -260,15 +261,4 @@ fn tls_config(tls: &EtcdTls) -> Result<ClientTlsConfig, EtcdError> {
         config = config.domain_name(name.clone());
     }
     Ok(config)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

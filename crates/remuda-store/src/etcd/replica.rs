@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use remuda_base::Backoff;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -18,8 +19,7 @@ use super::{
 use crate::{Change, Event, Record, Revision, mvcc::Mvcc, seal::SealError};
 
 const PAGE: i64 = 500;
-const BACKOFF_MIN: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
 
 pub(super) struct Replica {
     pub(super) client: Arc<Client>,
@@ -134,7 +134,7 @@ impl Replica {
 
     /// Follows etcd until told to stop.
     pub(super) async fn run(self: Arc<Self>, mut next: i64, stop: CancellationToken) {
-        let mut backoff = BACKOFF_MIN;
+        let mut row = BACKOFF.begin();
         loop {
             let mut connected = false;
             let ended = tokio::select! {
@@ -142,7 +142,7 @@ impl Replica {
                 () = stop.cancelled() => return,
             };
             if connected {
-                backoff = BACKOFF_MIN;
+                row.reset();
             }
             match ended {
                 Ended::Lost(reason) => {
@@ -161,10 +161,9 @@ impl Replica {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(backoff) => {}
+                () = tokio::time::sleep(row.delay()) => {}
                 () = stop.cancelled() => return,
             }
-            backoff = (backoff * 2).min(BACKOFF_MAX);
         }
     }
 

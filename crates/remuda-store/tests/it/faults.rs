@@ -60,37 +60,138 @@ async fn filled(dir: &Path, count: usize) {
     store.close().await;
 }
 
-#[tokio::test]
-async fn a_torn_last_batch_is_cut_off_and_everything_before_it_stays() {
-    let dir = tempfile::tempdir().unwrap();
-    filled(dir.path(), 10).await;
-    let wal = files(dir.path(), "wal-").remove(0);
+/// Ten writes, and what the mark said before the last of them: after a power cut it may lag.
+async fn ten_with_an_older_mark(dir: &Path) -> (PathBuf, Vec<u8>, Vec<u8>) {
+    filled(dir, 9).await;
+    let older = fs::read(dir.join("STORE")).unwrap();
+    let store = Embedded::open(dir, options()).unwrap();
+    fill(&store, 9, 1).await;
+    store.close().await;
+    let wal = files(dir, "wal-").remove(0);
     let whole = fs::read(&wal).unwrap();
+    (wal, whole, older)
+}
+
+#[tokio::test]
+async fn a_torn_last_batch_is_left_out_and_said_and_everything_before_it_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let (wal, whole, older) = ten_with_an_older_mark(dir.path()).await;
     let last = frames(&whole).pop().unwrap();
     for cut in last.start..last.end {
-        // Lost from here on: as zeros, as a short file, as noise.
+        // Lost from here on: as zeros, as a short file.
         let mut zeros = whole.clone();
         zeros[cut..].fill(0);
-        let short = whole[..cut].to_vec();
-        let mut noise = whole.clone();
-        noise[cut..last.end].iter_mut().for_each(|byte| *byte = byte.wrapping_mul(7).wrapping_add(13));
-        for bytes in [zeros, short, noise] {
+        for bytes in [zeros, whole[..cut].to_vec()] {
             fs::write(&wal, &bytes).unwrap();
+            fs::write(dir.path().join("STORE"), &older).unwrap();
             let store = Embedded::open(dir.path(), options()).unwrap();
-            // Padding, and a byte that was zero anyway, is no loss.
-            assert!([9, 10].contains(&store.observed()), "cut at {cut}");
-            if cut + 8 <= last.end - 8 {
-                assert_eq!(all(&store).await.len(), store.observed() as usize);
+            let found = store.observed();
+            assert_eq!(all(&store).await.len(), found as usize);
+            match store.left_out() {
+                // Padding, and a byte that was zero anyway, is no loss.
+                None if found == 10 => assert!(cut + 8 > last.end, "cut at {cut}"),
+                None => assert_eq!((cut, found), (last.start, 9)),
+                Some(left_out) => {
+                    assert_eq!((found, left_out.first), (9, 10), "cut at {cut}");
+                    assert_eq!(left_out.last.is_some(), cut >= last.start + 32, "cut at {cut}");
+                }
             }
         }
     }
     fs::write(&wal, &whole[..last.end - 20]).unwrap();
+    fs::write(dir.path().join("STORE"), &older).unwrap();
     let store = Embedded::open(dir.path(), options()).unwrap();
     assert_eq!(store.observed(), 9);
     fill(&store, 20, 5).await;
     drop(store);
     let store = Embedded::open(dir.path(), options()).unwrap();
     assert_eq!((store.observed(), all(&store).await.len()), (14, 14));
+}
+
+#[tokio::test]
+async fn a_last_batch_that_is_all_there_and_damaged_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (wal, whole, older) = ten_with_an_older_mark(dir.path()).await;
+    let newest = fs::read(dir.path().join("STORE")).unwrap();
+    let last = frames(&whole).pop().unwrap();
+    // Whether the mark says that it was acknowledged or not.
+    for mark in [&older, &newest] {
+        for at in last.start..last.end - 8 {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x80;
+            fs::write(&wal, &bytes).unwrap();
+            fs::write(dir.path().join("STORE"), mark).unwrap();
+            match Embedded::open(dir.path(), options()) {
+                Err(error @ OpenError::Damaged { .. }) => {
+                    let text = error.to_string();
+                    assert!(text.contains("revision") && text.contains("10"), "{text}");
+                    assert!(text.contains("backup"), "{text}");
+                }
+                Ok(store) => panic!("opened at {} with byte {at} changed", store.observed()),
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(fs::read(&wal).unwrap(), bytes, "nothing is changed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_cut_short_is_refused_with_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path(), 10).await;
+    let wal = files(dir.path(), "wal-").remove(0);
+    let whole = fs::read(&wal).unwrap();
+    let frames = frames(&whole);
+    for (index, frame) in frames.iter().enumerate() {
+        let mut zeros = whole.clone();
+        zeros[frame.start..].fill(0);
+        for bytes in [zeros, whole[..frame.start].to_vec()] {
+            fs::write(&wal, &bytes).unwrap();
+            match Embedded::open(dir.path(), options()) {
+                Err(error @ OpenError::Incomplete { .. }) => {
+                    let text = error.to_string();
+                    let lost = match index {
+                        9 => "revision 10".to_owned(),
+                        _ => format!("revisions {} to 10", index + 1),
+                    };
+                    assert!(text.contains(&lost) && text.contains("acknowledged"), "{text}");
+                }
+                Ok(store) => panic!("opened at {} of 10", store.observed()),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    fs::write(&wal, &whole).unwrap();
+    assert_eq!(Embedded::open(dir.path(), options()).unwrap().observed(), 10);
+}
+
+#[tokio::test]
+async fn a_directory_of_the_format_before_marks_opens_and_is_guarded_from_then_on() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path(), 5).await;
+    fs::write(dir.path().join("STORE"), "format 1\n").unwrap();
+    let store = Embedded::open(dir.path(), options()).unwrap();
+    assert_eq!((store.observed(), store.left_out()), (5, None));
+    drop(store);
+    let wal = files(dir.path(), "wal-").remove(0);
+    let whole = fs::read(&wal).unwrap();
+    fs::write(&wal, &whole[..frames(&whole)[3].start]).unwrap();
+    assert!(matches!(Embedded::open(dir.path(), options()), Err(OpenError::Incomplete { .. })));
+}
+
+#[tokio::test]
+async fn a_segment_of_another_life_of_the_store_does_not_fit() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let options = Options { segment_bytes: 100, ..options() };
+    for dir in [&dir, &other] {
+        let store = Embedded::open(dir.path(), options.clone()).unwrap();
+        fill(&store, 0, 6).await;
+        store.close().await;
+    }
+    let (ours, theirs) = (files(dir.path(), "wal-"), files(other.path(), "wal-"));
+    fs::copy(&theirs[1], &ours[1]).unwrap();
+    let refused = Embedded::open(dir.path(), options);
+    assert!(matches!(refused, Err(OpenError::Damaged { .. })), "{:?}", refused.err());
 }
 
 #[tokio::test]
@@ -362,11 +463,10 @@ async fn a_segment_that_was_created_but_never_used_is_ignored() {
     filled(dir.path(), 3).await;
     // What a roll leaves behind that failed after the rename.
     let other = tempfile::tempdir().unwrap();
-    {
-        let store = Embedded::open(other.path(), options()).unwrap();
-        fill(&store, 0, 3).await;
-        store.checkpoint().await.unwrap();
+    for path in files(dir.path(), "") {
+        fs::copy(&path, other.path().join(path.file_name().unwrap())).unwrap();
     }
+    Embedded::open(other.path(), options()).unwrap().checkpoint().await.unwrap();
     let stray = files(other.path(), "wal-").remove(0);
     fs::copy(&stray, dir.path().join(stray.file_name().unwrap())).unwrap();
     let store = Embedded::open(dir.path(), options()).unwrap();

@@ -5,6 +5,7 @@
 mod clients;
 mod conformance;
 mod crash;
+mod damage;
 mod etcd;
 mod faults;
 mod model;

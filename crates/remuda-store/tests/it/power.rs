@@ -1,13 +1,14 @@
 //! Power cuts: of what was written since the last sync any part may be on the disk, in any order.
 //!
-//! The disk below notes what the log writes. Before each sync it makes directories as a power cut
-//! at this moment might leave them, by putting back the old content of random sectors, and opens
-//! a store in each.
+//! The disk below notes what is written to the log and to the high-water mark. Before each sync it
+//! makes directories as a power cut at this moment might leave them, by putting back the old
+//! content of random sectors, and opens a store in each.
 
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -27,29 +28,35 @@ struct Flaky {
     dir: PathBuf,
     armed: AtomicBool,
     acknowledged: AtomicU64,
-    /// Content from before the writes that are not synced yet, by offset, and the old length.
-    before: Mutex<Vec<(u64, Vec<u8>)>>,
-    length: AtomicU64,
+    /// What the writes that are not synced yet replaced.
+    before: Mutex<Vec<Replaced>>,
     cuts: AtomicU64,
+}
+
+struct Replaced {
+    inode: u64,
+    offset: u64,
+    old: Vec<u8>,
+    /// How long the file was.
+    length: u64,
 }
 
 impl Flaky {
     fn cut_power(&self) {
         let mut rng = rand::rng();
         let dir = tempfile::tempdir().unwrap();
-        let mut wal = None;
+        let mut copies = HashMap::new();
         for entry in fs::read_dir(&self.dir).unwrap() {
             let path = entry.unwrap().path();
             let copy = dir.path().join(path.file_name().unwrap());
             fs::copy(&path, &copy).unwrap();
-            if copy.extension().is_some_and(|extension| extension == "log") {
-                wal = Some(copy);
-            }
+            let file = fs::OpenOptions::new().write(true).open(&copy).unwrap();
+            copies.insert(fs::metadata(&path).unwrap().ino(), file);
         }
-        let path = wal.unwrap();
-        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         let lost: f64 = [0.05, 0.5, 0.95, 1.0][rng.random_range(0..4)];
-        for (offset, old) in self.before.lock().iter().rev() {
+        let shorter = rng.random_bool(0.3);
+        for Replaced { inode, offset, old, length } in self.before.lock().iter().rev() {
+            let file = &copies[inode];
             // Sectors of the disk, not of the write.
             let mut at = 0;
             while at < old.len() {
@@ -59,11 +66,11 @@ impl Flaky {
                 }
                 at = end;
             }
+            if shorter {
+                file.set_len(*length).unwrap();
+            }
         }
-        if rng.random_bool(0.3) {
-            file.set_len(self.length.load(Ordering::Relaxed)).unwrap();
-        }
-        drop(file);
+        drop(copies);
         self.check(dir.path());
         self.cuts.fetch_add(1, Ordering::Relaxed);
     }
@@ -89,21 +96,20 @@ impl Disk for Flaky {
             while let Ok(more @ 1..) = file.read_at(&mut old[read..], offset + read as u64) {
                 read += more;
             }
-            let mut before = self.before.lock();
-            if before.is_empty() {
-                self.length.store(file.metadata()?.len(), Ordering::Relaxed);
-            }
-            before.push((offset, old));
+            let metadata = file.metadata()?;
+            let (inode, length) = (metadata.ino(), metadata.len());
+            self.before.lock().push(Replaced { inode, offset, old, length });
         }
         RealDisk.write_at(file, bytes, offset)
     }
 
-    fn sync_data(&self, _: &File) -> io::Result<()> {
+    fn sync_data(&self, file: &File) -> io::Result<()> {
         if self.armed.load(Ordering::Relaxed) {
             for _ in 0..2 {
                 self.cut_power();
             }
-            self.before.lock().clear();
+            let synced = file.metadata()?.ino();
+            self.before.lock().retain(|replaced| replaced.inode != synced);
         }
         Ok(())
     }
@@ -121,7 +127,6 @@ async fn a_power_cut_leaves_what_was_acknowledged_and_opens() {
         armed: AtomicBool::new(false),
         acknowledged: AtomicU64::new(0),
         before: Mutex::default(),
-        length: AtomicU64::new(0),
         cuts: AtomicU64::new(0),
     });
     let options = Options { disk: disk.clone(), preallocate: 2048, ..Options::default() };
