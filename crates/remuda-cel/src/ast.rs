@@ -34,11 +34,6 @@ pub(crate) enum ExprKind {
     List(Vec<Entry>),
     Map(Vec<(Expr, Entry)>),
     Fold(Box<Fold>),
-    Bind {
-        name: String,
-        init: Box<Expr>,
-        body: Box<Expr>,
-    },
     /// `target.optMap(name, body)`, or `optFlatMap`.
     OptMap {
         target: Box<Expr>,
@@ -142,7 +137,6 @@ impl ExprKind {
                 let filter = fold.filter.as_ref().map_or(0, |filter| filter.height);
                 fold.range.height.max(fold.body.height).max(filter)
             }
-            ExprKind::Bind { init, body, .. } => init.height.max(body.height),
             ExprKind::OptMap { target, body, .. } => target.height.max(body.height),
         }
     }

@@ -101,11 +101,6 @@ impl Checker<'_, '_> {
             ExprKind::List(entries) => self.list(entries, false),
             ExprKind::Map(entries) => self.map(entries),
             ExprKind::Fold(fold) => self.fold(expr.at, fold),
-            ExprKind::Bind { name, init, body } => {
-                let (ty, init) = self.check(init);
-                let (ty, body) = self.within(&[(name, ty)], |checker| checker.check(body));
-                (ty, Node::Bind(Box::new([init, body])))
-            }
             ExprKind::OptMap { target, name, body, flat } => self.opt_map(expr.at, target, name, body, *flat),
         }
     }

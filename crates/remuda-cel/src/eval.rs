@@ -64,10 +64,6 @@ impl<'a> Eval<'a, '_> {
             Node::Regex(call) => self.regex(call),
             Node::List(entries) => self.list(entries),
             Node::Map(entries) => self.map(entries),
-            Node::Bind(parts) => {
-                let value = self.eval(&parts[0])?;
-                self.bound(value, &parts[1])
-            }
             Node::OptMap { parts, flat } => self.opt_map(parts, *flat),
             Node::OrElse { parts, unwrap } => match self.eval(&parts[0])? {
                 Value::Optional(Some(inner)) if *unwrap => Ok(Value::clone(&inner)),
@@ -176,7 +172,7 @@ impl<'a> Eval<'a, '_> {
             Some(def) => (def.native)(&mut self.cx, args),
             None => {
                 let types: Vec<&str> = args.iter().map(Value::type_name).collect();
-                Err(EvalError::failed(format!("no such overload: {}({})", call.name, types.join(", "))))
+                Err(EvalError::no_overload_of(format_args!("{}({})", call.name, types.join(", "))))
             }
         }
     }

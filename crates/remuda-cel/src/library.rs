@@ -6,7 +6,6 @@
 mod convert;
 pub(crate) mod format;
 mod lists;
-mod math;
 pub(crate) mod net;
 mod operators;
 mod optional;
@@ -75,7 +74,6 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         strings::TABLE,
         lists::TABLE,
         sets::TABLE,
-        math::TABLE,
         optional::TABLE,
         regex::TABLE,
         url::TABLE,

@@ -33,7 +33,6 @@ pub(crate) enum Node {
     Map(Vec<(Node, EntryNode)>),
     Fold(Box<FoldNode>),
     /// The value of a name, then the body that uses it.
-    Bind(Box<[Node; 2]>),
     OptMap {
         parts: Box<[Node; 2]>,
         flat: bool,

@@ -6,8 +6,11 @@
 use std::fmt;
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
+use remuda_base::{
+    calendar::{self, SECONDS_PER_DAY, days_in, from_days, to_days},
+    duration,
+};
 
-const SECONDS_PER_DAY: i64 = 86_400;
 /// 0001-01-01T00:00:00Z
 pub(crate) const MIN_SECONDS: i64 = -62_135_596_800;
 /// 9999-12-31T23:59:59Z
@@ -85,10 +88,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let civil = self.civil(&Zone::Fixed(0));
-        let (hour, minute, second) = (civil.second / 3600, civil.second / 60 % 60, civil.second % 60);
-        write!(f, "{:04}-{:02}-{:02}", civil.year, civil.month, civil.day)?;
-        write!(f, "T{hour:02}:{minute:02}:{second:02}")?;
+        f.write_str(&calendar::civil(self.seconds))?;
         if self.nanos != 0 {
             write!(f, ".{}", format!("{:09}", self.nanos).trim_end_matches('0'))?;
         }
@@ -168,15 +168,7 @@ fn parse_date(text: &str) -> Option<i64> {
     }
     let (year, month, day) =
         (number(&text[..4], 4..=4)?, number(&text[5..7], 2..=2)?, number(&text[8..], 2..=2)?);
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let last = match month {
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        4 | 6 | 9 | 11 => 30,
-        2 if leap => 29,
-        2 => 28,
-        _ => return None,
-    };
-    ((1..=last).contains(&day)).then(|| to_days(year, month, day))
+    (1..=days_in(year, month)).contains(&day).then(|| to_days(year, month, day))
 }
 
 fn parse_time(date: &str, time: &str, lenient: bool) -> Option<Timestamp> {
@@ -222,84 +214,10 @@ fn parse_time(date: &str, time: &str, lenient: bool) -> Option<Timestamp> {
     Timestamp::new(days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second - offset, nanos)
 }
 
-/// Days since 1970 of a date of the proleptic Gregorian calendar.
-fn to_days(year: i64, month: i64, day: i64) -> i64 {
-    // Years start in March, so that the leap day is the last of its year.
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
-}
-
-fn from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    (year, month, day)
-}
-
-/// Parses `1h30m`, `-1.5s`, `300ms`, `0`: Go's syntax, in nanoseconds.
-pub(crate) fn parse_duration(text: &str) -> Option<i64> {
-    if text.len() > MAX_TEXT {
-        return None;
-    }
-    let (negative, mut rest) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
-        _ => (false, text),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total: i128 = 0;
-    while !rest.is_empty() {
-        let whole = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (digits, after) = rest.split_at(whole);
-        let (fraction, after) = match after.strip_prefix('.') {
-            Some(after) => after.split_at(after.bytes().take_while(u8::is_ascii_digit).count()),
-            None => ("", after),
-        };
-        if (digits.is_empty() && fraction.is_empty()) || digits.len() > 19 {
-            return None;
-        }
-        let unit_len = after.bytes().take_while(|byte| *byte != b'.' && !byte.is_ascii_digit()).count();
-        let (unit, after) = after.split_at(unit_len);
-        let unit: i128 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        total += digits.parse::<i128>().unwrap_or(0) * unit;
-        let kept = &fraction[..fraction.len().min(18)];
-        if !kept.is_empty() {
-            total += kept.parse::<i128>().ok()? * unit / 10i128.pow(kept.len() as u32);
-        }
-        if total > 1 << 63 {
-            return None;
-        }
-        rest = after;
-    }
-    i64::try_from(if negative { -total } else { total }).ok()
-}
-
 /// What `format: duration` allows besides: whole numbers of units with spaces and long names,
 /// such as `3 days` or `2w`.
 pub(crate) fn parse_duration_lenient(text: &str) -> Option<i64> {
-    if let Some(nanos) = parse_duration(text) {
+    if let Some(nanos) = duration::nanos(text) {
         return Some(nanos);
     }
     if text.len() > MAX_TEXT {
@@ -385,7 +303,7 @@ mod tests {
             ("9999999999h", None),
             ("é", None),
         ] {
-            assert_eq!(parse_duration(text), nanos, "{text}");
+            assert_eq!(duration::nanos(text), nanos, "{text}");
         }
         for (text, seconds) in [
             ("1h30m", Some(5400)),

@@ -32,6 +32,9 @@ pub enum EvalError {
     Cost,
     #[error("{0}")]
     Failed(Box<str>),
+    /// The arguments of a call fit none of its signatures.
+    #[error("{0}")]
+    NoOverload(Box<str>),
 }
 
 impl EvalError {
@@ -40,7 +43,12 @@ impl EvalError {
     }
 
     pub(crate) fn no_overload() -> Self {
-        Self::failed("no such overload")
+        EvalError::NoOverload("no such overload".into())
+    }
+
+    /// The same, with what was called.
+    pub(crate) fn no_overload_of(call: impl std::fmt::Display) -> Self {
+        EvalError::NoOverload(format!("no such overload: {call}").into())
     }
 }
 

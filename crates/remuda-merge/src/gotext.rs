@@ -1,7 +1,6 @@
 //! Values as Go prints them, because some of the messages clients show contain them.
 
-use std::fmt::Write;
-
+pub(crate) use remuda_base::quote::quoted;
 use serde_json::{Number, Value};
 
 /// Longest printed value; the rest is cut so that an error never repeats a whole request.
@@ -32,31 +31,6 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     }
-}
-
-/// `%q` of a string.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for char in text.chars() {
-        match char {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            char if (char as u32) < 0x20 || char as u32 == 0x7f => {
-                let _ = write!(out, "\\x{:02x}", char as u32);
-            }
-            char => out.push(char),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// A number as Go's JSON encoder writes it: an integral float has no fraction.

@@ -4,6 +4,7 @@
 //! granted: a field of the wrong type counts as missing, never as a reason to stop.
 
 pub mod columns;
+pub mod cron;
 pub mod defaults;
 pub mod fields;
 mod json;
@@ -11,7 +12,6 @@ pub mod jsonpath;
 pub mod meta;
 pub mod names;
 pub mod path;
-pub mod quantity;
 pub mod selector;
 pub mod status;
 pub mod validate;

@@ -173,16 +173,24 @@ pub fn validate_meta_update(new: &Value, old: &Value, rules: &MetaRules) -> Vec<
 }
 
 /// Puts back what a client cannot change by an update: the generation, creation time, deletion time and
-/// grace period, and the uid and namespace when the body leaves them out.
-pub fn restore_server_fields(new: &mut Value, old: &Value) {
-    let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+/// grace period, and the uid and namespace when the body leaves them out. Says what of it the client may not even try to
+/// change: leaving it out is fine, another value is not.
+pub fn restore_server_fields(new: &mut Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return errors };
     meta.remove("selfLink");
     for field in ["generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        match meta_field(old, field) {
+        let (given, value) = (meta.get(field), meta_field(old, field));
+        if given == Some(value) {
+            continue;
+        }
+        if let Some(given) = given.filter(|given| is_forbidden_change(field, given, value)) {
+            errors.push(FieldError::invalid(Path::root("metadata").child(field), given, IMMUTABLE));
+        }
+        match value {
             Value::Null => {
                 meta.remove(field);
             }
-            value if meta.get(field) == Some(value) => {}
             value => {
                 meta.insert(field.to_owned(), value.clone());
             }
@@ -199,6 +207,17 @@ pub fn restore_server_fields(new: &mut Value, old: &Value) {
                 }
             }
         }
+    }
+    errors
+}
+
+/// Whether a field that differs from what is stored was changed by the client, and not only left out.
+fn is_forbidden_change(field: &str, given: &Value, old: &Value) -> bool {
+    match field {
+        // Once it is set it stays, whatever clients say.
+        "deletionTimestamp" => !given.is_null() && old.is_null(),
+        "deletionGracePeriodSeconds" => !given.is_null(),
+        _ => false,
     }
 }
 

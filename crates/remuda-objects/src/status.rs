@@ -2,12 +2,13 @@
 
 mod service;
 
+use remuda_base::quantity;
 use serde_json::{Map, Value, json};
 
 use crate::{
     columns,
     json::{at, ensure, is_unset, list_at, map_at, object, text_at},
-    meta, quantity,
+    meta,
 };
 
 /// Prepares a new object: the status starts from nothing, and a few kinds get what only the server knows.
@@ -315,7 +316,7 @@ pub fn qos_class(pod: &Value) -> &'static str {
     };
     let amount = |resources: &Value, list: &str, name: &str| {
         columns::scalar(at(resources, &[list, name]))
-            .and_then(|text| quantity::parse(&text))
+            .and_then(|text| quantity::nanos(&text))
             .filter(|amount| *amount > 0)
     };
     let mut guaranteed = !containers.is_empty();

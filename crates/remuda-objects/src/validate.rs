@@ -6,7 +6,6 @@
 mod access;
 mod admission;
 mod core;
-mod cron;
 mod network;
 mod pod;
 mod workload;

@@ -412,7 +412,7 @@ fn is_zone(zone: &str) -> bool {
 }
 
 fn is_duration(text: &str) -> bool {
-    is_go_duration(text)
+    remuda_base::duration::nanos(text).is_some()
         || DURATION_PART.captures_iter(text).any(|part| part[1].parse::<i64>().is_ok() && is_unit(&part[2]))
 }
 
@@ -421,32 +421,6 @@ fn is_unit(unit: &str) -> bool {
     const STEMS: [&str; 8] = ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
     let unit = unit.to_lowercase();
     NAMES.contains(&unit.as_str()) || STEMS.iter().any(|stem| unit.starts_with(stem))
-}
-
-/// Go's `time.ParseDuration`: signed decimal numbers with units, or a bare zero.
-fn is_go_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(end);
-        if number.is_empty() || number == "." || number.matches('.').count() > 1 {
-            return false;
-        }
-        let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        if !units.contains(&unit) {
-            return false;
-        }
-        rest = tail;
-    }
-    true
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Values as the reference prints them in error texts: `%q` strings, `%v` numbers and compact JSON.
 
+pub(crate) use remuda_base::quote::quoted as quote;
 use serde_json::Value;
 
 /// How a bad value appears after `Invalid value: `.
@@ -12,35 +13,6 @@ pub(crate) fn show(value: &Value) -> String {
         },
         other => json(other),
     }
-}
-
-/// A string in double quotes with the escapes of Go's `%q`.
-pub(crate) fn quote(text: &str) -> String {
-    use std::fmt::Write;
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x0b' => out.push_str("\\v"),
-            c if !c.is_control() && c != '\u{a0}' && c != '\u{feff}' => out.push(c),
-            c if (c as u32) < 0x80 => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// A float as `%v` prints it: shortest digits, exponent form below 1e-4 and from 1e6 upwards.

@@ -16,6 +16,7 @@ mod gotext;
 mod listtype;
 mod metadata;
 mod names;
+pub mod near;
 mod path;
 mod props;
 mod prune;

@@ -280,7 +280,7 @@ impl Decoder<'_> {
         };
         match text.parse::<jiff::Timestamp>() {
             Ok(time) => {
-                let normal = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let normal = remuda_base::rfc3339(time.as_nanosecond().div_euclid(1_000_000_000) as i64);
                 if *text != normal {
                     *text = normal;
                 }

@@ -124,7 +124,7 @@ impl Checker<'_, '_> {
         let Some(arg) = args.last() else { return };
         let ExprKind::Literal(Literal::String(text)) = &arg.kind else { return };
         let valid = match name {
-            "duration" => time::parse_duration(text).is_some(),
+            "duration" => remuda_base::duration::nanos(text).is_some(),
             "timestamp" => time::Timestamp::parse(text).is_some(),
             _ => true,
         };

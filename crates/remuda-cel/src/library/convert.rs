@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-
 use super::{Cx, Entry, printf};
 use crate::{
     time::{self, Timestamp},
@@ -63,8 +61,6 @@ pub(super) const TABLE: &[Entry] = &[
         native: to_duration,
         overloads: &["(duration) -> duration", "(string) -> duration"],
     },
-    Entry { name: "base64.encode", native: base64_encode, overloads: &["(bytes) -> string"] },
-    Entry { name: "base64.decode", native: base64_decode, overloads: &["(string) -> bytes"] },
 ];
 
 fn failed(from: &str, to: &str) -> EvalError {
@@ -195,26 +191,9 @@ fn to_duration<'a>(cx: &mut Cx<'_>, args: &[Value<'a>]) -> Result<Value<'a>> {
         Value::Duration(_) => Ok(args[0].clone()),
         Value::String(text) => {
             cx.budget.tenths(text.len() as u64)?;
-            let nanos = time::parse_duration(text);
+            let nanos = remuda_base::duration::nanos(text);
             nanos.map(Value::Duration).ok_or_else(|| failed("string", "google.protobuf.Duration"))
         }
         _ => Err(EvalError::no_overload()),
-    }
-}
-
-fn base64_encode<'a>(cx: &mut Cx<'_>, args: &[Value<'a>]) -> Result<Value<'a>> {
-    let Value::Bytes(bytes) = &args[0] else { return Err(EvalError::no_overload()) };
-    cx.budget.bytes(bytes.len() / 3 * 4 + 4)?;
-    Ok(Value::string(base64::engine::general_purpose::STANDARD.encode(bytes)))
-}
-
-fn base64_decode<'a>(cx: &mut Cx<'_>, args: &[Value<'a>]) -> Result<Value<'a>> {
-    let text = args[0].str_arg()?;
-    cx.budget.bytes(text.len())?;
-    // Padding may be left out.
-    let text = text.trim_end_matches('=');
-    match base64::engine::general_purpose::STANDARD_NO_PAD.decode(text) {
-        Ok(bytes) => Ok(Value::Bytes(bytes.into())),
-        Err(_) => Err(EvalError::failed("illegal base64 data")),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use remuda_base::quote::quoted;
+
 use super::Cx;
 use crate::{
     Budget, time,
@@ -169,10 +171,6 @@ fn text(out: &mut String, arg: &Value<'_>, nested: bool, budget: &mut Budget) ->
         return Err(EvalError::failed("string is too long"));
     }
     Ok(())
-}
-
-fn quoted(text: &str) -> String {
-    format!("{text:?}")
 }
 
 /// The name of a double that has no digits.

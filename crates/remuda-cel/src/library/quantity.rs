@@ -2,6 +2,8 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
+use remuda_base::quantity::{self, QuantityError, Suffix};
+
 use super::{Cx, Entry};
 use crate::value::{EvalError, Result, Value};
 
@@ -47,46 +49,26 @@ pub struct Quantity {
 const MAX_BINARY: i128 = i64::MAX as i128;
 
 impl Quantity {
-    /// `None` when the text is no quantity. More precise than nano is rounded up.
-    pub fn parse(text: &str) -> std::result::Result<Self, &'static str> {
-        const FORMAT: &str = "quantities must match the regular expression \
-                              '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-        let (negative, rest) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            Some(_) => (false, text),
-            None => return Err(FORMAT),
+    /// More precise than nano is rounded up.
+    pub fn parse(text: &str) -> std::result::Result<Self, QuantityError> {
+        let parts = quantity::split(text)?;
+        let (binary, power) = match parts.suffix {
+            Suffix::Binary(power) => (true, power as i32),
+            Suffix::Decimal(power) => (false, power),
+            // Powers beyond are no amounts anyone means; the limit keeps numbers small.
+            Suffix::Exponent(power) if (-1000..=1000).contains(&power) => (false, power),
+            Suffix::Exponent(_) => return Err(QuantityError::Suffix),
         };
-        let split = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (whole, rest) = rest.split_at(split);
-        let (fraction, suffix) = match rest.strip_prefix('.') {
-            Some(rest) => rest.split_at(rest.bytes().take_while(u8::is_ascii_digit).count()),
-            None => ("", rest),
-        };
-        let letters = suffix.trim_start_matches(|char| "eEinumkKMGTP".contains(char));
-        let exponent = letters.strip_prefix(['-', '+']).unwrap_or(letters);
-        if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(FORMAT);
-        }
-        if whole.is_empty() && fraction.is_empty() {
-            // `+` and `-` alone count as zero upstream; nothing at all, or a suffix, does not.
-            return if suffix.is_empty() {
-                Err(FORMAT)
-            } else {
-                Err("unable to parse numeric part of quantity")
-            };
-        }
-        let (binary, power) = suffix_power(suffix).ok_or("unable to parse quantity's suffix")?;
-        let whole = whole.trim_start_matches('0');
+        let (whole, fraction) = (parts.integer.trim_start_matches('0'), parts.fraction);
         if whole.len() + fraction.len() > 100 {
-            return Err("unable to parse numeric part of quantity");
+            return Err(QuantityError::Numeric);
         }
         let small = if binary {
             fraction.is_empty() && 15 - whole.len() as i32 - power * 3 / 10 > 0
         } else {
             whole.len() + fraction.len() <= 18 && power - fraction.len() as i32 >= -9
         };
-        Ok(Self::assemble(negative, whole, fraction, binary, power, small))
+        Ok(Self::assemble(parts.negative, whole, fraction, binary, power, small))
     }
 
     fn assemble(negative: bool, whole: &str, fraction: &str, binary: bool, power: i32, small: bool) -> Self {
@@ -170,37 +152,12 @@ fn scaled(digits: i128, from: i32, to: i32) -> Option<i128> {
     Some(digits / unit + (digits % unit).signum())
 }
 
-/// Whether the power is one of two, and the power.
-fn suffix_power(suffix: &str) -> Option<(bool, i32)> {
-    Some(match suffix {
-        "" => (false, 0),
-        "n" => (false, -9),
-        "u" => (false, -6),
-        "m" => (false, -3),
-        "k" => (false, 3),
-        "M" => (false, 6),
-        "G" => (false, 9),
-        "T" => (false, 12),
-        "P" => (false, 15),
-        "E" => (false, 18),
-        "Ki" => (true, 10),
-        "Mi" => (true, 20),
-        "Gi" => (true, 30),
-        "Ti" => (true, 40),
-        "Pi" => (true, 50),
-        "Ei" => (true, 60),
-        _ => {
-            let power: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Powers beyond are no amounts anyone means; the limit keeps numbers small.
-            (false, Some(power).filter(|power| (-1000..=1000).contains(power))?)
-        }
-    })
-}
-
 fn quantity<'a>(cx: &mut Cx<'_>, args: &[Value<'a>]) -> Result<Value<'a>> {
     let text = args[0].str_arg()?;
     cx.budget.bytes(text.len())?;
-    Quantity::parse(text).map(|quantity| Value::Quantity(Arc::new(quantity))).map_err(EvalError::failed)
+    Quantity::parse(text)
+        .map(|quantity| Value::Quantity(Arc::new(quantity)))
+        .map_err(|error| EvalError::failed(error.to_string()))
 }
 
 fn is_quantity<'a>(cx: &mut Cx<'_>, args: &[Value<'a>]) -> Result<Value<'a>> {

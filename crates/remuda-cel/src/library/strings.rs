@@ -36,11 +36,6 @@ pub(super) const TABLE: &[Entry] = &[
         native: |cx, args| map(cx, args, |text| text.trim().to_owned()),
         overloads: &[".(string) -> string"],
     },
-    Entry {
-        name: "reverse",
-        native: |cx, args| map(cx, args, |text| text.chars().rev().collect()),
-        overloads: &[".(string) -> string"],
-    },
     Entry { name: "strings.quote", native: quote, overloads: &["(string) -> string"] },
     Entry {
         name: "replace",

@@ -1,7 +1,7 @@
 //! Calls that are syntax: they bind names or look at their argument instead of its value.
 
 use super::{Parser, Stop};
-use crate::ast::{Expr, ExprKind, Fold, FoldKind, Literal, Select};
+use crate::ast::{Expr, ExprKind, Fold, FoldKind, Select};
 
 impl Parser<'_, '_> {
     fn refuse<T>(&mut self, at: u32, message: impl Into<String>) -> Result<T, Stop> {
@@ -39,13 +39,7 @@ impl Parser<'_, '_> {
         name: String,
         mut args: Vec<Expr>,
     ) -> Result<Expr, Stop> {
-        let namespace = match &target.kind {
-            ExprKind::Ident(name) => name.as_str(),
-            _ => "",
-        };
         let kind = match (name.as_str(), args.len()) {
-            ("bind", 3) if namespace == "cel" => return self.bind(at, args),
-            ("greatest" | "least", _) if namespace == "math" => return self.extreme(at, &name, args),
             ("optMap" | "optFlatMap", 2) => {
                 let flat = name == "optFlatMap";
                 let variable = self.variable(&args[0])?;
@@ -78,43 +72,5 @@ impl Parser<'_, '_> {
         };
         let fold = Fold { kind, range: target, first, second, filter, body };
         Ok(Expr::new(at, ExprKind::Fold(Box::new(fold))))
-    }
-
-    fn bind(&mut self, at: u32, mut args: Vec<Expr>) -> Result<Expr, Stop> {
-        let name = match &args[0].kind {
-            ExprKind::Ident(name) => name.clone(),
-            _ => return self.refuse(args[0].at, "cel.bind() variable names must be simple identifiers"),
-        };
-        let body = Box::new(args.remove(2));
-        let init = Box::new(args.remove(1));
-        Ok(Expr::new(at, ExprKind::Bind { name, init, body }))
-    }
-
-    /// `math.greatest(…)`: any number of numbers, or one list of them.
-    fn extreme(&mut self, at: u32, name: &str, args: Vec<Expr>) -> Result<Expr, Stop> {
-        let numeric = |expr: &Expr| match &expr.kind {
-            ExprKind::Literal(literal) => {
-                matches!(literal, Literal::Int(_) | Literal::Uint(_) | Literal::Double(_))
-            }
-            ExprKind::Map(_) => false,
-            _ => true,
-        };
-        if args.is_empty() {
-            return self.refuse(at, format!("math.{name}() requires at least one argument"));
-        }
-        if args.len() == 1 && !numeric(&args[0]) {
-            return self.refuse(args[0].at, format!("math.{name}() invalid single argument value"));
-        }
-        if let Some(odd) = args.iter().find(|arg| !numeric(arg)) {
-            return self.refuse(odd.at, format!("math.{name}() simple literal arguments must be numeric"));
-        }
-        let function = if name == "greatest" { "math.@max" } else { "math.@min" };
-        let args = if args.len() <= 2 {
-            args
-        } else {
-            let entry = |value| crate::ast::Entry { optional: false, value };
-            vec![Expr::new(at, ExprKind::List(args.into_iter().map(entry).collect()))]
-        };
-        Ok(Expr::call(at, function, args))
     }
 }

@@ -3,21 +3,8 @@
 //! Values are decimal digit strings, so no input loses precision or overflows: the canonical form has an
 //! integer mantissa and the largest suffix that keeps it one. Fractions below a nano round away from zero.
 
-use thiserror::Error;
-
-/// Longer texts are refused: no quantity of use has them, and work grows with the length.
-const MAX_LENGTH: usize = 1024;
-
-/// Why a text is no quantity; the wording is what clients of the original know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum QuantityError {
-    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
-    Format,
-    #[error("unable to parse quantity's suffix")]
-    Suffix,
-    #[error("unable to parse numeric part of quantity")]
-    Numeric,
-}
+pub use remuda_base::quantity::QuantityError;
+use remuda_base::quantity::{Parts, Suffix, split};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -29,14 +16,12 @@ enum Format {
 /// The canonical text of a quantity.
 pub fn canonical(text: &str) -> Result<String, QuantityError> {
     let text = text.trim();
-    if text.is_empty() || text.len() > MAX_LENGTH {
-        return Err(QuantityError::Format);
-    }
     let parts = split(text)?;
-    let (format, exponent) = suffix(parts.suffix).ok_or(QuantityError::Suffix)?;
-    if !parts.integer.bytes().chain(parts.fraction.bytes()).any(|byte| byte.is_ascii_digit()) {
-        return Err(QuantityError::Numeric);
-    }
+    let (format, exponent) = match parts.suffix {
+        Suffix::Decimal(power) => (Format::Decimal, i64::from(power)),
+        Suffix::Exponent(power) => (Format::Exponent, i64::from(power)),
+        Suffix::Binary(power) => (Format::Binary, i64::from(power)),
+    };
     if is_kept(&parts, format, exponent) {
         return Ok(text.to_owned());
     }
@@ -59,59 +44,6 @@ pub fn canonical(text: &str) -> Result<String, QuantityError> {
     }
     let (mantissa, exponent) = number.into_thousands();
     Ok(format!("{sign}{mantissa}{}", decimal_suffix(exponent, format)))
-}
-
-struct Parts<'a> {
-    negative: bool,
-    integer: &'a str,
-    fraction: &'a str,
-    suffix: &'a str,
-}
-
-fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
-    let negative = text.starts_with('-');
-    let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let (integer, rest) = rest.split_at(digits(rest));
-    let (fraction, suffix) = match rest.strip_prefix('.') {
-        Some(rest) => rest.split_at(digits(rest)),
-        None => ("", rest),
-    };
-    let letters = suffix.bytes().take_while(|byte| b"eEinumkKMGTP".contains(byte)).count();
-    let (_, tail) = suffix.split_at(letters);
-    let tail = tail.strip_prefix(['-', '+']).unwrap_or(tail);
-    if !tail.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(QuantityError::Format);
-    }
-    Ok(Parts { negative, integer, fraction, suffix })
-}
-
-/// Format and exponent (of ten, or of two for binary suffixes).
-fn suffix(text: &str) -> Option<(Format, i64)> {
-    let decimal = |exponent| Some((Format::Decimal, exponent));
-    let binary = |exponent| Some((Format::Binary, exponent));
-    match text {
-        "n" => decimal(-9),
-        "u" => decimal(-6),
-        "m" => decimal(-3),
-        "" => decimal(0),
-        "k" => decimal(3),
-        "M" => decimal(6),
-        "G" => decimal(9),
-        "T" => decimal(12),
-        "P" => decimal(15),
-        "E" => decimal(18),
-        "Ki" => binary(10),
-        "Mi" => binary(20),
-        "Gi" => binary(30),
-        "Ti" => binary(40),
-        "Pi" => binary(50),
-        "Ei" => binary(60),
-        _ => {
-            let exponent: i32 = text.strip_prefix(['e', 'E'])?.parse().ok()?;
-            Some((Format::Exponent, i64::from(exponent)))
-        }
-    }
 }
 
 /// Texts the original takes as canonical already and therefore returns unchanged, although a few are not

@@ -1,6 +1,6 @@
 //! Times in the two text forms Kubernetes writes: whole seconds and microseconds, always UTC.
 
-use std::fmt::Write;
+use remuda_base::calendar::{self, days_in, to_days};
 
 /// A point in time: seconds since 1970 and nanoseconds within that second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,27 +30,12 @@ impl Instant {
 
     /// `2026-11-15T18:07:22Z`.
     pub fn to_seconds_text(self) -> String {
-        let mut text = self.civil();
-        text.push('Z');
-        text
+        calendar::rfc3339(self.seconds)
     }
 
     /// `2026-11-15T18:07:22.000000Z`.
     pub fn to_micros_text(self) -> String {
-        let mut text = self.civil();
-        write!(text, ".{:06}Z", self.nanos / 1000).expect("writing to a string");
-        text
-    }
-
-    fn civil(self) -> String {
-        let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
-        let (year, month, day) = civil_from_days(days);
-        format!(
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
-            second / 3600,
-            second / 60 % 60,
-            second % 60
-        )
+        format!("{}.{:06}Z", calendar::civil(self.seconds), self.nanos / 1000)
     }
 }
 
@@ -119,7 +104,7 @@ fn parse(text: &str) -> Option<(Instant, usize)> {
         }
         _ => return None,
     };
-    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
+    let seconds = to_days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
     (FIRST..=LAST).contains(&seconds).then_some((Instant { seconds, nanos }, digits))
 }
 
@@ -161,35 +146,6 @@ pub(crate) fn complaint<'a>(text: &'a str, layout: &str) -> Option<(&'a str, &'s
                 _ => byte.is_ascii_digit(),
             }));
     (!zone).then_some((rest, "Z07:00"))
-}
-
-fn days_in(year: i64, month: i64) -> i64 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Days since 1970-01-01 of a date in the proleptic Gregorian calendar, counting years from March.
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * shifted + 2) / 5 + 1, (shifted + 2) % 12 + 1);
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use remuda_base::quantity;
 use serde_json::Value;
 
 use super::{Errors, pair, same};
@@ -10,7 +11,6 @@ use crate::{
     json::{at, int_at, is_unset, list_at, map_at, text_at},
     meta, names,
     path::Path,
-    quantity,
 };
 
 /// Data of a Secret or ConfigMap, decoded, may have this many bytes.
@@ -380,7 +380,7 @@ pub(super) fn claim(new: &Value, old: Option<&Value>, errors: &mut Errors) {
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
         );
     }
-    let amount = |object: &Value, keys: &[&str]| quantity::parse(text_at(object, keys));
+    let amount = |object: &Value, keys: &[&str]| quantity::nanos(text_at(object, keys));
     let keys = ["spec", "resources", "requests", "storage"];
     if let (Some(new_size), Some(old_size)) = (amount(new, &keys), amount(old, &keys))
         && new_size < old_size

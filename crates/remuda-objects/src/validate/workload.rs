@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Errors, cron, pair, pod, same};
+use super::{Errors, pair, pod, same};
 use crate::{
+    cron,
     json::{at, int_at, is_unset, map_at, text_at},
     meta,
     path::Path,

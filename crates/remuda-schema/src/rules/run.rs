@@ -180,15 +180,14 @@ impl Run<'_> {
                 self.invalid(path, &kind, &detail);
                 return Err(Stop);
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(error),
         };
         if let Some(problem) = problem {
-            let detail = if problem.starts_with("no such overload") {
-                format!(
+            let detail = match problem {
+                EvalError::NoOverload(problem) => format!(
                     "'{problem}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
-                )
-            } else {
-                format!("{problem} evaluating rule: {name}")
+                ),
+                problem => format!("{problem} evaluating rule: {name}"),
             };
             self.invalid(path, &kind, &detail);
             return Ok(());
