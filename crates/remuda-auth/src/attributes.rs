@@ -1,11 +1,9 @@
 //! What a request wants to do, in the terms of authorization and audit, and the text of its refusal.
 
+use remuda_base::quote::{push, quoted};
 use serde_json::Value;
 
-use crate::{
-    identity::User,
-    quote::{push, quoted},
-};
+use crate::identity::User;
 
 /// A request as the authorizer sees it. Borrowed from the parsed request: building one allocates nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

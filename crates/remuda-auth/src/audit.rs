@@ -3,7 +3,33 @@
 pub mod event;
 pub mod policy;
 
+use std::net::IpAddr;
+
 use serde::Serialize;
+
+use crate::identity::User;
+
+/// An answered request, as the audit log is told of it by doors beside the Kubernetes API.
+#[derive(Debug, Clone, Copy)]
+pub struct AuditLine<'a> {
+    pub user: &'a User,
+    /// The user they impersonated, if any.
+    pub as_user: Option<&'a User>,
+    /// Of HTTP.
+    pub method: &'a str,
+    /// What the audit policy is asked about.
+    pub path: &'a str,
+    /// Path and the part of the query that is shown.
+    pub uri: &'a str,
+    pub source: IpAddr,
+    pub user_agent: &'a str,
+    /// The status of the answer.
+    pub code: u16,
+    /// Reason and message of a refusal.
+    pub refusal: Option<(&'a str, &'a str)>,
+    /// What authorization said; nothing if it was never asked.
+    pub allowed: Option<bool>,
+}
 
 /// How much is recorded. Ordered: each level includes the ones before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]

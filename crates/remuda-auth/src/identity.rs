@@ -13,6 +13,8 @@ pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
 pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Group whose members bypass authorization.
 pub const GROUP_MASTERS: &str = "system:masters";
+/// Group of the server's own controllers, for requests from inside the process only.
+pub const GROUP_CONTROLLERS: &str = remuda_names::user::CONTROLLERS;
 /// Group of kubelets.
 pub const GROUP_NODES: &str = "system:nodes";
 /// Group that reads health and metrics endpoints.
@@ -103,6 +105,17 @@ impl User {
     /// Members of `system:masters` are never denied anything.
     pub fn is_master(&self) -> bool {
         self.in_group(GROUP_MASTERS)
+    }
+
+    /// A controller of the server itself. What it writes was judged where a person wrote it, so rules about what a
+    /// writer may name do not concern it; RBAC does.
+    pub fn is_controller(&self) -> bool {
+        self.in_group(GROUP_CONTROLLERS)
+    }
+
+    /// Whether rules about what a writer may name are passed: administrators and the server's controllers.
+    pub fn is_trusted_writer(&self) -> bool {
+        self.is_master() || self.is_controller()
     }
 
     /// The user a SubjectAccessReview asks about. Its `spec` says `user` where a UserInfo says `username`.

@@ -267,17 +267,6 @@ pub fn sha256(data: &[u8]) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 yields 32 bytes")
 }
 
-/// Lower-case hexadecimal.
-pub(crate) fn hex(data: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut out = String::with_capacity(data.len() * 2);
-    for byte in data {
-        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        out.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ pub mod attributes;
 pub mod audit;
 pub mod bearer;
 pub mod bootstrap;
+pub mod component;
 mod der;
 pub mod front_proxy;
 pub mod identity;
@@ -18,9 +19,11 @@ pub mod oidc;
 pub mod pem;
 pub mod pki;
 pub mod principal;
-mod quote;
 pub mod rbac;
+pub mod request_info;
 pub mod tokens;
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod testing;

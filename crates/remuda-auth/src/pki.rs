@@ -8,6 +8,8 @@ pub mod authority;
 pub mod certificate;
 pub mod csr;
 
+use jiff::Timestamp;
+
 use crate::{keys::KeyError, tokens::RandomError};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +26,10 @@ pub enum PkiError {
     Signature,
     #[error("subject alternative name {0:?} cannot be in a certificate")]
     Name(String),
+    #[error(
+        "the clock says {now}, and a certificate made now would end before it begins: its authority is good from {from} until {until}"
+    )]
+    Clock { now: Timestamp, from: Timestamp, until: Timestamp },
     #[error("certificate has no common name")]
     NoCommonName,
     #[error("use the signing key")]

@@ -14,10 +14,7 @@ use super::{
     LEGACY_ISSUER,
     claims::{ClaimsError, ServiceAccountToken},
 };
-use crate::{
-    keys::{PublicKey, sha256},
-    quote,
-};
+use crate::keys::{PublicKey, sha256};
 
 /// Clocks of nodes differ.
 pub const LEEWAY_SECONDS: i64 = 60;
@@ -51,7 +48,7 @@ pub enum VerifyError {
 
 fn list(items: &[String]) -> String {
     let mut out = String::new();
-    quote::push_list(&mut out, items);
+    remuda_base::quote::push_list(&mut out, items);
     out
 }
 

@@ -206,14 +206,15 @@ impl Authority {
             let critical = subject == der::sequence(&[]);
             extensions.push(extension(&[2, 5, 29, 17], critical, &der::sequence(&encoded)));
         }
-        let body = Body {
-            issuer: &self.subject,
-            subject,
-            not_before: saturating(now, -BACKDATE).max(self.validity.not_before),
-            not_after: saturating(now, lifetime).min(self.validity.not_after),
-            spki,
-            extensions: &extensions,
-        };
+        let Validity { not_before: from, not_after: until } = self.validity;
+        let not_before = saturating(now, -BACKDATE).max(from);
+        let not_after = saturating(now, lifetime).min(until);
+        // A clock far back, or far ahead.
+        if not_after <= not_before {
+            return Err(PkiError::Clock { now, from, until });
+        }
+        let body =
+            Body { issuer: &self.subject, subject, not_before, not_after, spki, extensions: &extensions };
         body.sign(&self.key)
     }
 }

@@ -11,7 +11,7 @@ use x509_parser::{
 use super::{PkiError, authority::San};
 use crate::{
     identity::{EXTRA_CREDENTIAL_ID, User},
-    keys::{hex, sha256},
+    keys::sha256,
     pem,
 };
 
@@ -146,7 +146,7 @@ pub fn client_user(der: &[u8]) -> Result<User, PkiError> {
     if certificate.common_name.is_empty() {
         return Err(PkiError::NoCommonName);
     }
-    let credential = format!("X509SHA256={}", hex(&sha256(der)));
+    let credential = format!("X509SHA256={}", remuda_base::hex(sha256(der)));
     let user = User::new(certificate.common_name, certificate.organizations);
     Ok(user.authenticated().with_extra(EXTRA_CREDENTIAL_ID, credential))
 }

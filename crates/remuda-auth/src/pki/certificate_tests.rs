@@ -93,6 +93,20 @@ fn a_leaf_never_outlives_its_authority() {
 }
 
 #[test]
+fn no_certificate_ends_before_it_begins_whatever_the_clock_says() {
+    let authority = authority();
+    for wrong in [now() - days(366), now() + days(3651), Timestamp::UNIX_EPOCH] {
+        let refused = authority.issue_client("u", &[], wrong, LEAF_LIFETIME).map(drop).unwrap_err();
+        assert!(matches!(refused, PkiError::Clock { .. }), "{refused}");
+        assert!(refused.to_string().contains(&format!("the clock says {wrong}")), "{refused}");
+    }
+    // A clock somewhat behind makes one that is good as soon as the clock is right.
+    let early = authority.issue_client("u", &[], now() - days(1), LEAF_LIFETIME).unwrap();
+    let validity = Certificate::parse(&early.certificate).unwrap().validity;
+    assert!(validity.not_before < validity.not_after && validity.contains(now()));
+}
+
+#[test]
 fn renewal_is_due_after_two_thirds_of_the_life() {
     let authority = authority();
     let credential = authority.issue_server("s", &[], now()).unwrap();

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use remuda_base::quote::{push_list, quoted};
 use serde_json::{Map, Value};
 
 use super::{
@@ -18,7 +19,6 @@ use super::{
 use crate::{
     attributes::{Attributes, forbidden},
     identity::User,
-    quote::{push_list, quoted},
 };
 
 /// A refused attempt. Displays as the detail of the 403; [`Escalation::message`] is the whole text.

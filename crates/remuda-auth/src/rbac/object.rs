@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use remuda_base::quote::quoted;
 use serde_json::Value;
 
 use super::rule::Rule;
-use crate::{identity, quote::quoted};
+use crate::identity;
 
 /// Identifies an RBAC object. Cluster-scoped kinds have an empty namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,13 +10,14 @@ use std::{
 };
 
 use parking_lot::RwLock;
+use remuda_base::quote::quoted;
 use serde_json::{Value, json};
 
 use super::{
     object::{Binding, Handle, Key, Kind, Object, RoleRef},
     rule::{CompiledRule, Rule, verb_bit},
 };
-use crate::{attributes::Attributes, identity::User, quote::quoted};
+use crate::{attributes::Attributes, identity::User};
 
 /// A user with thousands of dangling bindings must not make every denial a long computation, so only the
 /// first few are told.
@@ -151,9 +152,29 @@ impl Policy {
         self.index.read().authorize(user, attributes)
     }
 
+    /// The same by bindings of the namespace alone: whether the user was given this right there, and not because
+    /// they have it everywhere.
+    pub fn authorize_in_namespace(&self, user: &User, attributes: &Attributes<'_>) -> Decision {
+        if user.is_master() {
+            return Decision { allowed: true, reason: Arc::default() };
+        }
+        let index = self.index.read();
+        let scope = index.namespaces.get(attributes.namespace).filter(|_| !attributes.namespace.is_empty());
+        index.authorize_by(scope.into_iter(), user, attributes)
+    }
+
     /// Rules of cluster bindings, and with a namespace also of its bindings, ordered by binding name.
     pub fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
         self.index.read().rules_for(user, namespace)
+    }
+
+    /// The namespaces in which bindings name the user or one of their groups, in order.
+    pub fn namespaces_of(&self, user: &User) -> Vec<String> {
+        let index = self.index.read();
+        let bound = index.namespaces.iter().filter(|(_, scope)| scope.grants_of(user).next().is_some());
+        let mut names: Vec<String> = bound.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
     }
 
     /// What a binding in `namespace` (empty: at the cluster scope) with this reference would grant.
@@ -281,9 +302,18 @@ impl Index {
     }
 
     fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Decision {
+        self.authorize_by(self.scopes(attributes.namespace), user, attributes)
+    }
+
+    fn authorize_by<'a>(
+        &'a self,
+        scopes: impl Iterator<Item = &'a Scope>,
+        user: &User,
+        attributes: &Attributes<'_>,
+    ) -> Decision {
         let bit = verb_bit(attributes.verb);
         let mut errors: Vec<RoleError> = Vec::new();
-        for grant in self.scopes(attributes.namespace).flat_map(|scope| scope.grants_of(user)) {
+        for grant in scopes.flat_map(|scope| scope.grants_of(user)) {
             let binding = &*grant.binding;
             match self.resolve(&binding.role, &binding.namespace) {
                 Ok(rules) if rules.iter().any(|rule| rule.allows(bit, attributes)) => {

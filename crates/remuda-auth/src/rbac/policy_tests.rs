@@ -54,6 +54,16 @@ fn what_is_not_stored_outlives_a_new_list_of_what_is() {
 }
 
 #[test]
+fn the_namespaces_of_a_user_are_those_that_name_them_or_their_groups() {
+    let policy = Policy::new();
+    put(&policy, &binding("b", "x", "Role", "r", json!([{"kind": "User", "name": "u"}])));
+    put(&policy, &binding("a", "x", "Role", "r", json!([{"kind": "Group", "name": "g"}])));
+    put(&policy, &binding("c", "x", "Role", "r", json!([{"kind": "User", "name": "v"}])));
+    assert_eq!(policy.namespaces_of(&User::new("u", ["g"])), ["a", "b"]);
+    assert!(policy.namespaces_of(&User::new("w", ["h"])).is_empty());
+}
+
+#[test]
 fn an_allowed_request_names_the_binding_that_allowed_it() {
     let policy = Policy::new();
     put(

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{attributes::Attributes, quote};
+use crate::attributes::Attributes;
 
 /// A set of permissions: every verb on every resource named, or on every URL named.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ impl Rule {
             }
             out.push_str(label);
             out.push(':');
-            quote::push_list(&mut out, list);
+            remuda_base::quote::push_list(&mut out, list);
         }
         out.push('}');
         out
