@@ -6,13 +6,16 @@ mod client;
 mod expressions;
 mod matching;
 mod policies;
+mod trust;
+mod verdict;
 mod webhooks;
 
 pub(crate) use self::expressions::check_expressions;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use remuda_auth::identity::User;
+use remuda_store::ListQuery;
 use serde_json::Value;
 
 pub(crate) use self::client::ClientConfig;
@@ -20,6 +23,8 @@ pub(crate) use self::{policies::Policies, webhooks::Webhooks};
 use crate::{
     call::Call,
     options::DeleteOptions,
+    read::store_error,
+    registry::Resource,
     server::{Inner, StartError},
     status::{ApiError, ApiResult},
 };
@@ -29,6 +34,8 @@ pub enum Operation {
     Create,
     Update,
     Delete,
+    /// A stream to a process: exec, attach, portforward, proxy.
+    Connect,
 }
 
 impl Operation {
@@ -37,6 +44,7 @@ impl Operation {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
         }
     }
 }
@@ -59,6 +67,30 @@ pub struct Request<'a> {
     /// The state before; absent for a create.
     pub old: Option<&'a Value>,
     pub dry_run: bool,
+    /// What was found of the hook's [`Hook::lookups`]; empty while it mutates.
+    pub found: &'a BTreeMap<Lookup, Found>,
+}
+
+/// Nothing was looked for.
+static NOTHING: BTreeMap<Lookup, Found> = BTreeMap::new();
+
+/// Objects a hook wants to see before it decides.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lookup {
+    pub group: String,
+    pub kind: String,
+    /// Empty at the cluster scope.
+    pub namespace: String,
+    /// Empty for all objects of the kind in the namespace.
+    pub name: String,
+}
+
+/// What there is of it at the moment of the decision, in the preferred version.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    /// Plural of the kind; `None` if it is not served.
+    pub resource: Option<String>,
+    pub objects: Vec<Value>,
 }
 
 /// Admission code that runs in the process. It sees objects in the version of the request.
@@ -73,6 +105,13 @@ pub trait Hook: Send + Sync {
     fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), ApiError> {
         let _ = (request, object);
         Ok(())
+    }
+
+    /// Other objects [`Hook::validate`] is to be told of: they are read from the store, so that it sees what was
+    /// acknowledged before this write. A hook asks only for what it needs: each costs a read.
+    fn lookups(&self, request: &Request<'_>, object: Option<&Value>) -> Vec<Lookup> {
+        let _ = (request, object);
+        Vec::new()
     }
 
     /// Accepts (with warnings) or refuses. `object` is absent for deletes.
@@ -105,14 +144,31 @@ impl<'a> Review<'a> {
     /// The name of what is written; a name still to be generated is empty.
     fn name(&self, object: Option<&Value>) -> String {
         let object = object.or(self.old);
-        let name = self.call.path.name.as_deref().or(object.map(remuda_objects::meta::name));
-        name.unwrap_or_default().to_owned()
+        match self.call.name() {
+            "" => object.map(remuda_objects::meta::name).unwrap_or_default().to_owned(),
+            name => name.to_owned(),
+        }
     }
 
-    /// Whether the reviewed object is of the resource's own kind, and not a Scale or an Eviction.
+    /// The kind of the reviewed object where it is not the resource's own: a Scale, an Eviction, the options of a
+    /// stream.
+    fn other_kind(&self, resource: &Resource) -> Option<ReviewedKind> {
+        let sub = self.call.subresource();
+        if self.operation == Operation::Connect {
+            let kind = crate::connect::options_kind(&resource.kind, sub)?;
+            return Some(ReviewedKind {
+                group: String::new(),
+                version: "v1".to_owned(),
+                kind: kind.to_owned(),
+            });
+        }
+        let sub = resource.subresource(sub).filter(|sub| sub.kind != resource.kind)?;
+        let (group, version, kind) = (sub.group.clone(), sub.version.clone(), sub.kind.clone());
+        Some(ReviewedKind { group, version, kind })
+    }
+
     fn is_main_kind(&self) -> bool {
-        let resource = &self.call.resource;
-        resource.subresource(self.call.subresource()).is_none_or(|sub| sub.kind == resource.kind)
+        self.other_kind(&self.call.resource).is_none()
     }
 
     fn request(&self, name: &'a str) -> Request<'a> {
@@ -129,8 +185,15 @@ impl<'a> Review<'a> {
             user: &self.call.user,
             old: self.old,
             dry_run: self.dry_run,
+            found: &NOTHING,
         }
     }
+}
+
+struct ReviewedKind {
+    group: String,
+    version: String,
+    kind: String,
 }
 
 /// Starts following the webhook configurations and policies.
@@ -155,6 +218,42 @@ impl Inner {
         Ok(self.call_mutating(review, object).await? || touched)
     }
 
+    /// Reads what a hook wants to see.
+    async fn look_up(&self, lookups: Vec<Lookup>) -> ApiResult<BTreeMap<Lookup, Found>> {
+        let mut all = BTreeMap::new();
+        if lookups.is_empty() {
+            return Ok(all);
+        }
+        let registry = self.registry.load_full();
+        for lookup in lookups {
+            let mut found = Found::default();
+            if let Some(resource) = registry.find_kind(&lookup.group, None, &lookup.kind) {
+                found.resource = Some(resource.plural.clone());
+                let namespace = Some(lookup.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+                let records = if lookup.name.is_empty() {
+                    let prefix = resource.collection(namespace);
+                    let query = ListQuery { prefix, ..ListQuery::default() };
+                    self.store.list(query).await.map_err(store_error)?.records
+                } else if lookup.name.contains('/') || lookup.namespace.contains('/') {
+                    // No name of an object: it must not become the key of another one.
+                    Vec::new()
+                } else {
+                    let key = resource.key(namespace, &lookup.name);
+                    self.store.get(&key).await.map_err(store_error)?.value.into_iter().collect()
+                };
+                found.objects = self.decode_all(resource, &records).await?;
+            }
+            all.insert(lookup, found);
+        }
+        Ok(all)
+    }
+
+    /// The whole chain for an object that is not stored as it is: the options of a stream, for one.
+    pub(crate) async fn admit(&self, review: &Review<'_>, object: &mut Value) -> ApiResult<()> {
+        self.mutate(review, object).await?;
+        self.validate_admission(review, Some(object)).await
+    }
+
     /// Asks everybody who may refuse. `object` is absent for deletes.
     pub(crate) async fn validate_admission(
         &self,
@@ -165,7 +264,8 @@ impl Inner {
             let name = object.or(review.old).map(remuda_objects::meta::name).unwrap_or_default();
             let request = review.request(name);
             for hook in self.config.hooks.iter().filter(|hook| hook.concerns(&request)) {
-                for warning in hook.validate(&request, object)? {
+                let found = self.look_up(hook.lookups(&request, object)).await?;
+                for warning in hook.validate(&Request { found: &found, ..request }, object)? {
                     review.call.warn(warning);
                 }
             }

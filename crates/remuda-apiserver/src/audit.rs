@@ -1,6 +1,6 @@
 //! The audit log: who did what, one JSON line each.
 
-use std::{io::Write, sync::Arc};
+use std::{borrow::Cow, io::Write, sync::Arc};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -8,11 +8,12 @@ use parking_lot::Mutex;
 use remuda_auth::{
     attributes::Attributes,
     audit::{
-        Level, Stage,
+        AuditLine, Level, Stage,
         event::{Event, ResponseStatus},
         policy::AuditPolicy,
     },
     identity::User,
+    request_info::RequestInfo,
 };
 use serde_json::value::RawValue;
 use tracing::error;
@@ -20,8 +21,6 @@ use tracing::error;
 use crate::{
     call::{Answer, Content},
     front::Peer,
-    options::Query,
-    route::{ResourcePath, Route, Verb},
     server::{ApiServer, Inner},
     status::ApiResult,
 };
@@ -50,38 +49,30 @@ impl AuditLog {
     }
 }
 
-/// A request that was answered beside the API, by another part of the same server.
-#[derive(Debug, Clone, Copy)]
-pub struct Elsewhere<'a> {
-    pub user: &'a User,
-    /// Whom they acted as, if that is somebody else.
-    pub as_user: Option<&'a User>,
-    pub method: &'a http::Method,
-    pub path: &'a str,
-    pub source: std::net::IpAddr,
-    pub code: u16,
-}
-
 impl ApiServer {
-    /// Puts a request that was answered elsewhere into the audit log, if there is one.
-    pub fn audit(&self, request: &Elsewhere<'_>) {
+    /// Puts a request that was answered beside the API into the audit log, if there is one.
+    pub fn audit(&self, request: &AuditLine<'_>) {
         let Some(log) = &self.inner.config.audit else { return };
-        let verb = request.method.as_str().to_ascii_lowercase();
+        let verb = request.method.to_ascii_lowercase();
         let attributes = Attributes::path(&verb, request.path);
         let decision = log.policy.decide(&attributes, request.as_user.unwrap_or(request.user));
         if decision.level == Level::None || !decision.records(Stage::ResponseComplete) {
             return;
         }
         let (id, now) = (uuid::Uuid::new_v4().to_string(), self.inner.now());
-        let mut event = Event::new(decision.level, &id, request.path, request.user, &attributes, now);
+        let mut event = Event::new(decision.level, &id, request.uri, request.user, &attributes, now);
         event.impersonated_user = request.as_user;
         event.source_ips = vec![request.source.to_string()];
+        event.user_agent = request.user_agent;
+        let (reason, message) = request.refusal.unwrap_or_default();
         event.response_status = Some(match request.code {
             code @ 0..400 => ResponseStatus::success(code),
-            code => ResponseStatus::failure(code, "", ""),
+            code => ResponseStatus::failure(code, reason, message),
         });
         event = event.at(Stage::ResponseComplete, now);
-        event = event.decided(!matches!(request.code, 401 | 403), "");
+        if let Some(allowed) = request.allowed {
+            event = event.decided(allowed, "");
+        }
         log.write(&event.to_line());
     }
 }
@@ -97,8 +88,7 @@ pub(crate) struct Auditing {
 /// Gathered only when there is a log.
 struct Record {
     uri: String,
-    path: Option<ResourcePath>,
-    verb: String,
+    info: RequestInfo,
     agent: String,
     source: Option<String>,
     received: Timestamp,
@@ -106,32 +96,20 @@ struct Record {
     judgement: Option<(bool, Arc<str>)>,
     body: Option<Box<RawValue>>,
     response: Option<Box<RawValue>>,
-    failure: Option<(&'static str, String)>,
+    failure: Option<(Cow<'static, str>, String)>,
 }
 
 impl Auditing {
-    pub(crate) fn begin(server: &Inner, parts: &http::request::Parts, route: &Route) -> Self {
+    pub(crate) fn begin(server: &Inner, parts: &http::request::Parts, info: &RequestInfo) -> Self {
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let id = match header("audit-id").filter(|id| id.len() <= 128) {
             Some(id) => id.to_owned(),
             None => uuid::Uuid::new_v4().to_string(),
         };
         let record = server.config.audit.as_ref().map(|_| {
-            let path = match route {
-                Route::Resource(path) => Some(path.clone()),
-                Route::Path(_) => None,
-            };
-            let verb = match &path {
-                Some(path) => {
-                    let watch = Query::parse(parts.uri.query()).is_watch();
-                    Verb::of(&parts.method, path.name.is_some(), watch).map(|verb| verb.as_str().to_owned())
-                }
-                None => None,
-            };
             Box::new(Record {
                 uri: parts.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
-                path,
-                verb: verb.unwrap_or_else(|| parts.method.as_str().to_ascii_lowercase()),
+                info: info.clone(),
                 agent: header("user-agent").unwrap_or_default().to_owned(),
                 source: parts.extensions.get::<Peer>().map(|peer| peer.address.ip().to_string()),
                 received: server.now(),
@@ -154,9 +132,9 @@ impl Auditing {
     /// How much the policy wants to know of a request on a resource.
     fn level(&self, server: &Inner) -> Level {
         let (Some(log), Some(record)) = (&server.config.audit, &self.record) else { return Level::None };
-        let (Some(path), Some(user)) = (&record.path, &self.user) else { return Level::None };
+        let Some(user) = self.user.as_ref().filter(|_| record.info.is_resource()) else { return Level::None };
         let user = self.impersonated.as_ref().unwrap_or(user);
-        log.policy.level_for(&resource_attributes(path, &record.verb), user)
+        log.policy.level_for(&record.info.attributes(), user)
     }
 
     /// Keeps the body of a write where the policy wants it. Only JSON can become part of a line.
@@ -177,7 +155,7 @@ impl Auditing {
         let wanted = self.level(server) >= Level::RequestResponse;
         let Some(record) = &mut self.record else { return };
         match result {
-            Err(error) => record.failure = Some((error.reason, error.message.clone())),
+            Err(error) => record.failure = Some((error.reason.clone(), error.message.clone())),
             Ok(Answer { content: Content::Bytes(bytes), .. }) if wanted => record.response = one_line(bytes),
             Ok(Answer { content: Content::Value(value, _), .. }) if wanted => {
                 record.response = serde_json::value::to_raw_value(value).ok();
@@ -197,10 +175,7 @@ impl Auditing {
             }
         };
         let effective = self.impersonated.as_deref().unwrap_or(user);
-        let attributes = match &record.path {
-            Some(path) => resource_attributes(path, &record.verb),
-            None => Attributes::path(&record.verb, record.uri.split('?').next().unwrap_or_default()),
-        };
+        let attributes = record.info.attributes();
         let decision = log.policy.decide(&attributes, effective);
         if decision.level == Level::None || !decision.records(Stage::ResponseComplete) {
             return;
@@ -231,12 +206,4 @@ impl Auditing {
 fn one_line(json: &[u8]) -> Option<Box<RawValue>> {
     let value: serde_json::Value = serde_json::from_slice(json).ok()?;
     serde_json::value::to_raw_value(&value).ok()
-}
-
-fn resource_attributes<'a>(path: &'a ResourcePath, verb: &'a str) -> Attributes<'a> {
-    Attributes::resource(verb, &path.group, &path.resource)
-        .version(&path.version)
-        .subresource(path.subresource.as_deref().unwrap_or_default())
-        .namespace(path.namespace.as_deref().unwrap_or_default())
-        .name(path.name.as_deref().unwrap_or_default())
 }

@@ -1,28 +1,87 @@
 //! Who is asking: certificates, tokens, impersonation.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, header};
 use remuda_auth::{
-    identity::User,
+    attributes::Attributes,
+    identity::{GROUP_CONTROLLERS, User},
     impersonation::Impersonation,
     jwt::claims::{Bound, ObjectRef, ServiceAccountToken},
     tokens::{BOOTSTRAP_SECRET_NAMESPACE, BootstrapToken},
 };
 use remuda_objects::meta;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     front::{Peer, PeerCertificate},
-    server::Inner,
+    server::{ApiServer, Inner},
     status::{ApiError, ApiResult},
     tokens::{Bearer, Caller, Verdict},
 };
 
+/// Who sent a request.
+#[derive(Debug, Clone)]
+pub struct Identified {
+    pub user: Arc<User>,
+    /// Whom they act as, if they asked to and may.
+    pub as_user: Option<Arc<User>>,
+    /// Cancelled when the credentials are no longer good.
+    pub revoked: Option<CancellationToken>,
+}
+
+/// Why it is not known who sent a request, or why they may not be whom they ask to be.
+#[derive(Debug)]
+pub struct Unidentified {
+    /// As far as it is known.
+    pub user: Option<Arc<User>>,
+    pub error: ApiError,
+}
+
+impl ApiServer {
+    /// Finds out who sent a request that is answered beside the API, by the same rules and with no trace in the audit
+    /// log. `known` is a user whose credentials were good already.
+    pub async fn identify(
+        &self,
+        head: &http::request::Parts,
+        known: Option<Arc<User>>,
+    ) -> Result<Identified, Unidentified> {
+        let caller = match known {
+            Some(user) => user.into(),
+            None => {
+                let found = self.inner.authenticate(head).await;
+                found.map_err(|error| Unidentified { user: None, error })?
+            }
+        };
+        let Caller { user, revoked } = caller;
+        if let Some(peer) = head.extensions.get::<Peer>()
+            && !user.is_anonymous()
+        {
+            peer.login.note();
+        }
+        match self.inner.impersonate(&user, &head.headers) {
+            Ok(as_user) => Ok(Identified { user, as_user, revoked }),
+            Err(error) => Err(Unidentified { user: Some(user), error }),
+        }
+    }
+
+    /// Whether a user may do something.
+    pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> ApiResult<()> {
+        self.inner.authorize(user, attributes).map(drop)
+    }
+}
+
 impl Inner {
-    /// The first credential decides; a bad one is refused, not ignored.
+    /// The first credential decides; a bad one is refused, not ignored. So is one that claims to be a controller of
+    /// this server: those have no credentials.
     pub(crate) async fn authenticate(&self, parts: &http::request::Parts) -> ApiResult<Caller> {
+        let caller = self.authenticate_credential(parts).await?;
+        if caller.user.is_controller() { Err(ApiError::unauthorized()) } else { Ok(caller) }
+    }
+
+    async fn authenticate_credential(&self, parts: &http::request::Parts) -> ApiResult<Caller> {
         match parts.extensions.get::<Peer>().map(|peer| &peer.certificate) {
             Some(PeerCertificate::Verified(user)) => return Ok(user.clone().into()),
             Some(PeerCertificate::Rejected) => return Err(ApiError::unauthorized()),
@@ -42,6 +101,15 @@ impl Inner {
             return Err(ApiError::unauthorized());
         }
         Ok(Arc::new(User::anonymous()).into())
+    }
+
+    /// As `authenticate`, for those who ask how the server is: they cannot wait for a store that may be
+    /// what is wrong.
+    pub(crate) async fn authenticate_in_time(&self, parts: &http::request::Parts) -> ApiResult<Caller> {
+        match tokio::time::timeout(Duration::from_millis(300), self.authenticate(parts)).await {
+            Ok(result) => result,
+            Err(_) => Err(ApiError::unavailable("the store does not answer, so the token cannot be judged")),
+        }
     }
 
     /// Somebody whose token is kept elsewhere; nobody if it is not.
@@ -131,9 +199,15 @@ impl Inner {
     }
 
     /// A stored object by its key, for those who must tell a missing one from a store that does not
-    /// answer.
+    /// answer. What this process has seen of it counts, as in the reference: with several servers a
+    /// deletion elsewhere shows a moment later. Only one that is not there is looked for in the store.
     pub(crate) async fn read_object(&self, key: &str) -> ApiResult<Option<Value>> {
-        let record = self.store.get(key).await.map_err(crate::read::store_error)?.value;
+        let seen = self.store.get_many(&[key.to_owned()], Some(self.store.observed())).await;
+        let seen = seen.ok().and_then(|seen| seen.value.into_iter().next().flatten());
+        let record = match seen {
+            Some(record) => Some(record),
+            None => self.store.get(key).await.map_err(crate::read::store_error)?.value,
+        };
         record.map(|record| crate::convert::parse(&record)).transpose()
     }
 
@@ -163,7 +237,12 @@ impl Inner {
         for attributes in asked.checks() {
             self.authorize(user, &attributes)?;
         }
-        Ok(Some(Arc::new(asked.into_user())))
+        let other = asked.into_user();
+        if other.is_controller() {
+            let message = format!("group {GROUP_CONTROLLERS} is reserved for controllers inside the server");
+            return Err(ApiError::new(403, "Forbidden", message));
+        }
+        Ok(Some(Arc::new(other)))
     }
 }
 
@@ -172,3 +251,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
 }
+
+#[cfg(test)]
+mod fuzz;

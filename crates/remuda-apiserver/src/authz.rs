@@ -16,8 +16,6 @@ use serde_json::{Value, json};
 use crate::{
     call::Call,
     follow::News,
-    options::Query,
-    route::{ResourcePath, Verb},
     server::Inner,
     status::{ApiError, ApiResult},
 };
@@ -46,38 +44,6 @@ pub(crate) fn tell_policy(policy: &Policy, plural: &str, news: News<'_>) {
 }
 
 impl Inner {
-    pub(crate) fn authorize_resource(
-        &self,
-        user: &User,
-        verb: Verb,
-        path: &ResourcePath,
-        query: &Query,
-    ) -> ApiResult<Arc<str>> {
-        // A list or watch of exactly one name is a request on that name.
-        let selected;
-        let name = match (&path.name, verb) {
-            (Some(name), _) => name.as_str(),
-            (None, Verb::List | Verb::Watch | Verb::DeleteCollection) => {
-                selected = single_name(query);
-                selected.as_deref().unwrap_or_default()
-            }
-            _ => "",
-        };
-        let namespace = match path.namespace.as_deref() {
-            Some(namespace) => namespace,
-            None if path.resource == "namespaces" && path.group.is_empty() => {
-                path.name.as_deref().unwrap_or_default()
-            }
-            None => "",
-        };
-        let attributes = Attributes::resource(verb.as_str(), &path.group, &path.resource)
-            .version(&path.version)
-            .subresource(path.subresource.as_deref().unwrap_or_default())
-            .namespace(namespace)
-            .name(name);
-        self.authorize(user, &attributes)
-    }
-
     /// Says what allows it.
     pub(crate) fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> ApiResult<Arc<str>> {
         let decision = self.policy.authorize(user, attributes);
@@ -108,10 +74,4 @@ impl Inner {
             .name(call.name());
         self.authorize(&call.user, &attributes).map(drop)
     }
-}
-
-fn single_name(query: &Query) -> Option<String> {
-    let selector = query.get("fieldSelector").filter(|text| !text.is_empty())?;
-    let selector = remuda_objects::selector::FieldSelector::parse(selector).ok()?;
-    selector.requires("metadata.name").map(str::to_owned)
 }

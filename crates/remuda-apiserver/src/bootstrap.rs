@@ -5,6 +5,7 @@ use std::sync::Arc;
 use remuda_auth::{
     bootstrap::{Reconcile, cluster_role_bindings, cluster_roles, reconcile_binding, reconcile_role},
     identity::User,
+    request_info::Verb,
 };
 use remuda_objects::meta;
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use crate::{
     call::Call,
     options::WriteOptions,
-    route::Verb,
     server::{Inner, StartError},
     status::{ApiError, ApiResult},
     write::{Ownership, Part},

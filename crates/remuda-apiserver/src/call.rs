@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
-use remuda_auth::identity::User;
+use remuda_auth::{
+    identity::User,
+    request_info::{RequestInfo, Verb},
+};
 use serde_json::Value;
 
 use crate::{
@@ -13,13 +16,12 @@ use crate::{
     negotiate::Form,
     options::Query,
     registry::{Registry, Resource},
-    route::{ResourcePath, Verb},
     status::Named,
 };
 
 /// A request that found its resource. Everything it is judged by, in one place.
 pub(crate) struct Call {
-    pub(crate) path: ResourcePath,
+    pub(crate) info: RequestInfo,
     pub(crate) resource: Arc<Resource>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) verb: Verb,
@@ -41,16 +43,19 @@ impl Call {
         name: Option<&str>,
         user: Arc<User>,
     ) -> Self {
-        let path = ResourcePath {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        let info = RequestInfo {
+            verb: verb.as_str(),
             group: resource.group.clone(),
             version: resource.version.clone(),
-            namespace: namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            in_namespace: namespace.is_some(),
             resource: resource.plural.clone(),
-            name: name.map(str::to_owned),
-            subresource: None,
+            name: name.unwrap_or_default().to_owned(),
+            ..RequestInfo::default()
         };
         Self {
-            path,
+            info,
             resource,
             registry,
             verb,
@@ -68,16 +73,16 @@ impl Call {
 
     /// The same on a subresource: rules for the object itself do not concern it.
     pub(crate) fn through(mut self, subresource: &str) -> Self {
-        self.path.subresource = Some(subresource.to_owned());
+        subresource.clone_into(&mut self.info.subresource);
         self
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.path.name.as_deref().unwrap_or_default()
+        &self.info.name
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {
-        self.path.namespace.as_deref()
+        self.info.in_namespace.then_some(self.info.namespace.as_str())
     }
 
     pub(crate) fn key(&self) -> String {
@@ -99,7 +104,7 @@ impl Call {
     }
 
     pub(crate) fn subresource(&self) -> &str {
-        self.path.subresource.as_deref().unwrap_or_default()
+        &self.info.subresource
     }
 
     pub(crate) fn warn(&self, text: impl Into<String>) {

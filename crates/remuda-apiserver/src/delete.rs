@@ -18,7 +18,7 @@ use crate::{
     represent,
     server::Inner,
     status::{ApiError, ApiResult},
-    write::{TRIES, metadata_mut},
+    write::metadata_mut,
 };
 
 /// The garbage collector's own finalizers.
@@ -76,15 +76,14 @@ impl Inner {
 
     /// Deletes what the call names.
     pub(crate) async fn delete_object(&self, call: &Call, options: &DeleteOptions) -> ApiResult<Deleted> {
-        for _ in 0..TRIES {
+        let mut turn = self.turns.first();
+        loop {
             let record = self.record(call).await?;
-            match self.delete_record(call, &record, options).await {
-                Ok(Some(deleted)) => return Ok(deleted),
-                Ok(None) => {}
-                Err(error) => return Err(error),
+            match self.delete_record(call, &record, options).await? {
+                Some(deleted) => return Ok(deleted),
+                None => turn.lost(&record.key).await,
             }
         }
-        Err(ApiError::modified(call.named()))
     }
 
     /// `None`: the record changed meanwhile.

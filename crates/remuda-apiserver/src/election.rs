@@ -14,12 +14,13 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use remuda_auth::request_info::Verb;
+
 use crate::{
     bootstrap::own_options,
     call::Call,
     controllers::{self, Term},
     read::store_error,
-    route::Verb,
     server::Inner,
     status::{ApiError, ApiResult},
     write::{Failed, Ownership, Part},

@@ -1,14 +1,15 @@
 //! Following a part of the store: first everything, then every change, without a gap.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use remuda_base::Backoff;
 use remuda_store::{Event, ListQuery, Record, Revision, Scope, Store};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
 /// Pause before a watch that could not be opened is tried again.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What a follower is told.
 pub(crate) enum News<'a> {
@@ -102,6 +103,9 @@ async fn reset(
     Ok(page.revision)
 }
 
+/// Between lists that fail.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
+
 /// Lists again until it works or the server stops.
 async fn relist(
     store: &dyn Store,
@@ -109,7 +113,7 @@ async fn relist(
     tell: &mut (impl FnMut(News<'_>) + Send),
     stop: &CancellationToken,
 ) -> Option<Revision> {
-    let mut pause = std::time::Duration::from_millis(50);
+    let mut row = BACKOFF.begin();
     loop {
         match reset(store, prefix, tell).await {
             Ok(revision) => return Some(revision),
@@ -117,8 +121,7 @@ async fn relist(
         }
         tokio::select! {
             () = stop.cancelled() => return None,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(row.delay()) => {}
         }
-        pause = (pause * 2).min(std::time::Duration::from_secs(10));
     }
 }

@@ -7,9 +7,12 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use parking_lot::Mutex;
-use remuda_auth::identity::User;
+use remuda_auth::{
+    identity::User,
+    request_info::{RequestInfo, Verb},
+};
 use tracing::error;
 
 use crate::{
@@ -19,10 +22,10 @@ use crate::{
     codec,
     negotiate::{Encoding, plain_encoding, response_form, wants_pretty},
     options::Query,
-    processes,
+    paths, processes,
+    receive::receive,
     registry::Resource,
     represent::IncludeObject,
-    route::{ResourcePath, Route, Verb, parse},
     server::{ApiServer, Inner},
     status::{ApiError, ApiResult},
     tokens::{self, Caller},
@@ -34,6 +37,22 @@ use crate::{
 pub struct Peer {
     pub address: std::net::SocketAddr,
     pub certificate: PeerCertificate,
+    pub login: Login,
+}
+
+/// Whether a request of a connection came from an authenticated user. All requests of a connection, and those
+/// made in the name of its client, share it.
+#[derive(Debug, Clone, Default)]
+pub struct Login(Arc<std::sync::atomic::AtomicBool>);
+
+impl Login {
+    pub fn is_known(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    pub(crate) fn note(&self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }
 
 /// What the TLS handshake said of the client.
@@ -64,6 +83,8 @@ const COMPRESS_FROM: u64 = 128 << 10;
 /// Bytes of all warnings together, and of each when they are more.
 const WARNINGS: usize = 4 << 10;
 const WARNING: usize = 256;
+/// Many clients take no more than a hundred header lines, and there are others beside warnings.
+const WARNING_LINES: usize = 50;
 
 impl ApiServer {
     /// Handles one request. What the body is made of ends here, so that all that follows is in the program
@@ -88,11 +109,11 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query());
         let pretty = wants_pretty(query.flag("pretty"), &parts.headers);
-        let route = parse(parts.uri.path());
-        let mut audit = Auditing::begin(inner, &parts, &route);
+        let info = RequestInfo::parse(parts.method.as_str(), parts.uri.path(), parts.uri.query());
+        let mut audit = Auditing::begin(inner, &parts, &info);
         let mut seen = Seen::default();
         let warnings = Mutex::default();
-        let work = inner.serve(&parts, body, &query, route, pretty, &mut seen, &warnings, &mut audit);
+        let work = inner.serve(&parts, body, &query, info, pretty, &mut seen, &warnings, &mut audit);
         // A bug in one request must not take the connection, with all its other requests, along.
         let result = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(result) => result,
@@ -142,7 +163,7 @@ impl Inner {
         parts: &http::request::Parts,
         body: Incoming,
         query: &Query,
-        route: Route,
+        info: RequestInfo,
         pretty: bool,
         seen: &mut Seen,
         warnings: &Mutex<Vec<String>>,
@@ -151,9 +172,15 @@ impl Inner {
         let internal = parts.extensions.get::<Internal>();
         let Caller { user, revoked } = match internal {
             Some(Internal(user)) => user.clone().into(),
+            None if is_health(&info) => self.authenticate_in_time(parts).await?,
             None => self.authenticate(parts).await?,
         };
         audit.user = Some(user.clone());
+        if let Some(peer) = parts.extensions.get::<Peer>()
+            && !user.is_anonymous()
+        {
+            peer.login.note();
+        }
         let user = match self.impersonate(&user, &parts.headers)? {
             Some(other) => {
                 audit.impersonated = Some(other.clone());
@@ -161,39 +188,47 @@ impl Inner {
             }
             None => user,
         };
-        let path = match route {
-            Route::Path(path) => {
-                seen.verb = method_verb(&parts.method);
-                let result = self.serve_path(&path, parts, query, &user).await;
-                let refused = result.as_ref().is_err_and(|error| error.code == 403);
-                audit.judged((!refused).then(|| Arc::from("")).as_ref());
-                return result;
-            }
-            Route::Resource(path) => path,
-        };
-        // `watch` asked of one object by its name means nothing: that is a get.
-        let watch = query.is_watch() && path.name.is_none();
-        let verb = Verb::of(&parts.method, path.name.is_some(), watch);
-        let Some(verb) = verb else { return Err(ApiError::method_not_allowed()) };
-        seen.verb = verb.as_str();
-        seen.resource = path.resource.clone();
-        let judgement = self.authorize_resource(&user, verb, &path, query);
+        if !info.is_resource() {
+            seen.verb = if info.verb.is_empty() { "other" } else { info.verb };
+            let result = self.serve_path(&info, parts, query, &user).await;
+            let refused = result.as_ref().is_err_and(|error| error.code == 403);
+            audit.judged((!refused).then(|| Arc::from("")).as_ref());
+            return result;
+        }
+        seen.verb = info.verb;
+        seen.resource.clone_from(&info.resource);
+        let judgement = self.authorize(&user, &info.attributes());
         audit.judged(judgement.as_ref().ok());
         judgement?;
+        let Some(verb) = info.resource_verb() else {
+            // Verbs in the path are from before there were any in the query.
+            let gone = info.verb_in_path;
+            return Err(if gone { ApiError::unknown_resource() } else { ApiError::method_not_allowed() });
+        };
         let registry = self.registry.load_full();
-        let Some(resource) = registry.find(&path.group, &path.version, &path.resource).cloned() else {
+        let Some(resource) = registry.find(&info.group, &info.version, &info.resource).cloned() else {
             seen.resource = String::new();
             return Err(ApiError::unknown_resource());
         };
-        check_path(&resource, &path, verb)?;
+        check_path(&resource, &info, verb)?;
         let timeout = request_timeout(query, self.config.limits.request_timeout)?;
-        let _place = if verb == Verb::Watch || internal.is_some() || is_exempt(&user, &path) {
+        let deadline = tokio::time::Instant::now() + timeout;
+        // Before a place is taken: a client that sends slowly keeps no other from writing.
+        let (body, _share) = if verb.is_mutating() {
+            let payer = (internal.is_none() && !user.is_master()).then_some(user.name.as_str());
+            receive(body, payer, &self.throttle, &self.config.limits, deadline).await?
+        } else {
+            (Bytes::new(), None)
+        };
+        audit.request_body(self, &body);
+        let _place = if verb == Verb::Watch || internal.is_some() || is_exempt(&user, &info) {
             None
         } else {
-            Some(self.throttle.enter(&user.name, verb.is_mutating(), timeout).await?)
+            let patience = deadline.saturating_duration_since(tokio::time::Instant::now());
+            Some(self.throttle.enter(&user.name, verb.is_mutating(), patience).await?)
         };
         let call = Call {
-            path,
+            info,
             resource,
             registry,
             verb,
@@ -219,12 +254,6 @@ impl Inner {
             }
             _ => {
                 let work = async {
-                    let body = if verb.is_mutating() {
-                        read_body(body, self.config.limits.body_bytes).await?
-                    } else {
-                        Bytes::new()
-                    };
-                    audit.request_body(self, &body);
                     if processes::is_for_process(&call)
                         && let Some(answer) = self.ask_process(&call, parts, revoked.as_ref()).await?
                     {
@@ -232,7 +261,7 @@ impl Inner {
                     }
                     self.dispatch(&call, body).await
                 };
-                match tokio::time::timeout(timeout, work).await {
+                match tokio::time::timeout_at(deadline, work).await {
                     Ok(result) => result,
                     Err(_) => Err(ApiError::timeout(
                         "Timeout: request did not complete within the allowed duration",
@@ -248,13 +277,11 @@ impl Inner {
         if call.resource.builtin().is_some_and(|builtin| builtin.is_virtual) {
             return self.review(call, body).await;
         }
-        if let Some(sub) = call.path.subresource.as_deref() {
-            match (sub, call.verb) {
-                ("status", _) => {}
-                ("scale", Verb::Get) => return self.get(call).await,
-                ("scale", Verb::Update | Verb::Patch) => return self.write_scale(call, body).await,
-                _ => return self.subresource(call, sub, body).await,
-            }
+        match (call.subresource(), call.verb) {
+            ("" | "status", _) => {}
+            ("scale", Verb::Get) => return self.get(call).await,
+            ("scale", Verb::Update | Verb::Patch) => return self.write_scale(call, body).await,
+            (sub, _) => return self.subresource(call, sub, body).await,
         }
         match call.verb {
             Verb::Get => self.get(call).await,
@@ -270,19 +297,12 @@ impl Inner {
 }
 
 /// Leaders must be able to stay leaders, and administrators to mend, however busy the server is.
-fn is_exempt(user: &User, path: &ResourcePath) -> bool {
-    user.is_master() || (path.group == "coordination.k8s.io" && path.resource == "leases")
+fn is_exempt(user: &User, info: &RequestInfo) -> bool {
+    user.is_trusted_writer() || (info.group == "coordination.k8s.io" && info.resource == "leases")
 }
 
-fn method_verb(method: &Method) -> &'static str {
-    match method.as_str() {
-        "GET" | "HEAD" => "get",
-        "POST" => "post",
-        "PUT" => "put",
-        "PATCH" => "patch",
-        "DELETE" => "delete",
-        _ => "other",
-    }
+fn is_health(info: &RequestInfo) -> bool {
+    !info.is_resource() && paths::is_health(&info.path)
 }
 
 /// What only a kubelet could answer. It is not advertised where there is no way to any, but somebody who asks
@@ -296,11 +316,19 @@ fn needs_a_process(kind: &str, sub: &str) -> bool {
 }
 
 /// Whether the resource offers what the URL and the verb ask for.
-fn check_path(resource: &Resource, path: &ResourcePath, verb: Verb) -> ApiResult<()> {
-    if path.namespace.is_some() && !resource.namespaced {
+fn check_path(resource: &Resource, info: &RequestInfo, verb: Verb) -> ApiResult<()> {
+    if info.in_namespace && (!resource.namespaced || info.namespace.is_empty()) {
         return Err(ApiError::unknown_resource());
     }
-    if let Some(sub) = &path.subresource {
+    // A name is missing between two slashes.
+    if info.name.is_empty() && !info.subresource.is_empty() {
+        return Err(ApiError::unknown_resource());
+    }
+    let sub = info.subresource.as_str();
+    if !info.rest.is_empty() && sub != "proxy" {
+        return Err(ApiError::unknown_resource());
+    }
+    if !sub.is_empty() {
         if resource.builtin().is_some_and(|_| needs_a_process(&resource.kind, sub)) {
             return Ok(());
         }
@@ -310,15 +338,21 @@ fn check_path(resource: &Resource, path: &ResourcePath, verb: Verb) -> ApiResult
     }
     // Names of namespaced objects mean nothing without their namespace, and what spans all namespaces
     // can be read but not deleted at one stroke.
-    if resource.namespaced && path.namespace.is_none() {
-        if path.name.is_some() {
+    if resource.namespaced && !info.in_namespace {
+        if !info.name.is_empty() {
             return Err(ApiError::unknown_resource());
         }
         if matches!(verb, Verb::Create | Verb::DeleteCollection) {
             return Err(ApiError::method_not_allowed());
         }
     }
-    let offered = resource.has_verb(verb.as_str()) && !(verb == Verb::Create && path.name.is_some());
+    // One object is made in its collection and changed by its name.
+    let placed = match verb {
+        Verb::Create => info.name.is_empty(),
+        Verb::Update | Verb::Patch => !info.name.is_empty(),
+        _ => true,
+    };
+    let offered = placed && resource.has_verb(verb.as_str());
     if offered { Ok(()) } else { Err(ApiError::method_not_allowed()) }
 }
 
@@ -333,44 +367,9 @@ fn deprecation(resource: &Resource) -> Option<String> {
 
 fn request_timeout(query: &Query, most: std::time::Duration) -> ApiResult<std::time::Duration> {
     let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
-    let parsed = parse_go_duration(text)
+    let parsed = remuda_base::duration::parse(text)
         .ok_or_else(|| ApiError::bad_request("invalid timeout specified in the request URL"))?;
     Ok(if parsed.is_zero() || parsed > most { most } else { parsed })
-}
-
-/// `32s`, `1m30s`, `250ms`; negative and empty ones are refused.
-fn parse_go_duration(text: &str) -> Option<std::time::Duration> {
-    let mut rest = text;
-    let mut seconds = 0.0;
-    if rest == "0" {
-        return Some(std::time::Duration::ZERO);
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..unit] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "µs" => 1e-6,
-                "ns" => 1e-9,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    std::time::Duration::try_from_secs_f64(seconds).ok().filter(|_| !text.is_empty())
-}
-
-async fn read_body(body: Incoming, limit: usize) -> ApiResult<Bytes> {
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
-        Err(error) => Err(ApiError::bad_request(format!("read the request body: {error}"))),
-    }
 }
 
 fn encode(answer: Answer, headers: &HeaderMap, pretty: bool) -> Response<Body> {
@@ -469,17 +468,21 @@ fn encode_error(error: &ApiError, headers: &HeaderMap, pretty: bool) -> Response
 
 /// Cuts warnings that would swell the head of the answer.
 fn bounded(mut warnings: Vec<String>) -> Vec<String> {
+    let given = warnings.len();
     let total = |warnings: &[String]| warnings.iter().map(String::len).sum::<usize>();
-    if total(&warnings) <= WARNINGS {
-        return warnings;
+    if total(&warnings) > WARNINGS {
+        let mut left = WARNINGS;
+        warnings.retain_mut(|warning| {
+            warning.truncate(warning.floor_char_boundary(WARNING));
+            let fits = warning.len() <= left;
+            left = left.saturating_sub(warning.len());
+            fits
+        });
     }
-    let mut left = WARNINGS;
-    warnings.retain_mut(|warning| {
-        warning.truncate(warning.floor_char_boundary(WARNING));
-        let fits = warning.len() <= left;
-        left = left.saturating_sub(warning.len());
-        fits
-    });
+    if given > WARNING_LINES {
+        warnings.truncate(WARNING_LINES - 1);
+        warnings.push(format!("{} more warnings were left out", given - warnings.len()));
+    }
     warnings
 }
 
@@ -500,11 +503,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_go_reads_them() {
-        assert_eq!(parse_go_duration("1m30s"), Some(std::time::Duration::from_secs(90)));
-        assert_eq!(parse_go_duration("0"), Some(std::time::Duration::ZERO));
-        assert_eq!(parse_go_duration("5"), None);
-        assert_eq!(parse_go_duration("-1s"), None);
-        assert_eq!(parse_go_duration("x"), None);
+    fn warnings_leave_room_for_other_headers_and_say_what_they_left_out() {
+        let bounded = bounded((0..500).map(|index| format!("w{index}")).collect());
+        assert_eq!(bounded.len(), WARNING_LINES);
+        assert_eq!(bounded[0], "w0");
+        assert_eq!(bounded.last().unwrap(), "451 more warnings were left out");
     }
 }

@@ -16,12 +16,14 @@ mod bootstrap;
 mod call;
 mod client;
 mod codec;
+mod connect;
 mod controllers;
 mod convert;
 mod crd;
 mod delete;
 mod discovery;
 mod election;
+mod fields;
 mod follow;
 mod front;
 mod kinds;
@@ -38,31 +40,34 @@ mod paths;
 mod pods;
 mod processes;
 mod read;
+mod receive;
 mod registry;
 mod represent;
 mod reviews;
-mod route;
 mod scale;
 mod seldom;
 mod server;
 mod signers;
 mod status;
 mod tokens;
+mod turns;
 mod watch;
 mod websocket;
 mod write;
 
 pub use self::{
-    admission::{Hook, Operation, Request as AdmissionRequest},
-    audit::{AuditLog, Elsewhere},
+    admission::{Found, Hook, Lookup, Operation, Request as AdmissionRequest},
+    audit::AuditLog,
+    authn::{Identified, Unidentified},
     body::Body,
     client::InProcess,
     convert::NativeConversion,
-    front::{Internal, Peer, PeerCertificate},
+    front::{Internal, Login, Peer, PeerCertificate},
     limits::Limits,
     openapi::{Descriptions, TypeDescription},
     processes::Kubelets,
     server::{ApiServer, Config, Controllers, StartError},
     status::{ApiError, ApiResult, Named},
     tokens::{Bearer, Remote, Tokens, Verdict},
+    watch::{ObservedWatch, WatchObserver},
 };

@@ -3,6 +3,9 @@
 //! A request needs a place among all (reads or writes) and one among its own user's. Places are
 //! handed out in order, so a flood waits behind its own requests, not before everybody's. The
 //! server's own controllers, health checks and watches need none.
+//!
+//! A body is received before its request takes a place (see `receive`): whoever sends slowly holds
+//! only what is their own, and a share of memory that is bounded for each user and for all.
 
 use std::{
     sync::{
@@ -28,6 +31,12 @@ pub struct Limits {
     /// Requests of one user that may wait for a place.
     pub queue_per_user: usize,
     pub request_timeout: Duration,
+    /// How long a body may take to begin, and to stop for; a steady trickle gets more (see `receive`).
+    pub body_patience: Duration,
+    /// Memory for bodies that are being received or handled, of all users.
+    pub bodies_bytes: usize,
+    /// The same for one user.
+    pub bodies_bytes_per_user: usize,
 }
 
 impl Default for Limits {
@@ -39,6 +48,9 @@ impl Default for Limits {
             per_user: 100,
             queue_per_user: 400,
             request_timeout: Duration::from_secs(60),
+            body_patience: Duration::from_secs(10),
+            bodies_bytes: 128 << 20,
+            bodies_bytes_per_user: 16 << 20,
         }
     }
 }
@@ -49,13 +61,25 @@ pub(crate) struct Throttle {
     users: Mutex<std::collections::HashMap<String, Arc<UserShare>>>,
     per_user: usize,
     queue: usize,
+    /// Memory for small bodies, and for what large ones need beyond that, in [`UNIT`]s.
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    large_per_user: usize,
 }
 
 struct UserShare {
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
+    /// Bodies being received, and the memory of large ones.
+    bodies: Arc<Semaphore>,
+    large: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
+
+/// What memory for bodies is counted in.
+const UNIT: usize = 1 << 10;
+/// Bodies up to this size do not compete with larger ones for memory.
+const SMALL: usize = 64 << 10;
 
 /// Held while a request is under way.
 pub(crate) struct Place {
@@ -74,6 +98,10 @@ impl Throttle {
             users: Mutex::default(),
             per_user: limits.per_user.max(1),
             queue: limits.queue_per_user,
+            small: Arc::new(Semaphore::new(limits.bodies_bytes / UNIT)),
+            // The largest body must fit.
+            large: Arc::new(Semaphore::new(units(limits.bodies_bytes.max(limits.body_bytes)))),
+            large_per_user: units(limits.bodies_bytes_per_user.max(limits.body_bytes)),
         }
     }
 
@@ -83,14 +111,38 @@ impl Throttle {
             return share.clone();
         }
         if users.len() >= REMEMBERED {
-            let per_user = self.per_user;
-            let idle = |places: &Semaphore| places.available_permits() == per_user;
-            users.retain(|_, share| !idle(&share.reads) || !idle(&share.writes));
+            // Whoever is under way has it, too.
+            users.retain(|_, share| Arc::strong_count(share) > 1 || !self.is_idle(share));
         }
         let places = || Arc::new(Semaphore::new(self.per_user));
-        let share = Arc::new(UserShare { reads: places(), writes: places(), waiting: 0.into() });
+        let share = Arc::new(UserShare {
+            reads: places(),
+            writes: places(),
+            bodies: places(),
+            large: Arc::new(Semaphore::new(self.large_per_user)),
+            waiting: 0.into(),
+        });
         users.insert(user.to_owned(), share.clone());
         share
+    }
+
+    fn is_idle(&self, share: &UserShare) -> bool {
+        let places = [&share.reads, &share.writes, &share.bodies];
+        places.iter().all(|places| places.available_permits() == self.per_user)
+            && share.large.available_permits() == self.large_per_user
+    }
+
+    /// Lets a body of this user be received, as one of not too many.
+    pub(crate) async fn receive(&self, user: &str) -> ApiResult<BodyShare> {
+        let share = self.share(user);
+        let own = match share.bodies.clone().try_acquire_owned() {
+            Ok(own) => own,
+            Err(_) => {
+                let _waiting = Waiting::enter(&share, self.queue)?;
+                share.bodies.clone().acquire_owned().await.map_err(closed)?
+            }
+        };
+        Ok(BodyShare { own: Some(own), user: share, small: None, large: None, taken: 0 })
     }
 
     /// Waits for a place, at most so long. Who finds the queue full, or waits in vain, is told to
@@ -111,15 +163,68 @@ impl Throttle {
         };
         match tokio::time::timeout(patience, places).await {
             Ok(Ok(place)) => Ok(place),
-            Ok(Err(tokio::sync::AcquireError { .. })) => {
-                Err(ApiError::unavailable("the server is shutting down"))
-            }
+            Ok(Err(error)) => Err(closed(error)),
             Err(_) => Err(too_many()),
         }
     }
 }
 
-fn too_many() -> ApiError {
+/// The memory of one body, held until its request is done.
+pub(crate) struct BodyShare {
+    /// One of the user's bodies being received.
+    own: Option<OwnedSemaphorePermit>,
+    user: Arc<UserShare>,
+    small: Option<OwnedSemaphorePermit>,
+    large: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    taken: usize,
+}
+
+impl BodyShare {
+    /// Makes room for a body that has grown to `size`, and will not exceed `most`.
+    ///
+    /// A small body takes what it has sent and never waits. A large one takes all it may need at
+    /// once, so that no two wait for each other with half of what they need.
+    pub(crate) async fn grow(&mut self, throttle: &Throttle, size: usize, most: usize) -> ApiResult<()> {
+        let wanted = units(size.min(SMALL));
+        if wanted > self.taken {
+            let more = throttle.small.clone().try_acquire_many_owned((wanted - self.taken) as u32);
+            let more = more.map_err(|_| too_many())?;
+            match &mut self.small {
+                Some(small) => small.merge(more),
+                None => self.small = Some(more),
+            }
+            self.taken = wanted;
+        }
+        if size > SMALL && self.large.is_none() {
+            let beyond = units(most - SMALL.min(most)).max(1) as u32;
+            let own = self.user.large.clone().acquire_many_owned(beyond).await.map_err(closed)?;
+            let shared = throttle.large.clone().acquire_many_owned(beyond).await.map_err(closed)?;
+            self.large = Some((own, shared));
+        }
+        Ok(())
+    }
+
+    /// The body is here, and this large: what it did not need is free again.
+    pub(crate) fn received(&mut self, size: usize) {
+        self.own = None;
+        let beyond = units(size.saturating_sub(SMALL));
+        if let Some((own, shared)) = &mut self.large {
+            for permit in [own, shared] {
+                drop(permit.split(permit.num_permits().saturating_sub(beyond)));
+            }
+        }
+    }
+}
+
+fn units(bytes: usize) -> usize {
+    bytes.div_ceil(UNIT).min(u32::MAX as usize)
+}
+
+fn closed(_: tokio::sync::AcquireError) -> ApiError {
+    ApiError::unavailable("the server is shutting down")
+}
+
+pub(crate) fn too_many() -> ApiError {
     ApiError::too_many_requests("Too many requests, please try again later.", 1)
 }
 

@@ -1,6 +1,6 @@
 //! Query parameters and the options they carry.
 
-use percent_encoding::percent_decode_str;
+use remuda_auth::request_info::{form_decoded, is_true};
 use remuda_objects::selector::{FieldSelector, LabelSelector};
 use remuda_schema::{FieldError, Reason};
 use serde_json::{Value, json};
@@ -21,9 +21,13 @@ impl Query {
             .filter(|pair| !pair.is_empty())
             .map(|pair| {
                 let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                (decode(key), decode(value))
+                (form_decoded(key).into_owned(), form_decoded(value).into_owned())
             })
             .collect();
+        Self { pairs }
+    }
+
+    pub(crate) fn from_pairs(pairs: Vec<(String, String)>) -> Self {
         Self { pairs }
     }
 
@@ -35,9 +39,9 @@ impl Query {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// A boolean as Kubernetes reads it: present and empty is true, anything but false words is true.
+    /// A boolean as Kubernetes reads it.
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
-        self.get(key).map(|value| !matches!(value, "0" | "f" | "F" | "false" | "FALSE" | "False"))
+        self.get(key).map(is_true)
     }
 
     fn non_empty(&self, key: &str) -> Option<&str> {
@@ -59,11 +63,6 @@ impl Query {
     pub(crate) fn is_watch(&self) -> bool {
         self.flag("watch").unwrap_or(false)
     }
-}
-
-fn decode(text: &str) -> String {
-    let spaced = text.replace('+', " ");
-    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 fn invalid_options(kind: &str, error: FieldError) -> ApiError {
@@ -195,10 +194,9 @@ pub(crate) fn parse_version(text: &str) -> ApiResult<Option<u64>> {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
-    #[default]
     Warn,
     Strict,
 }
@@ -208,8 +206,11 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     pub dry_run: bool,
     pub manager: Option<String>,
-    pub validation: FieldValidation,
+    /// `None` if the client leaves it to the server.
+    pub validation: Option<FieldValidation>,
     pub force: Option<bool>,
+    /// Admission has judged it already, as something else.
+    pub admitted: bool,
 }
 
 impl WriteOptions {
@@ -222,22 +223,23 @@ impl WriteOptions {
             errors.extend(check_manager(manager));
         }
         let validation = match query.get("fieldValidation").unwrap_or_default() {
-            "" | "Warn" => FieldValidation::Warn,
-            "Ignore" => FieldValidation::Ignore,
-            "Strict" => FieldValidation::Strict,
+            "" => None,
+            "Warn" => Some(FieldValidation::Warn),
+            "Ignore" => Some(FieldValidation::Ignore),
+            "Strict" => Some(FieldValidation::Strict),
             other => {
                 errors.push(FieldError::not_supported(
                     "fieldValidation",
                     &json!(other),
                     &["Ignore", "Strict", "Warn", ""],
                 ));
-                FieldValidation::Warn
+                None
             }
         };
         if !errors.is_empty() {
             return Err(ApiError::invalid(Named { group: "meta.k8s.io", kind, name: "" }, &errors));
         }
-        Ok(Self { dry_run, manager, validation, force: query.flag("force") })
+        Ok(Self { dry_run, manager, validation, force: query.flag("force"), admitted: false })
     }
 }
 
@@ -335,5 +337,37 @@ impl DeleteOptions {
             ));
         }
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod selected_names {
+    use remuda_auth::request_info::RequestInfo;
+    use remuda_objects::selector::FieldSelector;
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1024))]
+
+        /// Authorization reads a field selector by itself: it must not see a name that the list is not restricted to.
+        #[test]
+        fn a_name_that_is_judged_is_a_name_that_is_demanded(
+            text in "((metadata\\.name|a|!|=|==|!=|\\\\|,|b|/|%2C|\\\\,|\\.)){0,8}",
+        ) {
+            let encoded = percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC).to_string();
+            let info = RequestInfo::parse("GET", "/api/v1/pods", Some(&format!("fieldSelector={encoded}")));
+            let selector = FieldSelector::parse(&text).ok();
+            let demanded: Vec<&str> = selector
+                .iter()
+                .flat_map(|selector| &selector.terms)
+                .filter(|term| term.path == "metadata.name" && term.operator == remuda_objects::selector::FieldOperator::Equals)
+                .map(|term| term.value.as_str())
+                .collect();
+            let seen = info.selected_name.as_str();
+            proptest::prop_assert!(seen.is_empty() || demanded.contains(&seen), "{:?}: {:?}", text, info);
+            let plain = demanded.first().filter(|name| !name.is_empty() && !name.contains(['/', '%']) && !matches!(**name, "." | ".."));
+            if demanded.len() == 1 && plain.is_some() {
+                proptest::prop_assert_eq!(seen, demanded[0]);
+            }
+        }
     }
 }

@@ -36,7 +36,7 @@ impl Inner {
         ssa::Write {
             manager,
             api_version: &call.resource.api_version,
-            subresource: call.path.subresource.as_deref(),
+            subresource: Some(call.subresource()).filter(|sub| !sub.is_empty()),
             now: self.now(),
             tracked,
             convert,
@@ -78,6 +78,28 @@ impl Inner {
             |version: &str, object: &Value| converted(&versions, version, std::ptr::eq(object, live));
         let convert: Option<&Convert<'_>> = if versions.is_empty() { None } else { Some(&convert) };
         ssa::update(Some(live), new, schema, &self.write_context(call, manager, tracked, convert));
+    }
+
+    /// Renames the entry a controller of the server applied under a former name. Two managers would own the fields
+    /// otherwise, and what the controller no longer applies would stay.
+    pub(crate) fn succeed_manager(&self, call: &Call, live: &mut Value, manager: &str) {
+        if !call.user.is_controller() {
+            return;
+        }
+        let Some(former) = (self.config.former_manager)(manager) else { return };
+        let Some(entries) = live["metadata"]["managedFields"].as_array_mut() else { return };
+        let subresource = Some(call.subresource()).filter(|sub| !sub.is_empty());
+        let is_applied_by = |entry: &Value, name: &str| {
+            entry["manager"] == name
+                && entry["operation"] == "Apply"
+                && entry["subresource"].as_str() == subresource
+        };
+        if entries.iter().any(|entry| is_applied_by(entry, manager)) {
+            return;
+        }
+        if let Some(entry) = entries.iter_mut().find(|entry| is_applied_by(entry, &former)) {
+            entry["manager"] = manager.into();
+        }
     }
 
     /// Merges an applied configuration into the live object.

@@ -4,20 +4,20 @@ use bytes::Bytes;
 use remuda_merge::{json_patch, merge_patch, strategic};
 use remuda_objects::meta;
 use remuda_schema::FieldError;
+use remuda_store::Record;
 use serde_json::Value;
 
 use crate::{
     call::{Answer, Call},
     codec,
     convert::is_served_form,
+    fields::Problem,
     negotiate::{BodyType, body_type, response_form},
     options::{FieldValidation, WriteOptions},
     read::store_error,
     server::Inner,
     status::{ApiError, ApiResult, Named},
-    write::{
-        Failed, Ownership, Part, Stored, TRIES, check_type, merge_owners, no_force, place, require_name,
-    },
+    write::{Failed, Ownership, Part, Stored, check_type, merge_owners, no_force, place, require_name},
 };
 
 /// A parsed patch.
@@ -43,7 +43,7 @@ impl Inner {
     }
 
     /// Reads the body of a patch that is not an apply. What field validation has against it comes back too.
-    pub(crate) fn parse_patch(&self, call: &Call, body: &[u8]) -> ApiResult<(Patch, Vec<String>)> {
+    pub(crate) fn parse_patch(&self, call: &Call, body: &[u8]) -> ApiResult<(Patch, Vec<Problem>)> {
         let mut duplicates = Vec::new();
         let kind = body_type(&call.headers);
         let accepted = if call.resource.is_custom() {
@@ -67,12 +67,11 @@ impl Inner {
             BodyType::JsonPatch => {
                 let known = |key: &str| matches!(key, "op" | "path" | "from" | "value");
                 let operations = value.as_array().into_iter().flatten().enumerate();
-                let mut found: Vec<String> =
-                    duplicates.iter().map(|path| format!("json patch duplicate field {path:?}")).collect();
+                let mut found: Vec<Problem> = duplicates.into_iter().map(Problem::PatchDuplicate).collect();
                 for (index, operation) in operations {
                     let keys = operation.as_object().into_iter().flatten().map(|(key, _)| key);
                     let unknown = keys.filter(|key| !known(key)).map(|key| format!("[{index}].{key}"));
-                    found.extend(unknown.map(|path| format!("json patch unknown field {path:?}")));
+                    found.extend(unknown.map(Problem::PatchUnknown));
                 }
                 return Ok((Patch::Json(value), found));
             }
@@ -82,7 +81,7 @@ impl Inner {
             BodyType::MergePatch => Patch::Merge(value),
             _ => Patch::Strategic(value),
         };
-        let found = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+        let found = duplicates.into_iter().map(Problem::Duplicate).collect();
         Ok((patch, found))
     }
 
@@ -90,60 +89,65 @@ impl Inner {
         &self,
         call: &Call,
         patch: &Patch,
-        found: Vec<String>,
+        found: Vec<Problem>,
         options: &WriteOptions,
         part: Part,
     ) -> ApiResult<Stored> {
+        let mut turn = self.turns.first();
         for attempt in 1.. {
             let record = self.record(call).await?;
-            let live = self.decode(&call.resource, &record).await?;
-            let mut new = live;
-            apply(call, patch, &mut new)?;
-            require_name(call, &new)?;
-            check_type(&call.resource, &mut new)?;
-            merge_owners(call, &mut new);
+            let mut new = self.patched(call, patch, &record).await?;
             // A version in the patch is a precondition; the live one, untouched, is always current.
             let wanted = meta::resource_version(&new).to_owned();
             if !wanted.is_empty() && wanted != record.revision.to_string() {
                 return Err(ApiError::modified(call.named()));
             }
             let mut problems = found.clone();
-            let strict = options.validation == FieldValidation::Strict;
-            let shown = strict.then(|| patch.shown(&new));
-            if let Err(error) = self.shape_input(&call.resource, &mut new, &mut problems) {
-                return Err(unfit(&shown.unwrap_or_else(|| patch.shown(&new)), &error.message));
+            let shaped = self.shape_input(&call.resource, &mut new, &mut problems);
+            let refused = match shaped {
+                Err(error) => Some(error.message),
+                Ok(()) => self.judge_fields(call, options.validation, problems, attempt == 1).await?,
+            };
+            if let Some(refused) = refused {
+                let patched = self.patched(call, patch, &record).await?;
+                return Err(unfit(&patch.shown(&patched), &refused));
             }
             place(call, &mut new)?;
-            match shown {
-                Some(shown) if !problems.is_empty() => {
-                    return Err(unfit(&shown, &format!("strict decoding error: {}", problems.join(", "))));
-                }
-                None if options.validation == FieldValidation::Warn && attempt == 1 => {
-                    problems.into_iter().for_each(|problem| call.warn(problem));
-                }
-                _ => {}
-            }
             match self.update_object(call, &record, new, options, Ownership::Compute, part).await {
                 Ok(stored) => return Ok(stored),
-                Err(Failed::Conflict) if attempt < TRIES => {}
-                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Conflict) => turn.lost(&record.key).await,
                 Err(Failed::Api(error)) => return Err(error),
             }
         }
         unreachable!("the loop returns")
     }
 
+    /// What a patch makes of a stored object, before it is brought into shape.
+    async fn patched(&self, call: &Call, patch: &Patch, record: &Record) -> ApiResult<Value> {
+        let mut new = self.decode(&call.resource, record).await?;
+        apply(call, patch, &mut new)?;
+        require_name(call, &new)?;
+        if let (Patch::Strategic(_), Some(object)) = (patch, new.as_object_mut()) {
+            // Such a patch is merged into the typed object: what it says of the type is not looked at.
+            object.insert("apiVersion".to_owned(), call.resource.api_version.as_str().into());
+            object.insert("kind".to_owned(), call.resource.kind.as_str().into());
+        }
+        check_type(&call.resource, &mut new).map_err(|error| unfit(&patch.shown(&new), &error.message))?;
+        merge_owners(call, &mut new);
+        Ok(new)
+    }
+
     /// An applied configuration is typed, so only a key given twice can go unnoticed.
     fn report_duplicates(
         &self,
         call: &Call,
-        validation: FieldValidation,
+        asked: Option<FieldValidation>,
         duplicates: &[String],
         attempt: usize,
     ) -> ApiResult<()> {
         let problems: Vec<String> =
-            duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
-        match validation {
+            duplicates.iter().map(|path| Problem::Duplicate(path.clone()).to_string()).collect();
+        match self.validation_of(call, asked).0 {
             FieldValidation::Strict if !problems.is_empty() => {
                 Err(ApiError::bad_request(format!("error strict decoding patch: {}", problems.join(", "))))
             }
@@ -188,6 +192,7 @@ impl Inner {
         let wanted = meta::resource_version(&applied).to_owned();
         crate::write::remove_meta(&mut applied, &["managedFields", "creationTimestamp", "resourceVersion"]);
         let force = options.force.unwrap_or(false);
+        let mut turn = self.turns.first();
         for attempt in 1.. {
             let found = self.store.get(&call.key()).await.map_err(store_error)?.value;
             let Some(record) = found else {
@@ -223,13 +228,13 @@ impl Inner {
                 // A list that has become atomic since is owned as a whole.
                 remuda_merge::managed::reconcile(&mut live, schema);
             }
+            self.succeed_manager(call, &mut live, manager);
             let mut merged = self.apply_fields(call, Some(&live), &applied, manager, force, part).await?;
             self.report_duplicates(call, options.validation, &duplicates, attempt)?;
             self.shape_input(&call.resource, &mut merged, &mut Vec::new())?;
             match self.update_object(call, &record, merged, options, Ownership::Done, part).await {
                 Ok(stored) => return Ok((200, stored)),
-                Err(Failed::Conflict) if attempt < TRIES => {}
-                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Conflict) => turn.lost(&record.key).await,
                 Err(Failed::Api(error)) => return Err(error),
             }
         }
@@ -239,7 +244,7 @@ impl Inner {
 
 impl Patch {
     /// What an error shows of a patch: the patched object, or the patch as Go prints a map.
-    fn shown(&self, patched: &Value) -> String {
+    pub(crate) fn shown(&self, patched: &Value) -> String {
         match self {
             Self::Json(_) | Self::Merge(_) => patched.to_string(),
             Self::Strategic(patch) => {
@@ -283,7 +288,7 @@ fn go_text(out: &mut String, value: &Value) {
 }
 
 /// A patch that leads to no valid object. The reference names neither kind nor object here.
-fn unfit(shown: &str, detail: &str) -> ApiError {
+pub(crate) fn unfit(shown: &str, detail: &str) -> ApiError {
     let error = FieldError::invalid("patch", &shown.into(), detail);
     ApiError::invalid(Named { group: "", kind: "", name: "" }, &[error])
 }

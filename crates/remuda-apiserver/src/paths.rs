@@ -1,12 +1,12 @@
 //! Everything outside the resource tree: health, version, discovery, OpenAPI, keys, metrics.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, header};
 use remuda_auth::{
-    attributes::Attributes,
     identity::User,
     jwt::discovery::{configuration, jwks},
+    request_info::RequestInfo,
 };
 use serde_json::{Value, json};
 
@@ -55,33 +55,46 @@ pub(crate) fn version(given: Option<&str>) -> Value {
     })
 }
 
+/// Who watches a server's health must hear of trouble while it lasts: a store that does not answer within
+/// this time is unhealthy.
+const STORE_PATIENCE: Duration = Duration::from_millis(1500);
+
+pub(crate) fn is_health(path: &str) -> bool {
+    matches!(head(path), "healthz" | "livez" | "readyz")
+}
+
 /// Paths anyone may read, credentials or not, besides what RBAC grants.
 fn is_public(path: &str) -> bool {
-    let head = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    matches!(head, "healthz" | "livez" | "readyz" | "version")
+    is_health(path) || head(path) == "version"
+}
+
+fn head(path: &str) -> &str {
+    path.strip_prefix('/').unwrap_or(path).split('/').next().unwrap_or_default()
 }
 
 impl Inner {
     pub(crate) async fn serve_path(
         self: &Arc<Self>,
-        path: &str,
+        info: &RequestInfo,
         parts: &http::request::Parts,
         query: &Query,
         user: &User,
     ) -> ApiResult<Answer> {
-        let method = parts.method.as_str().to_ascii_lowercase();
-        let verb = if method == "head" { "get" } else { method.as_str() };
-        if !(is_public(path) && verb == "get") {
-            self.authorize(user, &Attributes::path(verb, path))?;
+        let reads = matches!(info.verb, "get" | "head");
+        if !(is_public(&info.path) && reads) {
+            self.authorize(user, &info.attributes())?;
         }
-        if verb != "get" {
+        if !reads {
             return Err(ApiError::method_not_allowed());
         }
         let headers = &parts.headers;
         let plain = |value: Value| {
             Ok(Answer::value(200, value, Form { encoding: plain_encoding(headers), ..Default::default() }))
         };
-        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+        // What was judged is what is answered: a slash more at the end is forgiven, and none elsewhere.
+        let path = info.path.trim_end_matches('/');
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let segments: Vec<&str> = if path.is_empty() { Vec::new() } else { path.split('/').collect() };
         match segments.as_slice() {
             [] => plain(json!({"paths": self.root_paths()})),
             ["version"] => plain(version(self.config.version.as_deref())),
@@ -177,11 +190,14 @@ impl Inner {
 
     async fn health(&self, endpoint: &str, check: &[&str], query: &Query) -> ApiResult<Answer> {
         let ready = self.ready.load(std::sync::atomic::Ordering::Acquire);
-        let store = self.store.health().await;
+        let store = match tokio::time::timeout(STORE_PATIENCE, self.store.health()).await {
+            Ok(health) => health.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} ms", STORE_PATIENCE.as_millis())),
+        };
         let mut checks: Vec<(&str, Result<(), String>)> = vec![
             ("ping", Ok(())),
             ("log", Ok(())),
-            ("etcd", store.map_err(|error| error.to_string())),
+            ("etcd", store),
             ("poststarthook/rbac/bootstrap-roles", started(ready)),
             ("poststarthook/start-apiextensions-controllers", started(ready)),
         ];

@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use remuda_auth::attributes::Attributes;
+use remuda_auth::{attributes::Attributes, request_info::Verb};
 use remuda_schema::FieldError;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -27,7 +27,6 @@ use crate::{
     body::Body,
     call::{Answer, Call, Content},
     options::Query,
-    route::Verb,
     server::{ApiServer, Inner},
     status::{ApiError, ApiResult, Named},
     websocket,
@@ -90,11 +89,17 @@ impl Inner {
         if !allowed || parts.method == Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
-        if sub != "log" {
-            self.authorize_stream(call)?;
-        }
+        let admitted;
+        let query = match sub {
+            "log" => &call.query,
+            _ => {
+                self.authorize_stream(call)?;
+                admitted = self.admit_connect(call).await?;
+                &admitted
+            }
+        };
         let pod = crate::convert::parse(&*self.record(call).await?)?;
-        let target = target(&pod, sub, &call.query)?;
+        let target = target(&pod, sub, query)?;
         let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else {
             return match sub {
                 // What never ran has said nothing.

@@ -29,21 +29,24 @@ const SCAN: usize = 500;
 impl Inner {
     pub(crate) async fn get(&self, call: &Call) -> ApiResult<Answer> {
         let form = response_form(&call.headers, false)?;
-        if let Some(version) = parse_version(call.query.get("resourceVersion").unwrap_or_default())? {
-            self.wait_for_revision(version).await?;
-        }
-        let record = self.record(call).await?;
+        let record = match parse_version(call.query.get("resourceVersion").unwrap_or_default())? {
+            Some(version) => {
+                self.wait_for_revision(version).await?;
+                self.seen_record(call).await?
+            }
+            None => self.record(call).await?,
+        };
         if form.shape == Shape::Object
             && form.encoding == Encoding::Json
             && !call.pretty
-            && call.path.subresource.as_deref() != Some("scale")
+            && call.subresource() != "scale"
             && is_served_form(&call.resource, &record)
         {
             return Ok(Answer::bytes(200, record.value.clone()));
         }
         let object = self.decode(&call.resource, &record).await?;
         let include = represent::IncludeObject::parse(&call.query);
-        if call.path.subresource.as_deref() == Some("scale") {
+        if call.subresource() == "scale" {
             let scale = crate::scale::of(&call.resource, &object)?;
             return Ok(Answer::value(200, represent::shape_scale(scale, form, include, self.now()), form));
         }
@@ -55,6 +58,19 @@ impl Inner {
     pub(crate) async fn record(&self, call: &Call) -> ApiResult<Arc<Record>> {
         let found = self.store.get(&call.key()).await.map_err(store_error)?;
         found.value.ok_or_else(|| ApiError::not_found(call.named()))
+    }
+
+    /// The record as this process has seen it last, which needs no answer from anybody: for those who
+    /// named a version that is enough for them.
+    async fn seen_record(&self, call: &Call) -> ApiResult<Arc<Record>> {
+        match self.store.get_many(&[call.key()], Some(self.store.observed())).await {
+            Ok(found) => {
+                found.value.into_iter().next().flatten().ok_or_else(|| ApiError::not_found(call.named()))
+            }
+            // So much was written meanwhile that this is history already.
+            Err(remuda_store::Error::Compacted { .. }) => self.record(call).await,
+            Err(error) => Err(store_error(error)),
+        }
     }
 
     pub(crate) async fn wait_for_revision(&self, revision: Revision) -> ApiResult<()> {
@@ -99,8 +115,10 @@ impl Inner {
         options: &ListOptions,
         filter: &Filter,
     ) -> ApiResult<Listed> {
-        let prefix = call.resource.collection(call.path.namespace.as_deref());
+        let prefix = call.resource.collection(call.namespace());
         let mut query = ListQuery { prefix: prefix.clone(), ..Default::default() };
+        let mut any = false;
+        let mut begun = None;
         if let Some(token) = &options.continue_token {
             if options.resource_version.is_some_and(|version| version != 0) {
                 return Err(ApiError::bad_request(
@@ -108,6 +126,11 @@ impl Inner {
                 ));
             }
             let token = ContinueToken::decode(token)?;
+            let age = token.begun.map(|begun| self.now().as_second().saturating_sub(begun));
+            if token.revision > 0 && age.is_some_and(|age| age > PAGES_SECONDS) {
+                return Err(expired_continue("", Some(&token.after)));
+            }
+            begun = token.begun;
             query.at = u64::try_from(token.revision).ok();
             query.after = Some(format!("{prefix}{}", token.after));
         } else if let Some(version) = options.resource_version {
@@ -117,11 +140,13 @@ impl Inner {
                 Some(VersionMatch::NotOlderThan) => false,
                 None => options.limit > 0 && version > 0,
             };
-            query.at = exact.then_some(version);
+            // Not older than what was named is what this process has seen: that needs no answer of etcd.
+            query.at = Some(if exact { version } else { self.store.observed() });
+            any = !exact;
         }
         // A name selector is a lookup, not a scan.
         if let Some(name) = filter.only_name() {
-            if let (Some(namespace), true) = (call.path.namespace.as_deref(), call.resource.namespaced) {
+            if let (Some(namespace), true) = (call.namespace(), call.resource.namespaced) {
                 return self.list_one(call, Some(namespace), name, query.at, filter).await;
             } else if !call.resource.namespaced {
                 return self.list_one(call, None, name, query.at, filter).await;
@@ -138,6 +163,11 @@ impl Inner {
                 Ok(page) => page,
                 Err(remuda_store::Error::Compacted { .. }) if options.continue_token.is_some() => {
                     return Err(expired_continue(&prefix, query.after.as_deref()));
+                }
+                // So much was written meanwhile that what was seen is history already.
+                Err(remuda_store::Error::Compacted { .. }) if std::mem::take(&mut any) => {
+                    query.at = None;
+                    continue;
                 }
                 Err(error) => return Err(store_error(error)),
             };
@@ -165,8 +195,9 @@ impl Inner {
             let last = page.records[scanned - 1].key.to_string();
             if listed.records.len() >= options.limit {
                 let after = last[prefix.len()..].to_owned();
+                let begun = Some(begun.unwrap_or_else(|| self.now().as_second()));
                 listed.continue_token =
-                    Some(ContinueToken { revision: page.revision as i64, after }.encode());
+                    Some(ContinueToken { revision: page.revision as i64, after, begun }.encode());
                 listed.remaining = filter.is_open().then_some(unscanned);
                 return Ok(listed);
             }
@@ -245,17 +276,26 @@ impl Listed {
     }
 }
 
+/// How long the pages of one list can be asked for. Where little is written history reaches back further, but clients
+/// are told a time, and that they are told when it is over is part of it.
+const PAGES_SECONDS: i64 = 300;
+
 struct ContinueToken {
     /// -1: go on at the newest state, consistent with nothing before.
     revision: i64,
     /// The last key returned, relative to the collection.
     after: String,
+    /// When the first page was made, in seconds.
+    begun: Option<i64>,
 }
 
 impl ContinueToken {
     fn encode(&self) -> String {
-        let token =
+        let mut token =
             json!({"v": "meta.k8s.io/v1", "rv": self.revision, "start": format!("{}\u{0}", self.after)});
+        if let Some(begun) = self.begun {
+            token["begun"] = begun.into();
+        }
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
 
@@ -270,7 +310,8 @@ impl ContinueToken {
         let start = token["start"].as_str().filter(|start| !start.split('/').any(|part| part == ".."));
         match (revision, start) {
             (Some(revision), Some(start)) => {
-                Ok(Self { revision, after: start.trim_end_matches('\u{0}').to_owned() })
+                let after = start.trim_end_matches('\u{0}').to_owned();
+                Ok(Self { revision, after, begun: token["begun"].as_i64() })
             }
             _ => Err(bad("incomplete")),
         }
@@ -285,7 +326,7 @@ fn expired_continue(prefix: &str, after: Option<&str>) -> ApiError {
                    - objects that were created, modified, or deleted between the time the first chunk was returned \
                    and now may show up in the list.";
     ApiError {
-        continue_token: Some(ContinueToken { revision: -1, after }.encode()),
+        continue_token: Some(ContinueToken { revision: -1, after, begun: None }.encode()),
         ..ApiError::expired(message)
     }
 }

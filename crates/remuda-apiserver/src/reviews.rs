@@ -8,6 +8,7 @@ use remuda_auth::{
         claims::{Bound, ObjectRef},
         issue::TokenSpec,
     },
+    request_info::Verb,
 };
 use remuda_objects::meta;
 use remuda_schema::FieldError;
@@ -19,11 +20,13 @@ use crate::{
     codec,
     negotiate::response_form,
     options::{DeleteOptions, WriteOptions},
-    route::Verb,
     server::{Inner, time_text},
     status::{ApiError, ApiResult, Named},
-    write::{Failed, Ownership, Part, TRIES, place},
+    write::{Failed, Ownership, Part, place},
 };
+
+/// Tries to take a disruption from a contended budget before the client is asked to wait.
+const TRIES: usize = 20;
 
 fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
@@ -34,7 +37,9 @@ impl Inner {
     pub(crate) async fn review(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let form = response_form(&call.headers, false)?;
-        let mut review = self.decode_body(call, &body, options.validation)?;
+        let (mut review, problems) = self.decode_body(call, &body)?;
+        self.judge_body(call, options.validation, problems).await?;
+        self.admit(&Review::new(call, Operation::Create, None, options.dry_run), &mut review).await?;
         let spec = review["spec"].clone();
         review["status"] = match call.resource.kind.as_str() {
             "SelfSubjectReview" => json!({"userInfo": call.user.to_user_info()}),
@@ -129,6 +134,7 @@ impl Inner {
             },
             _ => {
                 // The object is only stored here; there is no process behind it to talk to.
+                self.admit_connect(call).await?;
                 self.record(call).await?;
                 Err(ApiError::bad_request(format!(
                     "{} {:?} runs on no node of this server: {sub} is not available",
@@ -145,10 +151,10 @@ impl Inner {
         if !value.is_object() || value["kind"].as_str().is_some_and(|given| given != kind) {
             return Err(unreadable(format!("the body is not a {kind}")));
         }
-        let group = match kind {
-            "TokenRequest" => "authentication.k8s.io",
-            "Eviction" => "policy",
-            _ => "",
+        let (group, api_version) = match kind {
+            "TokenRequest" => ("authentication.k8s.io", "authentication.k8s.io/v1"),
+            "Eviction" => ("policy", "policy/v1"),
+            _ => ("", "v1"),
         };
         if let Some(table) = remuda_kinds::type_of(group, "v1", kind) {
             remuda_kinds::decode(table, &mut value, &mut Vec::new())
@@ -161,13 +167,19 @@ impl Inner {
                 call.name()
             )));
         }
+        // Admission sees whole objects, as everywhere.
+        value["apiVersion"] = api_version.into();
+        value["kind"] = kind.into();
         Ok(value)
     }
 
     /// TokenRequest: a token for the service account, bound to what the request names.
     async fn request_token(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
         let form = response_form(&call.headers, false)?;
+        let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let mut request = self.decode_as(call, &body, "TokenRequest")?;
+        let review = Review::new(call, Operation::Create, None, options.dry_run);
+        self.mutate(&review, &mut request).await?;
         let account = self.decode(&call.resource, &*self.record(call).await?).await?;
         let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
         let invalid = |field: &str, value: Value, detail: &str| {
@@ -191,10 +203,16 @@ impl Inner {
             Value::Object(_) => self.bound_object(call, &request["spec"]["boundObjectRef"]).await?,
             _ => Bound::Nothing,
         };
+        request["metadata"] = json!({
+            "name": call.name(), "namespace": namespace, "creationTimestamp": self.now_text(),
+        });
+        request["spec"]["audiences"] = json!(audiences);
+        request["spec"]["expirationSeconds"] = seconds.into();
+        self.validate_admission(&review, Some(&request)).await?;
         let spec = TokenSpec {
             namespace: namespace.to_owned(),
             service_account: ObjectRef::new(call.name(), meta::uid(&account)),
-            audiences: audiences.clone(),
+            audiences,
             lifetime_seconds: seconds,
             bound,
             warn_after_seconds: None,
@@ -205,13 +223,6 @@ impl Inner {
             .issue(spec, self.now().as_second())
             .map_err(|error| ApiError::internal(error.to_string()))?;
         let expires = jiff::Timestamp::from_second(issued.expires).unwrap_or_else(|_| self.now());
-        request["apiVersion"] = "authentication.k8s.io/v1".into();
-        request["kind"] = "TokenRequest".into();
-        request["metadata"] = json!({
-            "name": call.name(), "namespace": namespace, "creationTimestamp": self.now_text(),
-        });
-        request["spec"]["audiences"] = json!(audiences);
-        request["spec"]["expirationSeconds"] = seconds.into();
         request["status"] = json!({"token": issued.token, "expirationTimestamp": time_text(expires)});
         Ok(Answer::value(201, request, form))
     }
@@ -368,14 +379,28 @@ impl Inner {
     /// Binding: gives a pod its node, once.
     async fn bind(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
         let form = response_form(&call.headers, false)?;
-        let binding = self.decode_as(call, &body, "Binding")?;
-        let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
-        if node.is_empty() {
-            let error = FieldError::required("target.name", "");
-            return Err(ApiError::invalid(Named { group: "", kind: "Binding", name: call.name() }, &[error]));
+        // To admission this is the creation of a Binding, not the update of a Pod.
+        let mut options = WriteOptions::parse(&call.query, "CreateOptions")?;
+        let review = Review::new(call, Operation::Create, None, options.dry_run);
+        let mut binding = self.decode_as(call, &body, "Binding")?;
+        place(call, &mut binding)?;
+        self.mutate(&review, &mut binding).await?;
+        let target = &binding["target"];
+        let node = target["name"].as_str().unwrap_or_default().to_owned();
+        let mut errors = Vec::new();
+        if !matches!(target["kind"].as_str().unwrap_or_default(), "" | "Node") {
+            errors.push(FieldError::not_supported("target.kind", &target["kind"], &["Node", "<empty>"]));
         }
+        if node.is_empty() {
+            errors.push(FieldError::required("target.name", ""));
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(Named { group: "", kind: "Binding", name: call.name() }, &errors));
+        }
+        self.validate_admission(&review, Some(&binding)).await?;
+        options.admitted = true;
         let now = self.now_text();
-        self.change(call, |pod| {
+        self.change_with(call, &options, |pod| {
             if pod["spec"]["nodeName"].as_str().is_some_and(|bound| !bound.is_empty()) {
                 let detail =
                     format!("pod {} is already assigned to node {}", call.name(), pod["spec"]["nodeName"]);
@@ -396,27 +421,36 @@ impl Inner {
     pub(crate) async fn change(
         &self,
         call: &Call,
-        mut change: impl FnMut(&mut Value) -> ApiResult<()>,
+        change: impl FnMut(&mut Value) -> ApiResult<()>,
     ) -> ApiResult<Value> {
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        for attempt in 1.. {
+        self.change_with(call, &options, change).await
+    }
+
+    async fn change_with(
+        &self,
+        call: &Call,
+        options: &WriteOptions,
+        mut change: impl FnMut(&mut Value) -> ApiResult<()>,
+    ) -> ApiResult<Value> {
+        let mut turn = self.turns.first();
+        loop {
             let record = self.record(call).await?;
             let mut object = self.decode(&call.resource, &record).await?;
             change(&mut object)?;
-            match self.update_object(call, &record, object, &options, Ownership::Compute, Part::Other).await {
+            match self.update_object(call, &record, object, options, Ownership::Compute, Part::Other).await {
                 Ok(stored) => return Ok(stored.object),
-                Err(Failed::Conflict) if attempt < TRIES => {}
-                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Conflict) => turn.lost(&record.key).await,
                 Err(Failed::Api(error)) => return Err(error),
             }
         }
-        unreachable!("the loop returns")
     }
 
     /// `namespaces/finalize`: only `spec.finalizers` counts.
     async fn finalize(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
         let form = response_form(&call.headers, false)?;
-        let mut wanted = self.decode_body(call, &body, Default::default())?;
+        let (mut wanted, problems) = self.decode_body(call, &body)?;
+        self.judge_body(call, None, problems).await?;
         place(call, &mut wanted)?;
         let version = meta::resource_version(&wanted).to_owned();
         let finalizers = wanted["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -436,7 +470,7 @@ impl Inner {
         Ok(Answer::value(200, namespace, form))
     }
 
-    /// `certificatesigningrequests/approval`: only the verdict conditions count.
+    /// `certificatesigningrequests/approval`: only the verdict conditions count, and what people note in metadata.
     async fn approve(&self, call: &Call, body: Bytes) -> ApiResult<Answer> {
         let form = response_form(&call.headers, false)?;
         let patch = match call.verb {
@@ -444,7 +478,11 @@ impl Inner {
             _ => None,
         };
         let given = match patch {
-            None => Some(self.decode_body(call, &body, Default::default())?),
+            None => {
+                let (given, problems) = self.decode_body(call, &body)?;
+                self.judge_body(call, None, problems).await?;
+                Some(given)
+            }
             Some(_) => None,
         };
         let now = self.now_text();
@@ -488,6 +526,14 @@ impl Inner {
                 }
                 if !conditions.is_null() {
                     request["status"]["conditions"] = conditions;
+                }
+                for field in ["labels", "annotations"] {
+                    match wanted["metadata"][field].take() {
+                        Value::Null => {
+                            request["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+                        }
+                        given => request["metadata"][field] = given,
+                    }
                 }
                 Ok(())
             })

@@ -5,18 +5,19 @@ use remuda_objects::meta;
 use remuda_schema::FieldError;
 use serde_json::{Value, json};
 
+use remuda_auth::request_info::Verb;
+
 use crate::{
     call::{Answer, Call},
     codec,
     negotiate::{BodyType, Form, body_type, response_form},
     options::WriteOptions,
-    patch::apply,
+    patch::{apply, unfit},
     registry::Resource,
     represent::{IncludeObject, shape_scale},
-    route::Verb,
     server::Inner,
     status::{ApiError, ApiResult, Named},
-    write::{Failed, Ownership, Part, TRIES},
+    write::{Failed, Ownership, Part},
 };
 
 struct Paths {
@@ -90,12 +91,17 @@ impl Inner {
             Verb::Patch => Some(self.parse_patch(call, &body)?.0),
             _ => None,
         };
-        for attempt in 1.. {
+        let mut turn = self.turns.first();
+        loop {
             let record = self.record(call).await?;
             let mut live = self.decode(&call.resource, &record).await?;
             let mut scale = of(&call.resource, &live)?;
             match &patch {
-                Some(patch) => apply(call, patch, &mut scale)?,
+                Some(patch) => {
+                    apply(call, patch, &mut scale)?;
+                    let shown = scale.clone();
+                    check_scale(&mut scale).map_err(|error| unfit(&patch.shown(&shown), &error))?;
+                }
                 None => scale = decode_scale(call, &body)?,
             }
             let wanted = meta::resource_version(&scale);
@@ -107,12 +113,10 @@ impl Inner {
             set(&mut live, &paths.spec, replicas.into());
             match self.update_object(call, &record, live, &options, Ownership::Compute, Part::Other).await {
                 Ok(stored) => return self.scale_answer(call, &stored.object, form),
-                Err(Failed::Conflict) if attempt < TRIES => {}
-                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Conflict) => turn.lost(&record.key).await,
                 Err(Failed::Api(error)) => return Err(error),
             }
         }
-        unreachable!("the loop returns")
     }
 }
 
@@ -156,7 +160,8 @@ impl Inner {
         let wanted = meta::resource_version(&scale).to_owned();
         let path: Vec<&str> = paths.spec.split('/').skip(1).collect();
         let only: [&[&str]; 1] = [&path];
-        for attempt in 1.. {
+        let mut turn = self.turns.first();
+        loop {
             let record = self.record(call).await?;
             if !wanted.is_empty() && wanted != record.revision.to_string() {
                 return Err(ApiError::modified(call.named()));
@@ -167,12 +172,10 @@ impl Inner {
             let merged = self.apply_tracked(call, Some(&live), &applied, manager, force, tracked).await?;
             match self.update_object(call, &record, merged, options, Ownership::Done, Part::Other).await {
                 Ok(stored) => return self.scale_answer(call, &stored.object, form),
-                Err(Failed::Conflict) if attempt < TRIES => {}
-                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
+                Err(Failed::Conflict) => turn.lost(&record.key).await,
                 Err(Failed::Api(error)) => return Err(error),
             }
         }
-        unreachable!("the loop returns")
     }
 }
 
@@ -190,6 +193,14 @@ pub(crate) fn put(resource: &crate::registry::Resource, object: &mut Value, scal
     Ok(())
 }
 
+/// A number that cannot be read must not be taken for none: that would scale to zero.
+fn check_scale(scale: &mut Value) -> Result<(), String> {
+    match remuda_kinds::type_of("autoscaling", "v1", "Scale") {
+        Some(table) => remuda_kinds::decode(table, scale, &mut Vec::new()).map_err(|error| error.to_string()),
+        None => Ok(()),
+    }
+}
+
 fn decode_scale(call: &Call, body: &[u8]) -> ApiResult<Value> {
     let unreadable = |cause: String| ApiError::bad_request(format!("couldn't decode Scale: {cause}"));
     let mut scale = codec::read_body(&call.headers, body, "Scale")?;
@@ -200,11 +211,7 @@ fn decode_scale(call: &Call, body: &[u8]) -> ApiResult<Value> {
     {
         return Err(unreadable(format!("the body is of {}", scale["apiVersion"])));
     }
-    // A number that cannot be read must not be taken for none: that would scale to zero.
-    if let Some(table) = remuda_kinds::type_of("autoscaling", "v1", "Scale") {
-        remuda_kinds::decode(table, &mut scale, &mut Vec::new())
-            .map_err(|error| unreadable(error.to_string()))?;
-    }
+    check_scale(&mut scale).map_err(unreadable)?;
     if meta::name(&scale) != call.name() && !meta::name(&scale).is_empty() {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({})",

@@ -32,6 +32,8 @@ use crate::{
     processes::Kubelets,
     registry::{Registry, Resource},
     tokens::{Remote, Tokens},
+    turns::Turns,
+    watch::WatchObserver,
 };
 
 /// What a server is made of.
@@ -61,6 +63,14 @@ pub struct Config {
     /// Whether the API's own controllers (garbage collection, namespaces, …) run in this process.
     pub controllers: Controllers,
     pub clock: fn() -> Timestamp,
+    /// The name under which a field manager of the server's own controllers applied before it had one of its own.
+    /// What was applied under the former name is taken over by the first apply under the new one.
+    pub former_manager: fn(&str) -> Option<String>,
+    /// Whether writes of a user to kinds of a group that do not say `fieldValidation` are refused for fields the kind
+    /// does not know. Kubernetes warns, and drops them.
+    pub strict_fields: fn(&str, &User) -> bool,
+    /// Is told which watches begin and end.
+    pub watch_observer: Option<Arc<dyn WatchObserver>>,
 }
 
 /// Where the API's own controllers run.
@@ -106,6 +116,7 @@ pub(crate) struct Inner {
     pub(crate) openapi: OpenApi,
     pub(crate) addresses: Addresses,
     pub(crate) throttle: Throttle,
+    pub(crate) turns: Turns,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -136,6 +147,7 @@ impl ApiServer {
             openapi: OpenApi::default(),
             addresses: Addresses::default(),
             throttle: Throttle::new(&config.limits),
+            turns: Turns::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -269,5 +281,5 @@ impl Inner {
 
 /// RFC 3339 with seconds, as `metav1.Time`.
 pub(crate) fn time_text(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    remuda_base::rfc3339(at.as_second())
 }

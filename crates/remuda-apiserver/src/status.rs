@@ -1,6 +1,6 @@
 //! Errors of the API: every one becomes a `Status` object with the reason and code clients branch on.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use remuda_schema::FieldError;
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError {
     pub code: u16,
-    pub reason: &'static str,
+    /// One of ours, or what a webhook said; empty for errors that have none.
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Option<Value>,
     /// Seconds for `Retry-After`; clients retry any answer that carries it.
@@ -46,8 +47,15 @@ impl Named<'_> {
 }
 
 impl ApiError {
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, retry_after: None, continue_token: None }
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason: reason.into(),
+            message: message.into(),
+            details: None,
+            retry_after: None,
+            continue_token: None,
+        }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -162,6 +170,11 @@ impl ApiError {
         Self { retry_after: Some(1), ..Self::new(503, "ServiceUnavailable", message) }
     }
 
+    /// The client took too long to send its request.
+    pub fn request_timeout(message: impl Into<String>) -> Self {
+        Self::new(408, "Timeout", message)
+    }
+
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::new(504, "Timeout", message)
     }
@@ -187,7 +200,7 @@ impl ApiError {
         });
         // Errors the reference does not classify have no reason.
         if !self.reason.is_empty() {
-            status["reason"] = self.reason.into();
+            status["reason"] = (*self.reason).into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();

@@ -14,6 +14,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use futures::{FutureExt, future::BoxFuture};
 use rand::RngExt;
+use remuda_auth::identity::User;
 use remuda_store::{Change, Event, Record, Revision, Scope, Store, WatchEnd};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
@@ -24,7 +25,7 @@ use crate::{
     call::{Answer, Call},
     convert::is_served_form,
     negotiate::{Shape, response_form},
-    options::ListOptions,
+    options::{ListOptions, VersionMatch},
     read::{Filter, store_error},
     registry::Resource,
     represent::{self, IncludeObject, View},
@@ -40,6 +41,22 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const LONGEST: u64 = 24 * 60 * 60;
 /// Initial events are sent in pieces of about this size.
 const PIECE: usize = 64 << 10;
+
+/// A watch that begins: who watches what.
+pub struct ObservedWatch<'a> {
+    pub user: &'a User,
+    pub group: &'a str,
+    pub resource: &'a str,
+    pub namespace: Option<&'a str>,
+    /// The only object that is watched, if it is one.
+    pub name: Option<&'a str>,
+}
+
+/// Is told of watches. An open watch is how it is known that a client is there: nothing has to be polled.
+pub trait WatchObserver: Send + Sync {
+    /// What is given back is dropped when the watch ends.
+    fn begins(&self, watch: &ObservedWatch<'_>) -> Option<Box<dyn Send + Sync>>;
+}
 
 impl Inner {
     pub(crate) async fn watch(self: &Arc<Self>, call: &Call) -> ApiResult<Answer> {
@@ -60,6 +77,8 @@ impl Inner {
             let list = ListOptions {
                 labels: options.labels.clone(),
                 fields: options.fields.clone(),
+                resource_version: options.resource_version,
+                version_match: options.resource_version.map(|_| VersionMatch::NotOlderThan),
                 ..Default::default()
             };
             let listed = self.list_records(call, &list, &filter).await?;
@@ -101,6 +120,15 @@ impl Inner {
             Some(custom) => custom.crd.gone.clone(),
             None => self.stop.clone(),
         };
+        let observed = self.config.watch_observer.as_ref().and_then(|observer| {
+            observer.begins(&ObservedWatch {
+                user: &call.user,
+                group: &call.resource.group,
+                resource: &call.resource.plural,
+                namespace: call.namespace(),
+                name: filter.only_name(),
+            })
+        });
         let encoder = Encoder { server: self.clone(), view, filter, first: true, ended: false };
         let alarm = Alarm {
             timer: Box::pin(tokio::time::sleep_until(next_bookmark(Instant::now(), deadline))),
@@ -116,6 +144,7 @@ impl Inner {
             bookmarks: options.bookmarks,
             deadline,
             _gauge: self.metrics.watcher(),
+            _observed: observed,
         };
         Ok(Answer::body(200, Body::Stream(Box::pin(watcher))))
     }
@@ -133,6 +162,7 @@ struct Watcher {
     bookmarks: bool,
     deadline: Instant,
     _gauge: crate::metrics::WatcherGuard,
+    _observed: Option<Box<dyn Send + Sync>>,
 }
 
 /// Where events come from.

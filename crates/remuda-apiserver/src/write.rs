@@ -16,18 +16,16 @@ use crate::{
     admission::{Operation, Review},
     call::{Answer, Call},
     codec,
-    convert::is_served_form,
+    convert::{self, is_served_form},
+    fields::Problem,
     negotiate::{BodyType, Encoding, Shape, body_type, response_form},
-    options::{FieldValidation, WriteOptions},
+    options::WriteOptions,
     read::{create_error, store_error},
     registry::Resource,
     represent,
     server::Inner,
     status::{ApiError, ApiResult, Named},
 };
-
-/// Tries of a read-modify-write before its conflict is the client's.
-pub(crate) const TRIES: usize = 5;
 
 /// An object after a write.
 pub(crate) struct Stored {
@@ -60,7 +58,8 @@ impl Inner {
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         no_force(&options)?;
         let form = response_form(&call.headers, false)?;
-        let object = self.decode_body(call, &body, options.validation)?;
+        let (object, problems) = self.decode_body(call, &body)?;
+        self.judge_body(call, options.validation, problems).await?;
         let stored = self.create_object(call, object, &options, Ownership::Compute).await?;
         Ok(self.answer(call, 201, stored, form))
     }
@@ -85,13 +84,9 @@ impl Inner {
         Answer::value(code, value, form)
     }
 
-    /// Reads a body as an object of the call's kind and brings it into shape.
-    pub(crate) fn decode_body(
-        &self,
-        call: &Call,
-        body: &[u8],
-        validation: FieldValidation,
-    ) -> ApiResult<Value> {
+    /// Reads a body as an object of the call's kind and brings it into shape. What field validation has against it
+    /// comes back too.
+    pub(crate) fn decode_body(&self, call: &Call, body: &[u8]) -> ApiResult<(Value, Vec<Problem>)> {
         let mut duplicates = Vec::new();
         let kind = &call.resource.kind;
         let unreadable = |cause: &str| {
@@ -125,8 +120,7 @@ impl Inner {
         };
         check_type(&call.resource, &mut object)?;
         merge_owners(call, &mut object);
-        let mut problems: Vec<String> =
-            duplicates.into_iter().map(|path| format!("duplicate field {path:?}")).collect();
+        let mut problems: Vec<Problem> = duplicates.into_iter().map(Problem::Duplicate).collect();
         self.shape_input(&call.resource, &mut object, &mut problems).map_err(|mut error| {
             if custom {
                 let version = &call.resource.version;
@@ -135,19 +129,7 @@ impl Inner {
             }
             error
         })?;
-        match validation {
-            FieldValidation::Ignore => {}
-            FieldValidation::Warn => problems.into_iter().for_each(|problem| call.warn(problem)),
-            FieldValidation::Strict if problems.is_empty() => {}
-            FieldValidation::Strict => {
-                return Err(ApiError::bad_request(format!(
-                    "{kind} in version {:?} cannot be handled as a {kind}: strict decoding error: {}",
-                    call.resource.version,
-                    problems.join(", ")
-                )));
-            }
-        }
-        Ok(object)
+        Ok((object, problems))
     }
 
     /// Drops what the kind does not know (reporting it) and fills in defaults.
@@ -155,7 +137,7 @@ impl Inner {
         &self,
         resource: &Resource,
         object: &mut Value,
-        problems: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
     ) -> ApiResult<()> {
         let mut unknown = Vec::new();
         if let (Some(schema), true) = (&resource.schema, resource.is_custom()) {
@@ -179,7 +161,7 @@ impl Inner {
             }
             remuda_objects::defaults::apply(&resource.group, &resource.kind, object);
         }
-        problems.extend(unknown.into_iter().map(|path| format!("unknown field {path:?}")));
+        problems.extend(unknown.into_iter().map(Problem::Unknown));
         Ok(())
     }
 
@@ -299,7 +281,8 @@ impl Inner {
         no_force(&options)?;
         let form = response_form(&call.headers, false)?;
         let part = if call.subresource() == "status" { Part::Status } else { Part::Main };
-        let object = self.decode_body(call, &body, options.validation)?;
+        let (object, problems) = self.decode_body(call, &body)?;
+        self.judge_body(call, options.validation, problems).await?;
         let (code, stored) = self.put_object(call, object, &options, part).await?;
         Ok(self.answer(call, code, stored, form))
     }
@@ -316,7 +299,8 @@ impl Inner {
         place(call, &mut object)?;
         let wanted = meta::resource_version(&object).to_owned();
         let wanted = crate::options::parse_version(&wanted)?.filter(|version| *version > 0);
-        for attempt in 1.. {
+        let mut turn = self.turns.first();
+        loop {
             let found = self.store.get(&call.key()).await.map_err(store_error)?.value;
             let Some(live) = found else {
                 if part != Part::Main || !call.resource.put_creates() {
@@ -341,16 +325,14 @@ impl Inner {
             if wanted.is_some_and(|wanted| wanted != live.revision) {
                 return Err(ApiError::modified(call.named()));
             }
-            let last = wanted.is_some() || attempt == TRIES;
-            let new = if last { std::mem::take(&mut object) } else { object.clone() };
+            let new = if wanted.is_some() { std::mem::take(&mut object) } else { object.clone() };
             match self.update_object(call, &live, new, options, Ownership::Compute, part).await {
-                Err(Failed::Conflict) if !last => {}
-                Err(Failed::Conflict) => return Err(ApiError::modified(call.named())),
-                Err(Failed::Api(error)) => return Err(error),
                 Ok(stored) => return Ok((200, stored)),
+                Err(Failed::Conflict) if wanted.is_some() => return Err(ApiError::modified(call.named())),
+                Err(Failed::Conflict) => turn.lost(&live.key).await,
+                Err(Failed::Api(error)) => return Err(error),
             }
         }
-        unreachable!("the loop returns")
     }
 
     /// Replaces the live object by `new` (both in the request's version), as far as `part` allows.
@@ -377,30 +359,38 @@ impl Inner {
         self.prepare_update(call, &mut new, &live, part).await?;
         // What admission changes from here on is nobody's.
         if ownership == Ownership::Compute {
-            meta::restore_server_fields(&mut new, &live);
+            unchanged(call, meta::restore_server_fields(&mut new, &live))?;
             self.own_fields(call, Some(&live), &mut new, options, part).await;
         }
-        if part == Part::Main && call.path.subresource.is_none() {
+        if part == Part::Main && call.subresource().is_empty() {
             self.finish_update(call, &mut new, &live)?;
         }
-        if self.mutate(&Review::new(call, Operation::Update, Some(&live), options.dry_run), &mut new).await? {
+        let review = Review::new(call, Operation::Update, Some(&live), options.dry_run);
+        if !options.admitted && self.mutate(&review, &mut new).await? {
             self.reshape(resource, &mut new)?;
             self.prepare_update(call, &mut new, &live, part).await?;
         }
-        meta::restore_server_fields(&mut new, &live);
+        unchanged(call, meta::restore_server_fields(&mut new, &live))?;
         if resource.has_generation() {
             let generation = meta::generation(&live) + i64::from(self.spec_changed(resource, &new, &live));
             metadata_mut(&mut new).insert("generation".to_owned(), generation.into());
         }
         self.validate_update(call, &new, &live, part).await?;
-        let review = Review::new(call, Operation::Update, Some(&live), options.dry_run);
-        self.validate_admission(&review, Some(&new)).await?;
+        if !options.admitted {
+            self.validate_admission(&review, Some(&new)).await?;
+        }
 
         let stored_form = resource.api_version == resource.storage_api_version;
+        // Only what is stored can be compared: conversion and admission write the same thing in other words.
         let template = if stored_form {
+            keep_manager_times(&live, &mut new);
             codec::encode(&new)
         } else {
-            codec::encode(&self.to_stored(resource, new.clone()).await?)
+            let mut stored = self.to_stored(resource, new.clone()).await?;
+            if keep_manager_times(&convert::parse(live_record)?, &mut stored) {
+                restore_managers(&live, &mut new);
+            }
+            codec::encode(&stored)
         };
         let version = |object: &mut Value, revision: u64| {
             metadata_mut(object).insert("resourceVersion".to_owned(), revision.to_string().into());
@@ -451,9 +441,36 @@ impl Inner {
     }
 }
 
+/// Refuses a write that tries to change what is the server's.
+fn unchanged(call: &Call, errors: Vec<FieldError>) -> ApiResult<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(call.kind_named(call.name()), &errors))
+}
+
+/// Undoes a write that changes nothing but the times of field managers; says whether it was one.
+fn keep_manager_times(live: &Value, new: &mut Value) -> bool {
+    // The version of what is written is the store's to give.
+    let version = live["metadata"]["resourceVersion"].clone();
+    metadata_mut(new).insert("resourceVersion".to_owned(), version);
+    let noop = remuda_merge::managed::is_noop(live, new);
+    if noop {
+        restore_managers(live, new);
+    }
+    noop
+}
+
+fn restore_managers(live: &Value, new: &mut Value) {
+    let managers = live["metadata"]["managedFields"].clone();
+    if !managers.is_null() {
+        metadata_mut(new).insert("managedFields".to_owned(), managers);
+    }
+}
+
 /// Why an update did not happen.
 pub(crate) enum Failed {
-    /// Somebody else was faster; read again.
+    /// Another writer was faster; read again.
     Conflict,
     Api(ApiError),
 }
@@ -537,10 +554,11 @@ pub(crate) fn place(call: &Call, object: &mut Value) -> ApiResult<()> {
             ));
         }
     }
-    if let Some(expected) = &call.path.name {
+    let expected = call.name();
+    if !expected.is_empty() {
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
         if name.is_empty() {
-            metadata.insert("name".to_owned(), expected.as_str().into());
+            metadata.insert("name".to_owned(), expected.into());
         } else if name != expected {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({name}) does not match the name on the URL ({expected})"

@@ -103,7 +103,10 @@ impl Rules {
         object: Option<&Value>,
     ) -> ApiResult<bool> {
         if let Some(selector) = &self.objects {
-            let of = |object: Option<&Value>| object.is_some_and(|object| selector.matches_object(object));
+            // What has no metadata has no labels to select by, not even none.
+            let of = |object: Option<&Value>| {
+                object.is_some_and(|object| object["metadata"].is_object() && selector.matches_object(object))
+            };
             if !of(object) && !of(review.old) {
                 return Ok(false);
             }
@@ -142,7 +145,7 @@ impl Rule {
         let namespace_object = resource.group.is_empty() && resource.kind == "Namespace";
         let scope =
             self.scope.is_none_or(|namespaced| namespaced == (resource.namespaced && !namespace_object));
-        let name = || object.or(review.old).map(remuda_objects::meta::name).unwrap_or_default();
+        let name = || review.name(object);
         any(&self.groups, &resource.group)
             && any(&self.operations, review.operation.as_str())
             && scope
@@ -150,7 +153,7 @@ impl Rule {
                 .resources
                 .iter()
                 .any(|pattern| matches_resource(pattern, &resource.plural, review.call.subresource()))
-            && (self.names.is_empty() || self.names.iter().any(|known| known == name()))
+            && (self.names.is_empty() || self.names.contains(&name()))
     }
 }
 

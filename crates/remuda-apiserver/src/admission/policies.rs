@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     follow::News,
+    registry::Resource,
     server::{Inner, StartError},
     status::{ApiError, ApiResult},
 };
@@ -179,7 +180,7 @@ struct Objection {
 impl Inner {
     pub(super) async fn check_policies(&self, review: &Review<'_>, object: Option<&Value>) -> ApiResult<()> {
         let bindings = self.policies.bindings.load_full();
-        if bindings.is_empty() || review.call.resource.group == "admissionregistration.k8s.io" {
+        if bindings.is_empty() || is_exempt(&review.call.resource) {
             return Ok(());
         }
         let policies = self.policies.policies.load_full();
@@ -249,7 +250,7 @@ impl Inner {
             return Ok(());
         }
         let mut error = ApiError::forbidden(review.call.named_as(&name), &text);
-        (error.code, error.reason) = (objection.code, objection.reason);
+        (error.code, error.reason) = (objection.code, objection.reason.into());
         if let Some(details) = &mut error.details {
             details["causes"] = json!([{"message": text}]);
         }
@@ -297,6 +298,13 @@ impl Inner {
             _ => Ok(found),
         }
     }
+}
+
+/// Policies do not judge policies, so that a broken one stays mendable, nor questions that are answered and not stored.
+fn is_exempt(resource: &Resource) -> bool {
+    let is_policy = resource.group == "admissionregistration.k8s.io"
+        && (resource.plural.ends_with("policies") || resource.plural.ends_with("policybindings"));
+    is_policy || resource.builtin().is_some_and(|builtin| builtin.is_virtual)
 }
 
 fn failure(cause: String) -> Objection {

@@ -3,7 +3,6 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::future::join_all;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,10 +12,12 @@ use super::{
     Operation, Review,
     client::{Client, ClientConfig},
     matching::{Condition, Rules, all_hold},
+    verdict::{self, Response, Sort},
 };
+use remuda_auth::request_info::Verb;
+
 use crate::{
     registry::Resource,
-    route::Verb,
     server::{Inner, StartError},
     status::{ApiError, ApiResult},
 };
@@ -138,17 +139,18 @@ impl Inner {
     async fn mutate_by(&self, webhook: &Webhook, review: &Review<'_>, object: &mut Value) -> ApiResult<bool> {
         let reviewed = (review.operation != Operation::Delete).then_some(&*object);
         let Some(seen) = self.asked(webhook, review, reviewed).await? else { return Ok(false) };
-        let Some(response) = self.ask(webhook, review, &seen).await? else { return Ok(false) };
-        let Some(patch) = response["patch"].as_str().filter(|patch| !patch.is_empty()) else {
-            return Ok(false);
-        };
-        let broken = |cause: String| {
-            ApiError::internal(format!("admission webhook {:?}: bad patch: {cause}", webhook.name))
-        };
-        let patch = STANDARD.decode(patch).map_err(|error| broken(error.to_string()))?;
+        let answer = self.ask(webhook, review, &seen, Sort::Mutating).await?;
+        let Some(patch) = answer.and_then(|response| response.patch) else { return Ok(false) };
+        let broken = |cause: String| ApiError::internal(cause);
         let patch: Value = serde_json::from_slice(&patch).map_err(|error| broken(error.to_string()))?;
+        if patch.as_array().is_some_and(Vec::is_empty) {
+            return Ok(false);
+        }
         let Some(before) = seen.object else {
-            return Err(broken("there is no object to patch".to_owned()));
+            return Err(broken(format!(
+                "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+                webhook.name
+            )));
         };
         let mut patched = before.clone().into_owned();
         remuda_merge::json_patch::apply(&mut patched, &patch).map_err(|error| broken(error.to_string()))?;
@@ -181,7 +183,7 @@ impl Inner {
         let calls = configurations.values().flat_map(|webhooks| webhooks.iter()).map(|webhook| async move {
             match self.asked(webhook, review, object).await? {
                 None => Ok(()),
-                Some(seen) => self.ask(webhook, review, &seen).await.map(drop),
+                Some(seen) => self.ask(webhook, review, &seen, Sort::Validating).await.map(drop),
             }
         });
         join_all(calls).await.into_iter().find(Result::is_err).unwrap_or(Ok(()))
@@ -236,7 +238,13 @@ impl Inner {
     }
 
     /// Calls a webhook. `None`: it could not be asked, and that is allowed.
-    async fn ask(&self, webhook: &Webhook, review: &Review<'_>, seen: &Seen<'_>) -> ApiResult<Option<Value>> {
+    async fn ask(
+        &self,
+        webhook: &Webhook,
+        review: &Review<'_>,
+        seen: &Seen<'_>,
+        sort: Sort,
+    ) -> ApiResult<Option<Response>> {
         if review.dry_run && !webhook.dry_run_safe {
             return Err(ApiError::bad_request(format!(
                 "admission webhook {:?} does not support dry run",
@@ -245,8 +253,8 @@ impl Inner {
         }
         let uid = uuid::Uuid::new_v4().to_string();
         let outcome = match (&webhook.client, webhook.review_version) {
-            (Err(cause), _) => Err(cause.clone()),
-            (_, None) => Err("no known admissionReviewVersions".to_owned()),
+            (Err(cause), _) => Err(format!("failed to call webhook: {cause}")),
+            (_, None) => Err("failed to call webhook: no known admissionReviewVersions".to_owned()),
             (Ok(client), Some(version)) => {
                 let body = Question {
                     kind: "AdmissionReview",
@@ -257,23 +265,18 @@ impl Inner {
                         old_object: seen.old.as_deref(),
                     },
                 };
-                self.webhooks.client.post(self, client, &body, webhook.timeout).await.and_then(
-                    |mut answer| {
-                        let response = answer["response"].take();
-                        match response {
-                            Value::Object(_) if response["uid"] == uid.as_str() => Ok(response),
-                            Value::Object(_) => Err("the response has another uid".to_owned()),
-                            _ => Err("the answer has no response".to_owned()),
-                        }
-                    },
-                )
+                match self.webhooks.client.post(self, client, &body, webhook.timeout).await {
+                    Ok(answer) => verdict::read(answer, version, &uid, sort)
+                        .map_err(|cause| format!("received invalid webhook response: {cause}")),
+                    Err(cause) => Err(format!("failed to call webhook: {cause}")),
+                }
             }
         };
         let response = match outcome {
             Ok(response) => response,
             Err(cause) if webhook.fail => {
                 return Err(ApiError::internal(format!(
-                    "failed calling webhook {:?}: failed to call webhook: {cause}",
+                    "failed calling webhook {:?}: {cause}",
                     webhook.name
                 )));
             }
@@ -282,53 +285,19 @@ impl Inner {
                 return Ok(None);
             }
         };
-        for warning in response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for warning in &response.warnings {
             review.call.warn(warning);
         }
-        if response["allowed"] == true {
-            return Ok(Some(response));
+        match &response.denied {
+            None => Ok(Some(response)),
+            Some(status) => Err(verdict::denial(&webhook.name, status)),
         }
-        Err(denial(&webhook.name, &response["status"]))
     }
-}
-
-fn denial(name: &str, status: &Value) -> ApiError {
-    let detail = match (status["message"].as_str(), status["reason"].as_str()) {
-        (Some(message), _) if !message.is_empty() => format!(": {message}"),
-        (_, Some(reason)) if !reason.is_empty() => format!(": {reason}"),
-        _ => " without explanation".to_owned(),
-    };
-    let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(403);
-    let reason = match status["reason"].as_str() {
-        Some("Invalid") => "Invalid",
-        Some("Conflict") => "Conflict",
-        Some("NotFound") => "NotFound",
-        Some("BadRequest") => "BadRequest",
-        Some("AlreadyExists") => "AlreadyExists",
-        Some("TooManyRequests") => "TooManyRequests",
-        _ => match code {
-            400 => "BadRequest",
-            404 => "NotFound",
-            409 => "Conflict",
-            422 => "Invalid",
-            429 => "TooManyRequests",
-            500 => "InternalError",
-            _ => "Forbidden",
-        },
-    };
-    let mut error =
-        ApiError::new(code, reason, format!("admission webhook {name:?} denied the request{detail}"));
-    if status["details"].is_object() {
-        error.details = Some(status["details"].clone());
-    }
-    error
 }
 
 /// Webhook configurations and policies are never sent to webhooks: a broken one must stay mendable.
 fn is_exempt(review: &Review<'_>) -> bool {
     review.call.resource.group == "admissionregistration.k8s.io"
-        || matches!(review.call.resource.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
 }
 
 /// An AdmissionReview on its way out.
@@ -352,11 +321,9 @@ struct Asking<'a> {
 /// The `request` of an AdmissionReview, without the objects: what expressions see as `request`.
 pub(super) fn request(review: &Review<'_>, seen: &Seen<'_>, uid: &str) -> Value {
     let call = review.call;
-    let kind = |resource: &Resource| match resource.subresource(call.subresource()) {
-        Some(sub) if !review.is_main_kind() => {
-            json!({"group": sub.group, "version": sub.version, "kind": sub.kind})
-        }
-        _ => json!({"group": resource.group, "version": resource.version, "kind": resource.kind}),
+    let kind = |resource: &Resource| match review.other_kind(resource) {
+        Some(other) => json!({"group": other.group, "version": other.version, "kind": other.kind}),
+        None => json!({"group": resource.group, "version": resource.version, "kind": resource.kind}),
     };
     let plural = |resource: &Resource| json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
     let own = &call.resource;
@@ -386,6 +353,7 @@ pub(super) fn request(review: &Review<'_>, seen: &Seen<'_>, uid: &str) -> Value 
 fn options(review: &Review<'_>) -> Value {
     let query = &review.call.query;
     let kind = match (review.operation, review.call.verb) {
+        (Operation::Connect, _) => return Value::Null,
         (Operation::Delete, _) => "DeleteOptions",
         (_, Verb::Patch) => "PatchOptions",
         (Operation::Create, _) => "CreateOptions",

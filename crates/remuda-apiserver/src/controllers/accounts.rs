@@ -1,12 +1,11 @@
 //! What every namespace has: the default service account, the root CA, and tokens in Secrets.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use remuda_auth::jwt::claims::ObjectRef;
+use remuda_auth::{jwt::claims::ObjectRef, request_info::Verb};
 use remuda_objects::meta;
 use serde_json::json;
 
 use crate::{
-    route::Verb,
     server::Inner,
     status::{ApiError, ApiResult},
 };

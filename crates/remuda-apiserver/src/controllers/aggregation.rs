@@ -1,11 +1,11 @@
 //! ClusterRoles made of others.
 
-use remuda_auth::rbac::aggregate::aggregation_change;
+use remuda_auth::{rbac::aggregate::aggregation_change, request_info::Verb};
 use remuda_objects::meta;
 use remuda_store::ListQuery;
 use serde_json::Value;
 
-use crate::{read::store_error, route::Verb, server::Inner, status::ApiResult};
+use crate::{read::store_error, server::Inner, status::ApiResult};
 
 impl Inner {
     pub(super) async fn aggregate_roles(&self) -> ApiResult<()> {

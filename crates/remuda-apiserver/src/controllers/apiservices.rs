@@ -6,9 +6,10 @@ use remuda_objects::meta;
 use remuda_store::ListQuery;
 use serde_json::{Value, json};
 
+use remuda_auth::request_info::Verb;
+
 use crate::{
-    bootstrap::own_options, codec, read::store_error, route::Verb, server::Inner, status::ApiResult,
-    write::Ownership,
+    bootstrap::own_options, codec, read::store_error, server::Inner, status::ApiResult, write::Ownership,
 };
 
 const GROUP: &str = "apiregistration.k8s.io";

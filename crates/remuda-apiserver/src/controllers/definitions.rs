@@ -5,13 +5,14 @@ use remuda_objects::meta;
 use remuda_store::ListQuery;
 use serde_json::Value;
 
+use remuda_auth::request_info::Verb;
+
 use crate::{
     call::Call,
     crd::{FINALIZER, PREFIX, condition, set_condition},
     options::DeleteOptions,
     read::store_error,
     registry::storage_prefix,
-    route::Verb,
     server::Inner,
     status::ApiResult,
 };

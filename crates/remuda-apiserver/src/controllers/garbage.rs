@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::stream::{StreamExt, TryStreamExt};
-use remuda_auth::identity::User;
+use remuda_auth::{identity::User, request_info::Verb};
 use remuda_objects::meta;
 use serde_json::{Value, json};
 
@@ -18,7 +18,6 @@ use crate::{
     options::{DeleteOptions, Propagation},
     read::store_error,
     registry::Resource,
-    route::Verb,
     server::Inner,
     status::ApiResult,
     write::{Failed, Ownership, Part},
@@ -230,7 +229,10 @@ impl Inner {
             return Ok(());
         }
         let uid = meta::uid(&object).to_owned();
-        let dependents = controllers.triage.lock().dependents_of(&uid);
+        let (dependents, waiting) = {
+            let triage = controllers.triage.lock();
+            (triage.dependents_of(&uid), triage.waiting_for(key))
+        };
         let has = |wanted: &str| meta::finalizers(&object).any(|name| name == wanted);
         if has(ORPHAN) {
             futures::stream::iter(dependents)
@@ -252,18 +254,19 @@ impl Inner {
         }
         let mut blocking = false;
         let mut doomed = Vec::new();
-        for key in dependents {
-            let Some((dependent_resource, dependent)) = self.object_at(&key).await? else { continue };
+        for key in &dependents {
+            let Some((dependent_resource, dependent)) = self.object_at(key).await? else { continue };
             let Some(reference) =
                 meta::owner_references(&dependent).find(|known| known["uid"] == uid.as_str())
             else {
                 continue;
             };
-            // Somebody in another namespace cannot hold what is not theirs.
+            // An object in another namespace cannot hold what is not its own.
             if resource.namespaced && meta::namespace(&dependent) != meta::namespace(&object) {
                 continue;
             }
-            blocking |= reference["blockOwnerDeletion"] == true;
+            // A dependent that waits for this owner must not be waited for: owners may form a cycle.
+            blocking |= reference["blockOwnerDeletion"] == true && !waiting.contains(key);
             if !meta::is_deleting(&dependent) {
                 doomed.push((dependent_resource, dependent));
             }
@@ -283,7 +286,8 @@ impl Inner {
         finalizer: &str,
     ) -> ApiResult<()> {
         let call = self.collector_call(resource, object, Verb::Patch);
-        for _ in 0..crate::write::TRIES {
+        let mut turn = self.turns.first();
+        loop {
             let Some(record) = self.store.get(&call.key()).await.map_err(store_error)?.value else {
                 return Ok(());
             };
@@ -299,12 +303,11 @@ impl Inner {
                 .await
             {
                 Ok(_) => return Ok(()),
-                Err(Failed::Conflict) => {}
+                Err(Failed::Conflict) => turn.lost(&record.key).await,
                 Err(Failed::Api(error)) if error.code == 404 => return Ok(()),
                 Err(Failed::Api(error)) => return Err(error),
             }
         }
-        Err(crate::status::ApiError::modified(call.named()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::stream::StreamExt;
-use remuda_auth::identity::User;
+use remuda_auth::{identity::User, request_info::Verb};
 use remuda_objects::meta;
 use remuda_store::ListQuery;
 use serde_json::Value;
@@ -13,7 +13,6 @@ use crate::{
     crd::set_condition,
     options::{DeleteOptions, Propagation},
     read::store_error,
-    route::Verb,
     server::Inner,
     status::{ApiError, ApiResult},
 };

@@ -9,10 +9,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use remuda_base::Backoff;
 use tokio::{sync::Notify, time::Instant};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -134,7 +134,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             state.later.remove(&failure.due);
         }
         let times = before.map_or(1, |failure| failure.times.saturating_add(1));
-        let pause = FIRST_PAUSE.saturating_mul(1 << (times - 1).min(16)).min(LONGEST_PAUSE);
+        let pause = BACKOFF.delay(times);
         state.count += 1;
         let due = (Instant::now() + pause, state.count);
         state.failures.insert(item.clone(), Failure { times, due });

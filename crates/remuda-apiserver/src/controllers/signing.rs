@@ -1,12 +1,14 @@
 //! Approved CertificateSigningRequests get their certificate.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use remuda_auth::pki::csr::{Csr, Signer};
+use remuda_auth::{
+    pki::csr::{Csr, Signer},
+    request_info::Verb,
+};
 use serde_json::Value;
 
 use crate::{
     crd::{condition, set_condition},
-    route::Verb,
     server::Inner,
     status::ApiResult,
 };

@@ -36,7 +36,7 @@ struct HeadMeta<'a> {
     #[serde(borrow, default)]
     uid: Cow<'a, str>,
     #[serde(borrow, default)]
-    owner_references: Vec<OwnerUid<'a>>,
+    owner_references: Vec<OwnerHead<'a>>,
     #[serde(borrow, default)]
     deletion_timestamp: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -46,9 +46,20 @@ struct HeadMeta<'a> {
 }
 
 #[derive(Deserialize)]
-struct OwnerUid<'a> {
+#[serde(rename_all = "camelCase")]
+struct OwnerHead<'a> {
     #[serde(borrow, default)]
     uid: Cow<'a, str>,
+    #[serde(default)]
+    block_owner_deletion: Option<bool>,
+}
+
+/// An owner as its dependent names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OwnerRef {
+    uid: Arc<str>,
+    /// An owner that goes in the foreground waits for the dependent.
+    blocks: bool,
 }
 
 impl Head<'_> {
@@ -70,8 +81,8 @@ impl Head<'_> {
 pub(crate) struct Triage {
     /// Owner uid to the keys of its dependents.
     dependents: HashMap<Arc<str>, HashSet<Arc<str>>>,
-    /// Keys with owners to the owners' uids.
-    owners: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// Keys with owners to the owners.
+    owners: HashMap<Arc<str>, Vec<OwnerRef>>,
     /// Owners that were seen to go while they had dependents. Their kind may go right after them, and
     /// then nobody could be asked. With whether they were in a namespace.
     absent: HashMap<Arc<str>, bool>,
@@ -156,6 +167,24 @@ impl Triage {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
+    /// Keys of the objects going in the foreground that wait for the object at `key`, themselves or through others.
+    /// If it waits for one of them in turn, that is a cycle of owners in which all would wait for ever.
+    pub(crate) fn waiting_for(&self, key: &str) -> HashSet<Arc<str>> {
+        let mut waiting = HashSet::new();
+        let mut next = vec![key];
+        while let Some(key) = next.pop() {
+            let owners = self.owners.get(key).map(Vec::as_slice).unwrap_or_default();
+            for owner in owners.iter().filter(|owner| owner.blocks) {
+                if let Some(owner) = self.foreground.get(&owner.uid)
+                    && waiting.insert(owner.clone())
+                {
+                    next.push(owner);
+                }
+            }
+        }
+        waiting
+    }
+
     /// Whether the owner of this uid is known to be gone. An object outside namespaces cannot have had
     /// one inside.
     pub(crate) fn is_absent(&self, uid: &str, namespaced: bool) -> bool {
@@ -193,16 +222,27 @@ impl Triage {
     }
 
     fn owners(&mut self, key: &Arc<str>, meta: &HeadMeta<'_>, gone: bool, queue: &Queue<Work>) {
-        let new: Vec<Arc<str>> = if gone {
+        let new: Vec<OwnerRef> = if gone {
             Vec::new()
         } else {
-            meta.owner_references.iter().map(|owner| Arc::from(owner.uid.as_ref())).collect()
+            let owners = meta.owner_references.iter();
+            owners
+                .map(|owner| OwnerRef {
+                    uid: Arc::from(owner.uid.as_ref()),
+                    blocks: owner.block_owner_deletion == Some(true),
+                })
+                .collect()
         };
         let known = self.owners.get(key).map(Vec::as_slice).unwrap_or_default();
         if new != known {
             let old = self.owners.remove(key).unwrap_or_default();
-            for uid in old {
-                if let Some(keys) = self.dependents.get_mut(&uid) {
+            for owner in &new {
+                self.dependents.entry(owner.uid.clone()).or_default().insert(key.clone());
+            }
+            for OwnerRef { uid, .. } in old {
+                if !new.iter().any(|owner| owner.uid == uid)
+                    && let Some(keys) = self.dependents.get_mut(&uid)
+                {
                     keys.remove(key);
                     if keys.is_empty() {
                         self.dependents.remove(&uid);
@@ -213,9 +253,6 @@ impl Triage {
                 if let Some(owner) = self.foreground.get(&uid) {
                     queue.add(Work::Owner(owner.clone()));
                 }
-            }
-            for uid in &new {
-                self.dependents.entry(uid.clone()).or_default().insert(key.clone());
             }
             if !new.is_empty() {
                 queue.add(Work::Dependent(key.clone()));

@@ -1,5 +1,6 @@
 //! Server-side apply: who owns what, and who may change it.
 
+use remuda_auth::identity::{GROUP_CONTROLLERS, GROUP_MASTERS, User};
 use serde_json::{Value, json};
 
 use crate::{
@@ -570,4 +571,27 @@ async fn removed_fields_vanish_from_everybody() {
         .await
         .expect(200);
     assert_eq!(managers(&removed), [r#"m1 Apply {"f:spec":{"f:color":{}}}"#]);
+}
+
+#[tokio::test]
+async fn a_controller_takes_over_what_it_applied_under_a_former_name() {
+    let server = Server::with(|config| {
+        config.former_manager = |manager| (manager == "remuda-machines").then(|| "remuda".to_owned());
+    })
+    .await;
+    foo_definition(&server).await;
+    let before = with_spec("a", json!({"color": "red", "set": ["x", "y"]}));
+    server.apply(A, "remuda", before.clone()).await.expect(201);
+    let after = with_spec("a", json!({"color": "red", "set": ["x"]}));
+    // A person who calls themselves so takes over nothing.
+    let other = server.apply(A, "remuda-machines", after.clone()).await.expect(200);
+    assert_eq!(other["spec"]["set"], json!(["x", "y"]));
+    server.delete(A).await.expect(200);
+
+    server.apply(A, "remuda", before).await.expect(201);
+    let controller = server.by(User::new("controller", [GROUP_CONTROLLERS, GROUP_MASTERS]));
+    let taken = controller.apply(A, "remuda-machines", after).await.expect(200);
+    assert_eq!(taken["spec"]["set"], json!(["x"]), "what it no longer applies is gone");
+    let managers = managers(&taken);
+    assert!(managers.iter().all(|manager| manager.starts_with("remuda-machines ")), "{managers:?}");
 }

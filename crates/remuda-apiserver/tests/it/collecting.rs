@@ -100,6 +100,76 @@ async fn in_the_foreground_a_tree_goes_from_its_leaves() {
     assert_eq!(order, ["leaf", "child", "owner"]);
 }
 
+/// Makes ConfigMaps in a cycle: each is owned by the one before it, the first by the last.
+async fn cycle(server: &Server, maps: &str, names: &[&str]) {
+    let mut objects = Vec::new();
+    for name in names {
+        objects.push(server.post(maps, config_map(name, json!({}))).await.expect(201));
+    }
+    for (index, name) in names.iter().enumerate() {
+        let owner = &objects[(index + names.len() - 1) % names.len()];
+        let patch = json!({"metadata": {"ownerReferences": owned(name, &[(owner, true)])["metadata"]["ownerReferences"]}});
+        server.patch(&format!("{maps}/{name}"), MERGE_PATCH, patch).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_cycle_of_owners_goes_in_the_foreground() {
+    let server = Server::start().await;
+    for names in [&["self"][..], &["a", "b"], &["x", "y", "z"]] {
+        cycle(&server, MAPS, names).await;
+        server.delete(&format!("{MAPS}/{}?propagationPolicy=Foreground", names[0])).await.expect(200);
+        for name in names {
+            gone(&server, &format!("{MAPS}/{name}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_the_cycles_in_it() {
+    let server = Server::start().await;
+    server.namespace("round").await;
+    let maps = "/api/v1/namespaces/round/configmaps";
+    cycle(&server, maps, &["a", "b", "c"]).await;
+    let options = json!({"propagationPolicy": "Foreground"});
+    server.ask("DELETE", maps).json(&options).send().await.expect(200);
+    server.delete("/api/v1/namespaces/round").await.expect(200);
+    gone(&server, "/api/v1/namespaces/round").await;
+}
+
+#[tokio::test]
+async fn what_hangs_on_a_cycle_is_still_waited_for() {
+    let server = Server::start().await;
+    cycle(&server, MAPS, &["a", "b"]).await;
+    let b = server.get(&format!("{MAPS}/b")).await.expect(200);
+    let mut leaf = owned("leaf", &[(&b, true)]);
+    leaf["metadata"]["finalizers"] = json!(["x.io/f"]);
+    server.post(MAPS, leaf).await.expect(201);
+    server.delete(&format!("{MAPS}/b?propagationPolicy=Foreground")).await.expect(200);
+    gone(&server, &format!("{MAPS}/a")).await;
+    server.get(&format!("{MAPS}/b")).await.expect(200);
+    let free = json!({"metadata": {"finalizers": null}});
+    server.patch(&format!("{MAPS}/leaf"), MERGE_PATCH, free).await.expect(200);
+    gone(&server, &format!("{MAPS}/b")).await;
+}
+
+#[tokio::test]
+async fn an_owner_goes_when_its_dependent_stops_blocking() {
+    let server = Server::start().await;
+    let owner = server.post(MAPS, config_map("owner", json!({}))).await.expect(201);
+    let mut child = owned("child", &[(&owner, true)]);
+    child["metadata"]["finalizers"] = json!(["x.io/f"]);
+    server.post(MAPS, child).await.expect(201);
+    server.delete(&format!("{MAPS}/owner?propagationPolicy=Foreground")).await.expect(200);
+    server
+        .until(&format!("{MAPS}/child"), |child| child.body["metadata"]["deletionTimestamp"].is_string())
+        .await;
+    server.get(&format!("{MAPS}/owner")).await.expect(200);
+    let patch = json!({"metadata": {"ownerReferences": owned("", &[(&owner, false)])["metadata"]["ownerReferences"]}});
+    server.patch(&format!("{MAPS}/child"), MERGE_PATCH, patch).await.expect(200);
+    gone(&server, &format!("{MAPS}/owner")).await;
+}
+
 #[tokio::test]
 async fn a_dependent_that_does_not_block_does_not_hold_its_owner() {
     let server = Server::start().await;

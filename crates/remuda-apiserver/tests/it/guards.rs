@@ -3,7 +3,7 @@
 use std::{io::Write, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use remuda_apiserver::{AuditLog, Peer, PeerCertificate};
+use remuda_apiserver::{AuditLog, Login, Peer, PeerCertificate};
 use remuda_auth::{audit::policy::AuditPolicy, identity::User, tokens::StaticTokens};
 use serde_json::{Value, json};
 
@@ -172,7 +172,11 @@ async fn every_request_leaves_one_line() {
         .ask("POST", &format!("{MAPS}?fieldManager=x"))
         .json(&config_map("a", json!({"secret": "value"})))
         .header("user-agent", "tester/1")
-        .extension(Peer { address: "10.1.2.3:4".parse().unwrap(), certificate: PeerCertificate::None })
+        .extension(Peer {
+            address: "10.1.2.3:4".parse().unwrap(),
+            certificate: PeerCertificate::None,
+            login: Login::default(),
+        })
         .send()
         .await;
     let id = made.header("audit-id").unwrap().to_owned();

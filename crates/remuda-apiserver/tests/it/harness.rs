@@ -75,6 +75,9 @@ pub(crate) fn config() -> Config {
         descriptions: None,
         controllers: remuda_apiserver::Controllers::Always,
         clock: Timestamp::now,
+        former_manager: |_| None,
+        strict_fields: |_, _| false,
+        watch_observer: None,
     }
 }
 

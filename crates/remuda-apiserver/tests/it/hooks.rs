@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -27,15 +28,26 @@ type Answering = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
 impl Webhook {
     /// `answer` turns a review's `request` into its `response`, without the uid.
     pub(crate) async fn start(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        Self::start_with(|_| {}, answer).await
+    }
+
+    /// With a self-signed certificate of one's own making.
+    pub(crate) async fn start_with(
+        certify: impl FnOnce(&mut CertificateParams),
+        answer: impl Fn(&Value) -> Value + Send + Sync + 'static,
+    ) -> Self {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "hook.default.svc".to_owned()];
-        let certificate = rcgen::generate_simple_self_signed(names).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der()));
+        let mut params = CertificateParams::new(names).unwrap();
+        certify(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![certificate.cert.der().clone()], key)
+            .with_single_cert(vec![certificate.der().clone()], key)
             .unwrap();
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -58,7 +70,7 @@ impl Webhook {
                 });
             }
         });
-        let ca = STANDARD.encode(certificate.cert.pem());
+        let ca = STANDARD.encode(certificate.pem());
         Self { port, ca, asked, _tasks: tasks }
     }
 
@@ -98,7 +110,14 @@ async fn respond(
     }
     review["request"]["url"] = url.into();
     told.lock().push(review["request"].take());
-    let answer = json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"], "response": response});
+    let mut answer = json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"]});
+    // Another type than the one that was asked for.
+    for field in ["kind", "apiVersion"] {
+        if let Some(other) = response.as_object_mut().and_then(|response| response.remove(field)) {
+            answer[field] = other;
+        }
+    }
+    answer["response"] = response;
     Ok(Response::new(Full::new(answer.to_string().into())))
 }
 

@@ -8,7 +8,10 @@ use base64::{
 };
 use futures::future::BoxFuture;
 use remuda_apiserver::{Peer, PeerCertificate, Remote};
-use remuda_auth::{identity::User, tokens::StaticTokens};
+use remuda_auth::{
+    identity::{GROUP_CONTROLLERS, User},
+    tokens::StaticTokens,
+};
 use serde_json::{Value, json};
 
 use crate::harness::*;
@@ -80,7 +83,8 @@ async fn static_tokens_and_client_certificates_say_who_it_is() {
     .await;
     let info = who(&server, "opensesame").await.expect(201)["status"]["userInfo"].clone();
     assert_eq!(info, json!({"username": "ali", "groups": ["thieves", "system:authenticated"]}));
-    let peer = |certificate| Peer { address: "10.1.2.3:4".parse().unwrap(), certificate };
+    let peer =
+        |certificate| Peer { address: "10.1.2.3:4".parse().unwrap(), certificate, login: Default::default() };
     let user = User::new("cert", ["ops"]).authenticated();
     let ask = || server.outside().ask("POST", WHOAMI).json(&whoami());
     let answer = ask().extension(peer(PeerCertificate::Verified(Arc::new(user)))).send().await.expect(201);
@@ -389,6 +393,26 @@ async fn impersonation_needs_a_permission_for_every_part() {
     let nobody = server.ask("POST", WHOAMI).json(&whoami()).header("impersonate-user", "system:anonymous");
     let message = nobody.send().await.fails(403, "Forbidden");
     assert!(message.contains("User \"system:anonymous\" cannot create"), "{message}");
+}
+
+#[tokio::test]
+async fn the_group_of_controllers_cannot_be_claimed() {
+    let claims = User::new("mallory", [GROUP_CONTROLLERS]);
+    let certified = Peer {
+        address: "192.0.2.1:1".parse().unwrap(),
+        certificate: PeerCertificate::Verified(Arc::new(claims.clone())),
+        login: Default::default(),
+    };
+    let server = Server::with(|config| config.static_tokens.insert("forged", claims)).await;
+    who(&server.outside(), "forged").await.fails(401, "Unauthorized");
+    let presented = server.outside().ask("POST", WHOAMI).json(&whoami()).extension(certified).send().await;
+    presented.fails(401, "Unauthorized");
+    let acting = server.ask("POST", WHOAMI).json(&whoami()).header("impersonate-user", "ann");
+    let refused = acting.header("impersonate-group", GROUP_CONTROLLERS).send().await;
+    assert_eq!(
+        refused.fails(403, "Forbidden"),
+        "group system:remuda:controllers is reserved for controllers inside the server"
+    );
 }
 
 #[tokio::test]

@@ -89,6 +89,33 @@ async fn pages_add_up_to_the_list_at_one_version() {
 }
 
 #[tokio::test]
+async fn pages_expire_on_a_quiet_server_too() {
+    use std::sync::atomic::{AtomicI64, Ordering};
+    static LATER: AtomicI64 = AtomicI64::new(0);
+    fn clock() -> jiff::Timestamp {
+        let later = jiff::SignedDuration::from_secs(LATER.load(Ordering::Relaxed));
+        jiff::Timestamp::now().saturating_add(later).unwrap()
+    }
+    let server = Server::with(|config| {
+        config.controllers = remuda_apiserver::Controllers::Never;
+        config.clock = clock;
+    })
+    .await;
+    make(&server, "default", &["a", "b", "c"]).await;
+    let page = |token: &str| format!("{MAPS}?limit=1&continue={}", encode(token));
+    let first = server.get(&format!("{MAPS}?limit=1")).await.expect(200);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    LATER.store(290, Ordering::Relaxed);
+    let second = server.get(&page(token)).await.expect(200);
+    // All pages of a list are of one state, and go with it.
+    LATER.store(310, Ordering::Relaxed);
+    let expired = server.get(&page(second["metadata"]["continue"].as_str().unwrap())).await;
+    expired.fails(410, "Expired");
+    let rest = server.get(&page(expired.body["metadata"]["continue"].as_str().unwrap())).await.expect(200);
+    assert_eq!(names(&rest), ["c"]);
+}
+
+#[tokio::test]
 async fn an_expired_page_can_be_continued_inconsistently() {
     let server = Server::quiet().await;
     make(&server, "default", &["a", "b", "c"]).await;

@@ -4,9 +4,11 @@
 
 mod applying;
 mod bundle;
+mod chain;
 mod clients;
 mod collecting;
 mod content;
+mod contention;
 mod converge;
 mod conversion;
 mod custom;
@@ -25,12 +27,15 @@ mod kube_rs;
 mod lists;
 mod namespaces;
 mod patches;
+mod paths;
 mod policies;
 mod processes;
 mod rbac;
 mod services;
 mod signing;
+mod slow;
 mod sockets;
+mod strict;
 mod verbs;
 mod watches;
 mod webhooks;

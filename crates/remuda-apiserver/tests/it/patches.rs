@@ -247,3 +247,57 @@ async fn applied_keys_given_twice_are_seen_in_strict_mode() {
     assert_eq!(answer.warnings(), [r#"299 - "duplicate field \"spec.color\"""#]);
     answer.expect(201);
 }
+
+#[tokio::test]
+async fn what_is_the_servers_cannot_be_patched() {
+    let server = with_map().await;
+    let path = format!("{MAPS}/a");
+    let live = server.get(&path).await.expect(200);
+    let fields =
+        [("deletionTimestamp", json!("2001-01-01T00:00:00Z")), ("deletionGracePeriodSeconds", json!(3))];
+    for (field, value) in fields {
+        let refused = server.patch(&path, MERGE_PATCH, json!({"metadata": {field: value}})).await;
+        let message = refused.fails(422, "Invalid");
+        assert!(message.contains(&format!("metadata.{field}: Invalid value")), "{message}");
+        assert!(message.ends_with(": field is immutable"), "{message}");
+    }
+    // Leaving it out is no change, and another time of creation is not looked at.
+    let born = json!({"metadata": {"creationTimestamp": "2001-01-01T00:00:00Z"}});
+    let kept = server.patch(&path, MERGE_PATCH, born).await.expect(200);
+    assert_eq!(kept["metadata"]["creationTimestamp"], live["metadata"]["creationTimestamp"]);
+    let kept = server.patch(&path, MERGE_PATCH, json!({"metadata": {"uid": null}})).await.expect(200);
+    assert_eq!(kept["metadata"]["uid"], live["metadata"]["uid"]);
+    // A whole object with another uid is another object.
+    let mut other = live.clone();
+    other["metadata"]["uid"] = "11111111-1111-1111-1111-111111111111".into();
+    server.put(&path, other).await.fails(409, "Conflict");
+}
+
+#[tokio::test]
+async fn a_patch_cannot_make_another_kind_of_an_object() {
+    let server = with_map().await;
+    let refused = server.patch(&format!("{MAPS}/a"), MERGE_PATCH, json!({"kind": "Secret"})).await;
+    assert!(refused.fails(422, "Invalid").contains("is invalid: patch: Invalid value: "), "{refused:?}");
+    // A strategic one is merged into what it is.
+    let patched =
+        server.patch(&format!("{MAPS}/a"), STRATEGIC_PATCH, json!({"kind": "Secret"})).await.expect(200);
+    assert_eq!(patched["kind"], "ConfigMap");
+    foo_definition(&server).await;
+    server.post(FOOS, foo("f")).await.expect(201);
+    server.patch(&format!("{FOOS}/f"), MERGE_PATCH, json!({"kind": "Bar"})).await.fails(422, "Invalid");
+}
+
+#[tokio::test]
+async fn a_scale_is_patched_with_numbers_only() {
+    let server = Server::quiet().await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    server.post(deployments, deployment()).await.expect(201);
+    let name = deployment()["metadata"]["name"].as_str().unwrap().to_owned();
+    let path = format!("{deployments}/{name}/scale");
+    let before = server.get(&path).await.expect(200)["spec"].clone();
+    for replicas in [json!("x"), json!(1.5), json!({})] {
+        let refused = server.patch(&path, MERGE_PATCH, json!({"spec": {"replicas": replicas}})).await;
+        assert!(refused.fails(422, "Invalid").contains("patch: Invalid value"), "{refused:?}");
+    }
+    assert_eq!(server.get(&path).await.expect(200)["spec"], before);
+}

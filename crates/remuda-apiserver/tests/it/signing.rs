@@ -70,6 +70,26 @@ fn rustls_der(pem: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn whoever_approves_may_note_why() {
+    let server = Server::quiet().await;
+    server.post(CSRS, request("r", &pem("x", None))).await.expect(201);
+    let patch = json!({"metadata": {"annotations": {"why": "known laptop"}, "labels": {"a": "b"}},
+        "spec": {"signerName": "other.io/x"}, "status": {"conditions": verdict("Approved")}});
+    let path = format!("{CSRS}/r/approval");
+    let approved = server.patch(&path, MERGE_PATCH, patch).await.expect(200);
+    assert_eq!(approved["metadata"]["annotations"], json!({"why": "known laptop"}));
+    assert_eq!(approved["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(approved["spec"]["signerName"], CLIENT);
+    let mut plain = approved.clone();
+    plain["metadata"].as_object_mut().unwrap().remove("annotations");
+    let plain = server.put(&path, plain).await.expect(200);
+    assert_eq!(
+        (&plain["metadata"]["annotations"], &plain["metadata"]["labels"]),
+        (&Value::Null, &json!({"a": "b"}))
+    );
+}
+
+#[tokio::test]
 async fn a_denied_request_gets_nothing() {
     let server = Server::start().await;
     server.post(CSRS, request("r", &pem("x", None))).await.expect(201);
