@@ -1,0 +1,94 @@
+//! The doors of people: which paths are theirs, and on which terms.
+
+use remuda_door::{Access, Cookie, Door, Owned, Shown};
+use remuda_names::identity::path;
+
+/// Bodies of requests are small.
+const BODY: usize = 64 << 10;
+
+/// A door for people who are not known yet.
+const fn public(
+    name: &'static str,
+    purpose: &'static str,
+    paths: &'static [Owned],
+    methods: &'static [&'static str],
+) -> Door {
+    Door {
+        name,
+        purpose,
+        paths,
+        methods,
+        access: Access::Anonymous,
+        cookie: Cookie::Never,
+        // The query of a login holds codes that are good for a session.
+        shown: Shown::Path,
+        body: BODY,
+        personal: true,
+    }
+}
+
+/// A door for people who have logged in.
+const fn known(
+    name: &'static str,
+    purpose: &'static str,
+    paths: &'static [Owned],
+    methods: &'static [&'static str],
+) -> Door {
+    Door {
+        name,
+        purpose,
+        paths,
+        methods,
+        access: Access::Authenticated,
+        cookie: Cookie::Proof,
+        shown: Shown::Action,
+        body: BODY,
+        personal: true,
+    }
+}
+
+pub static LOGIN: Door =
+    public("login", "a session for a password or a code", &[Owned::Exact(path::LOGIN)], &["POST"]);
+
+pub static LOCAL_LOGIN: Door = Door {
+    shown: Shown::Action,
+    ..public(
+        "local-login",
+        "the same, as browsers and older tools do it",
+        &[Owned::Exact(path::LOCAL_LOGIN)],
+        &["GET", "POST"],
+    )
+};
+
+pub static PROVIDERS: Door =
+    public("providers", "how people can log in", &[Owned::Exact(path::PROVIDERS)], &["GET"]);
+
+pub static SSO: Door = public(
+    "sso",
+    "a login at an OpenID provider, and the way back",
+    &[Owned::Exact(path::SSO), Owned::Exact(path::SSO_BACK)],
+    &["GET"],
+);
+
+pub static LOGOUT: Door =
+    known("logout", "the end of the caller's session", &[Owned::Exact(path::LOGOUT)], &["POST"]);
+
+pub static TOKENS: Door = known(
+    "tokens",
+    "tokens of the caller; those of others with the right to them",
+    &[Owned::Tree(path::TOKENS)],
+    &["GET", "POST", "DELETE"],
+);
+
+pub static USERS: Door =
+    known("users", "the caller, and passwords", &[Owned::Tree(path::USERS)], &["GET", "POST"]);
+
+pub static KUBECONFIGS: Door = known(
+    "kubeconfigs",
+    "kubeconfigs of clusters the caller has a role in",
+    &[Owned::Tree(path::CLUSTERS)],
+    &["GET", "POST"],
+);
+
+/// All of them.
+pub static ALL: [&Door; 8] = [&LOGIN, &LOCAL_LOGIN, &PROVIDERS, &SSO, &LOGOUT, &TOKENS, &USERS, &KUBECONFIGS];
