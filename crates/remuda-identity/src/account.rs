@@ -13,7 +13,7 @@ use kube::{
 };
 use remuda_api::management::{GlobalRoleBinding, Principal, Token, User};
 use remuda_auth::bearer;
-use remuda_control::{ObjectKey, write::owner_reference};
+use remuda_control::{ObjectKey, Retry, Retryable, write::owner_reference};
 use remuda_names::{
     identity::{
         self as names, FIRST_USER, FIRST_USERNAME, LOCAL_PRINCIPAL, LOCAL_PROVIDER, PASSWORD_KEY,
@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use crate::{
     identity::{BY_USER, BY_USERNAME, HEARD, Identity},
     password::{self, Unfit},
+    second_factor::{Enrolment, Passed},
     tokens,
 };
 
@@ -35,6 +36,8 @@ const MAX_MINUTES: i64 = 129_600;
 const KUBECONFIG_MINUTES: i64 = 43_200;
 /// Minutes of a session.
 const SESSION_MINUTES: i64 = 960;
+/// Letters that are kept of what a program says it is.
+const LONGEST_AGENT: usize = 256;
 /// Letters of a password nobody chose.
 const MADE_UP: usize = 24;
 /// Stands in for the hash of users who have none, so that they cannot be told from others by the time it takes.
@@ -51,6 +54,17 @@ pub enum Error {
     TooOften(Duration),
     #[error("another password must be chosen; send it as newPassword")]
     MustChange,
+    /// The password was right.
+    #[error("a code of the second factor is needed; send it as otp")]
+    SecondFactorRequired,
+    #[error("the code is wrong, was used before or is over; send another as otp")]
+    SecondFactorWrong,
+    #[error(
+        "a second factor must be enrolled; put the secret into an authenticator and send a code of it as otp"
+    )]
+    SecondFactorEnrolmentRequired(Box<Enrolment>),
+    #[error("a second factor is enrolled already; remove it first")]
+    SecondFactorEnrolled,
     #[error(transparent)]
     Unfit(#[from] Unfit),
     /// Known, and not welcome.
@@ -69,8 +83,20 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    #[error(transparent)]
+    Kit(#[from] remuda_control::Error),
     #[error("{0}")]
     Internal(String),
+}
+
+impl Retryable for Error {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Api { source, .. } => source.retry(),
+            Self::Kit(error) => error.retry(),
+            _ => Retry::Transient,
+        }
+    }
 }
 
 impl Error {
@@ -98,7 +124,11 @@ pub struct Attempt<'a> {
     pub password: &'a str,
     /// The password to have from now on, for those who must choose another.
     pub new_password: Option<&'a str>,
+    /// A code of the second factor, or a recovery code.
+    pub otp: Option<&'a str>,
     pub address: IpAddr,
+    /// What the program says it is.
+    pub user_agent: &'a str,
     /// What the token is for: see [`token_kind`].
     pub kind: &'a str,
     pub description: &'a str,
@@ -120,6 +150,12 @@ pub struct NewToken<'a> {
     pub parent: Option<&'a str>,
 }
 
+/// Where a login came from.
+pub(crate) struct Seen<'a> {
+    pub(crate) address: IpAddr,
+    pub(crate) user_agent: &'a str,
+}
+
 /// Where somebody was known from before a token was made.
 pub(crate) struct Origin {
     pub(crate) provider: String,
@@ -132,6 +168,8 @@ pub struct Issued {
     pub token: Token,
     /// `name:key`.
     pub bearer: String,
+    /// Of a second factor that was enrolled with this login; they are told once.
+    pub recovery_codes: Vec<String>,
 }
 
 impl Issued {
@@ -146,6 +184,19 @@ impl std::fmt::Debug for Issued {
     }
 }
 
+/// What settings of people are unless they are set.
+pub fn setting_defaults() -> Vec<(&'static str, String)> {
+    vec![
+        (setting::TOKEN_MAX_TTL, MAX_MINUTES.to_string()),
+        (setting::TOKEN_DEFAULT_TTL, MAX_MINUTES.to_string()),
+        (setting::SESSION_TTL, SESSION_MINUTES.to_string()),
+        (setting::KUBECONFIG_DEFAULT_TTL, KUBECONFIG_MINUTES.to_string()),
+        (setting::KUBECONFIG_MAX_TTL, MAX_MINUTES.to_string()),
+        (setting::PASSWORD_LENGTH, password::SHORTEST.to_string()),
+        (setting::SECOND_FACTOR, "off".to_owned()),
+    ]
+}
+
 impl Identity {
     /// A session or token for somebody who knows their password.
     pub async fn login(&self, attempt: &Attempt<'_>) -> Result<Issued, Error> {
@@ -157,9 +208,21 @@ impl Identity {
             tracing::warn!(username = attempt.username, address = %attempt.address, "a login failed");
             return Err(Error::Wrong);
         };
-        shared.throttle.succeeded(attempt.username, attempt.address);
+        let new = attempt.new_password.filter(|_| user.must_change_password);
         if user.must_change_password {
-            let new = attempt.new_password.ok_or(Error::MustChange)?;
+            // Before a code is used up: each is good once.
+            let fit = match new {
+                None => Err(Error::MustChange),
+                Some(new) => self.is_fit(&user, attempt.password, new),
+            };
+            if let Err(error) = fit {
+                shared.throttle.forgive(attempt.username, attempt.address);
+                return Err(error);
+            }
+        }
+        let passed = self.second_factor(&user, attempt.otp, attempt.address).await?;
+        shared.throttle.succeeded(attempt.username, attempt.address);
+        if let Some(new) = new {
             self.choose_password(&user, attempt.password, new).await?;
         }
         let token = NewToken {
@@ -170,7 +233,11 @@ impl Identity {
             cluster: "",
             parent: None,
         };
-        let issued = self.issue(&token).await?;
+        let seen = Seen { address: attempt.address, user_agent: attempt.user_agent };
+        let mut issued = self.issue_from(&token, None, Some(&seen)).await?;
+        if let Passed::Enrolled(codes) = passed {
+            issued.recovery_codes = codes;
+        }
         tracing::info!(user = token.user, address = %attempt.address, token = issued.token.name_any(), "a login");
         Ok(issued)
     }
@@ -183,7 +250,7 @@ impl Identity {
             principal: parent.user_principal.clone(),
             groups: parent.group_principals.clone(),
         });
-        self.issue_from(new, origin).await
+        self.issue_from(new, origin, None).await
     }
 
     /// As [`Identity::issue`], for somebody who is known from elsewhere.
@@ -191,6 +258,7 @@ impl Identity {
         &self,
         new: &NewToken<'_>,
         origin: Option<Origin>,
+        seen: Option<&Seen<'_>>,
     ) -> Result<Issued, Error> {
         let shared = &self.0;
         let user = self.user_by_now(new.user).await?;
@@ -223,11 +291,23 @@ impl Identity {
         if ttl > 0
             && let Ok(expires) = shared.now().checked_add(SignedDuration::from_millis(ttl))
         {
-            token.expires_at = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            token.expires_at = remuda_base::rfc3339(expires.as_second());
         }
         token.labels_mut().insert(label::TOKEN_USER_ID.to_owned(), new.user.to_owned());
         token.labels_mut().insert(label::TOKEN_KIND.to_owned(), new.kind.to_owned());
         token.annotations_mut().insert(annotation::TOKEN_HASHED.to_owned(), "true".to_owned());
+        if let Some(seen) = seen {
+            let plain = |text: &str| -> String {
+                text.chars().filter(|letter| !letter.is_control()).take(LONGEST_AGENT).collect()
+            };
+            let facts = [
+                (annotation::LOGIN_ADDRESS, seen.address.to_string()),
+                (annotation::LOGIN_USER_AGENT, plain(seen.user_agent)),
+            ];
+            for (name, fact) in facts.into_iter().filter(|(_, fact)| !fact.is_empty()) {
+                token.annotations_mut().insert(name.to_owned(), fact);
+            }
+        }
         // Tokens go with their user.
         token.metadata.owner_references = owner_reference(&*user, &()).ok().map(|mut owner| {
             owner.controller = None;
@@ -239,7 +319,7 @@ impl Identity {
         let token = token.map_err(|source| Error::api("create the token", &name, source))?;
         // It is to be good when it is handed out.
         shared.token_cache.wait_for(&token.resource_version().unwrap_or_default(), HEARD).await;
-        Ok(Issued { token, bearer: format!("{name}:{secret}") })
+        Ok(Issued { token, bearer: format!("{name}:{secret}"), recovery_codes: Vec::new() })
     }
 
     /// Ends a token and what is under way with it.
@@ -319,7 +399,12 @@ impl Identity {
         }
         shared.throttle.succeeded(&user.username, address);
         self.choose_password(&user, current, new).await?;
-        self.end_sessions(&user.name_any(), keep).await
+        self.end_tokens(&user.name_any(), keep, false).await.map(drop)
+    }
+
+    /// Ends the sessions of a user but one, and with `all` the tokens they made too. Tells how many ended.
+    pub async fn revoke_others(&self, user: &str, keep: Option<&str>, all: bool) -> Result<usize, Error> {
+        self.end_tokens(user, keep, all).await
     }
 
     /// An administrator has a password made up for somebody. All their sessions end.
@@ -336,14 +421,19 @@ impl Identity {
         password::check(new, &user.username, self.shortest())?;
         self.store_password(&user, self.hash(new).await?).await?;
         self.set_must_change(&user, must_change).await?;
-        self.end_sessions(&user.name_any(), None).await
+        self.end_tokens(&user.name_any(), None, false).await.map(drop)
     }
 
-    async fn choose_password(&self, user: &User, current: &str, new: &str) -> Result<(), Error> {
+    fn is_fit(&self, user: &User, current: &str, new: &str) -> Result<(), Error> {
         password::check(new, &user.username, self.shortest())?;
         if new == current {
             return Err(Unfit::Same.into());
         }
+        Ok(())
+    }
+
+    async fn choose_password(&self, user: &User, current: &str, new: &str) -> Result<(), Error> {
+        self.is_fit(user, current, new)?;
         self.store_password(user, self.hash(new).await?).await?;
         self.set_must_change(user, false).await
     }
@@ -365,18 +455,18 @@ impl Identity {
         Ok(())
     }
 
-    async fn end_sessions(&self, user: &str, keep: Option<&str>) -> Result<(), Error> {
+    async fn end_tokens(&self, user: &str, keep: Option<&str>, all: bool) -> Result<usize, Error> {
+        let mut ended = 0;
         for token in self.tokens_of(user) {
-            let session =
-                token.labels().get(label::TOKEN_KIND).is_some_and(|kind| kind == token_kind::SESSION);
-            if session && keep != Some(token.name_any().as_str()) {
+            if (all || tokens::is_session(&token)) && keep != Some(token.name_any().as_str()) {
                 match self.revoke(&token.name_any()).await {
-                    Ok(()) | Err(Error::Missing(_)) => {}
+                    Ok(()) => ended += 1,
+                    Err(Error::Missing(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok(())
+        Ok(ended)
     }
 
     async fn hash(&self, password: &str) -> Result<String, Error> {
@@ -392,7 +482,7 @@ impl Identity {
         tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))
     }
 
-    async fn knows_password(&self, user: Option<&User>, password: &str) -> Result<bool, Error> {
+    pub(crate) async fn knows_password(&self, user: Option<&User>, password: &str) -> Result<bool, Error> {
         let stored = match user {
             Some(user) => self.stored_password(&user.name_any()).await?,
             None => None,
@@ -416,10 +506,18 @@ impl Identity {
 
     async fn store_password(&self, user: &User, hash: String) -> Result<(), Error> {
         self.passwords_namespace().await?;
-        let secret = password_secret(user, hash);
+        let secret = password_secret(user, hash, false);
         let params = PatchParams::apply(&self.0.ctx.field_manager).force();
         let stored = self.passwords().patch(&user.name_any(), &params, &Patch::Apply(secret)).await;
         stored.map(drop).map_err(|source| Error::api("store the password of", &user.name_any(), source))
+    }
+
+    /// Whether a user still has the password that was told at the first start.
+    pub async fn has_first_password(&self, user: &str) -> Result<bool, Error> {
+        let found = self.passwords().get_metadata_opt(user).await;
+        let found = found.map_err(|source| Error::api("read the password of", user, source))?;
+        let marked = found.and_then(|found| found.annotations().get(annotation::FIRST_PASSWORD).cloned());
+        Ok(marked.as_deref() == Some("true"))
     }
 
     async fn passwords_namespace(&self) -> Result<(), Error> {
@@ -484,7 +582,7 @@ impl Identity {
         let random = |error: remuda_auth::tokens::RandomError| Error::Internal(error.to_string());
         let password = bearer::letters(MADE_UP).map_err(random)?;
         self.passwords_namespace().await?;
-        let secret = password_secret(&user, self.hash(&password).await?);
+        let secret = password_secret(&user, self.hash(&password).await?, true);
         match self.passwords().create(&PostParams::default(), &secret).await {
             Ok(_) => Ok(Some(FirstUser { username: FIRST_USERNAME.to_owned(), password })),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
@@ -493,15 +591,17 @@ impl Identity {
     }
 }
 
-fn password_secret(user: &User, hash: String) -> Secret {
+fn password_secret(user: &User, hash: String, first: bool) -> Secret {
     let mut secret = Secret {
         data: Some(BTreeMap::from([(PASSWORD_KEY.to_owned(), ByteString(hash.into_bytes()))])),
         ..Secret::default()
     };
     secret.metadata.name = user.metadata.name.clone();
     secret.metadata.namespace = Some(PASSWORDS_NAMESPACE.to_owned());
-    secret.metadata.annotations =
-        Some(BTreeMap::from([(annotation::PASSWORD_HASH.to_owned(), "argon2id".to_owned())]));
+    secret.metadata.annotations = Some(BTreeMap::from([
+        (annotation::PASSWORD_HASH.to_owned(), "argon2id".to_owned()),
+        (annotation::FIRST_PASSWORD.to_owned(), first.to_string()),
+    ]));
     secret.metadata.owner_references = owner_reference(user, &()).ok().map(|mut owner| {
         owner.controller = None;
         owner.block_owner_deletion = None;
@@ -529,6 +629,11 @@ impl crate::identity::Shared {
     fn ttl(&self, wanted: i64, kind: &str) -> i64 {
         let max = match kind {
             token_kind::KUBECONFIG => self.number(setting::KUBECONFIG_MAX_TTL, MAX_MINUTES),
+            // No login outlives the time of a session, whatever it asks for.
+            token_kind::SESSION => least(
+                self.number(setting::TOKEN_MAX_TTL, MAX_MINUTES),
+                self.number(setting::SESSION_TTL, SESSION_MINUTES),
+            ),
             _ => self.number(setting::TOKEN_MAX_TTL, MAX_MINUTES),
         };
         let default = match kind {
@@ -537,6 +642,15 @@ impl crate::identity::Shared {
             _ => self.number(setting::TOKEN_DEFAULT_TTL, MAX_MINUTES),
         };
         ttl(wanted, default, max)
+    }
+}
+
+/// The stricter of two maxima; less than 1 is none.
+fn least(one: i64, other: i64) -> i64 {
+    match (one < 1, other < 1) {
+        (true, _) => other,
+        (_, true) => one,
+        _ => one.min(other),
     }
 }
 
@@ -575,6 +689,8 @@ pub fn shown(token: &Token, now: Timestamp) -> Value {
         "enabled": token.enabled.unwrap_or(true),
         "isDerived": token.is_derived,
         "kind": token.labels().get(label::TOKEN_KIND),
+        "address": token.annotations().get(annotation::LOGIN_ADDRESS),
+        "userAgent": token.annotations().get(annotation::LOGIN_USER_AGENT),
     })
 }
 
@@ -594,6 +710,12 @@ mod tests {
         assert_eq!(ttl(500 * MINUTE, 10, -1), 500 * MINUTE);
         assert_eq!(ttl(i64::MAX, i64::MAX, i64::MAX), i64::MAX);
         assert_eq!(ttl(i64::MIN, i64::MIN, 0), 0);
+    }
+
+    #[test]
+    fn the_stricter_maximum_holds() {
+        assert_eq!((least(10, 20), least(20, 10)), (10, 10));
+        assert_eq!((least(0, 20), least(20, -1), least(0, 0)), (20, 20, 0));
     }
 
     #[test]

@@ -6,12 +6,18 @@
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use remuda_api::management::{GlobalRole, RoleTemplate};
 use remuda_names::{
+    GROUP, capi,
     identity::role,
+    machines::class,
+    path,
     rancher::{group, name},
 };
 
 const READ: &[&str] = &["get", "list", "watch"];
 const ALL: &[&str] = &["*"];
+/// Everything objects are for. Not all verbs: `escalate` and `bind` would allow to give what one does not have.
+pub(crate) const MANAGE: &[&str] =
+    &["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 fn owned(list: &[&str]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
@@ -23,6 +29,14 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> PolicyRule {
         resources: Some(owned(resources)),
         verbs: owned(verbs),
         ..PolicyRule::default()
+    }
+}
+
+/// Uses drivers that make servers at providers. Those that act on the server's host are for administrators.
+fn cloud_drivers() -> PolicyRule {
+    PolicyRule {
+        resource_names: Some(owned(&[class::CLOUD])),
+        ..rule(&[group::MANAGEMENT], &[class::RESOURCE], &[class::USE])
     }
 }
 
@@ -40,6 +54,113 @@ fn global(id: &str, display_name: &str, description: &str, rules: Vec<PolicyRule
     }
 }
 
+/// Groups of Kubernetes, of Cluster API and of ours in which nothing opens anything. Kinds that come to them are read
+/// by auditors as well.
+const WITHOUT_SECRETS: &[&str] = &[
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    capi::group::ADDONS,
+    "bootstrap.cluster.x-k8s.io",
+    capi::group::CORE,
+    capi::group::CLUSTERCTL,
+    "controlplane.cluster.x-k8s.io",
+    "infrastructure.cluster.x-k8s.io",
+    "ipam.cluster.x-k8s.io",
+    group::PROVISIONING,
+    group::RKE,
+    group::MACHINE,
+    group::MACHINE_CONFIG,
+    GROUP,
+];
+
+/// Kinds without a group, by name: Secrets are among them, and subresources that run commands or issue tokens.
+const CORE: &[&str] = &[
+    "configmaps",
+    "endpoints",
+    "events",
+    "limitranges",
+    "namespaces",
+    "namespaces/status",
+    "nodes",
+    "nodes/status",
+    "persistentvolumeclaims",
+    "persistentvolumeclaims/status",
+    "persistentvolumes",
+    "persistentvolumes/status",
+    "pods",
+    "pods/status",
+    "podtemplates",
+    "replicationcontrollers",
+    "replicationcontrollers/scale",
+    "replicationcontrollers/status",
+    "resourcequotas",
+    "resourcequotas/status",
+    "serviceaccounts",
+    "services",
+    "services/status",
+];
+
+/// Kinds of the management group, by name: Tokens, ClusterRegistrationTokens and AuthConfigs hold what opens something.
+const MANAGEMENT_KINDS: &[&str] = &[
+    "clusterroletemplatebindings",
+    "clusterroletemplatebindings/status",
+    "clusters",
+    "clusters/status",
+    "dynamicschemas",
+    "features",
+    "fleetworkspaces",
+    "globalrolebindings",
+    "globalrolebindings/status",
+    "globalroles",
+    "globalroles/status",
+    "nodedrivers",
+    "roletemplates",
+    "settings",
+    "users",
+];
+
+/// Reads everything but what opens something. RBAC cannot take away, so what may be read is listed. Custom resources of
+/// others are read as far as their authors add them to the ClusterRole [`role::VIEW`], which [`included`] adds.
+fn audit() -> Vec<PolicyRule> {
+    vec![
+        rule(&[""], CORE, READ),
+        rule(WITHOUT_SECRETS, ALL, READ),
+        rule(&[group::MANAGEMENT], MANAGEMENT_KINDS, READ),
+        PolicyRule {
+            non_resource_urls: Some(owned(&[path::AUDIT])),
+            verbs: owned(&["get"]),
+            ..PolicyRule::default()
+        },
+    ]
+}
+
+/// The ClusterRole of this server that a GlobalRole includes: its holders have the rights of both, and so needs
+/// whoever gives it.
+pub(crate) fn included(role: &str, is_builtin: bool) -> Option<&'static str> {
+    (role == role::AUDITOR && is_builtin).then_some(role::VIEW)
+}
+
+/// Whether a role of this name may be older than the server's own, and another: it came with a later server.
+pub(crate) fn came_later(role: &str) -> bool {
+    [role::AUDITOR, role::CLUSTER_VIEWER].contains(&role)
+}
+
 /// What everybody may who can log in.
 fn base() -> Vec<PolicyRule> {
     vec![rule(&[group::MANAGEMENT], &["settings", "features"], READ)]
@@ -52,10 +173,12 @@ pub fn global_roles() -> Vec<GlobalRole> {
     user.push(rule(&[group::PROVISIONING], &["clusters"], &["create"]));
     user.push(rule(management, &["roletemplates", "nodedrivers"], READ));
     user.push(rule(&[group::MACHINE_CONFIG], ALL, &["create"]));
+    user.push(cloud_drivers());
     let creation = vec![
         rule(&[group::PROVISIONING], &["clusters"], &["create"]),
         rule(&[group::MACHINE_CONFIG], ALL, &["create"]),
         rule(management, &["roletemplates", "nodedrivers"], READ),
+        cloud_drivers(),
     ];
     vec![
         global(
@@ -68,6 +191,12 @@ pub fn global_roles() -> Vec<GlobalRole> {
             new_user_default: true,
             ..global(role::USER, "Standard user", "Makes clusters, and owns those.", user)
         },
+        global(
+            role::AUDITOR,
+            "Auditor",
+            "Reads everything on this server but Secrets, and the audit log. Changes nothing and enters no cluster.",
+            audit(),
+        ),
         global(role::USER_BASE, "User base", "Logs in, and uses what is shared with them.", base()),
         global("clusters-create", "Create new clusters", "Makes clusters, and owns those.", creation),
         global(
@@ -83,7 +212,7 @@ pub fn global_roles() -> Vec<GlobalRole> {
             "roles-manage",
             "Manage roles",
             "Makes and changes roles that allow no more than the maker may.",
-            vec![rule(management, &["roletemplates", "globalroles"], ALL)],
+            vec![rule(management, &["roletemplates", "globalroles"], MANAGE)],
         ),
         global(
             "settings-manage",
@@ -136,8 +265,17 @@ pub fn role_templates() -> Vec<RoleTemplate> {
             role::CLUSTER_MEMBER,
             "Cluster member",
             "Looks at what belongs to the cluster as a whole.",
-            member,
+            member.clone(),
         ),
+        RoleTemplate {
+            role_template_names: owned(&[role::VIEW]),
+            ..template(
+                role::CLUSTER_VIEWER,
+                "Cluster viewer",
+                "Looks at everything in the cluster but Secrets.",
+                member,
+            )
+        },
         template(
             "nodes-view",
             "View nodes",
@@ -175,7 +313,7 @@ pub fn role_templates() -> Vec<RoleTemplate> {
             "Gives roles.",
             vec![rule(management, &["clusterroletemplatebindings"], ALL)],
         ),
-        external("view", "Looks at most things in all namespaces."),
+        external(role::VIEW, "Looks at most things in all namespaces."),
         external("edit", "Changes most things in all namespaces."),
         external("admin", "Changes most things in all namespaces, roles there too."),
         RoleTemplate { administrative: true, ..external("cluster-admin", "Everything in the cluster.") },

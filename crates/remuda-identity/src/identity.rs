@@ -36,16 +36,18 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access::{self, Access},
-    builtin, rights,
+    access::Access,
+    admission::Removals,
+    builtin, creators, rights,
     sso::Sso,
     throttle::Throttle,
     tokens::{Tokens, Verdict},
+    user_cleanup,
 };
 
-const BY_CLUSTER: &str = "identity/cluster";
+pub(crate) const BY_CLUSTER: &str = "identity/cluster";
 const BY_TOKEN_CLUSTER: &str = "identity/token-cluster";
-const BY_SUBJECT: &str = "identity/subject";
+pub(crate) const BY_SUBJECT: &str = "identity/subject";
 pub(crate) const BY_USERNAME: &str = "identity/username";
 pub(crate) const BY_USER: &str = "identity/user";
 
@@ -105,7 +107,7 @@ pub struct Identity(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
     pub(crate) ctx: Arc<Ctx>,
-    policy: Arc<Policy>,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) tokens: Tokens,
     pub(crate) token_cache: Informer<Token>,
     pub(crate) users: Informer<User>,
@@ -113,11 +115,12 @@ pub(crate) struct Shared {
     pub(crate) global_roles: Informer<GlobalRole>,
     pub(crate) global_bindings: Informer<GlobalRoleBinding>,
     pub(crate) templates: Informer<RoleTemplate>,
-    cluster_bindings: Informer<ClusterRoleTemplateBinding>,
-    provisioned: Informer<provisioning::Cluster>,
+    pub(crate) cluster_bindings: Informer<ClusterRoleTemplateBinding>,
+    pub(crate) provisioned: Informer<provisioning::Cluster>,
     pub(crate) auth_configs: Informer<AuthConfig>,
     pub(crate) sso: Sso,
     pub(crate) throttle: Throttle,
+    pub(crate) removals: Removals,
     /// Few passwords are hashed at a time: it takes memory and processors.
     pub(crate) hashing: tokio::sync::Semaphore,
     changed: Arc<Notify>,
@@ -162,6 +165,7 @@ impl Identity {
             auth_configs: informers.of(Scope::all()),
             sso: Sso::default(),
             throttle: Throttle::default(),
+            removals: Removals::default(),
             hashing: tokio::sync::Semaphore::new(2),
             changed: Arc::default(),
             told: watch::Sender::default(),
@@ -220,8 +224,7 @@ impl Identity {
             shared.cluster_bindings.subscribe(move |_| clusters()),
             shared.provisioned.subscribe(move |change| {
                 // Status is written often, and hardly ever means anything here.
-                let facts = |cluster: &Arc<provisioning::Cluster>| facts(cluster);
-                if change.old.as_ref().map(facts) != change.new.as_ref().map(facts) {
+                if change.old.as_ref().map(said) != change.new.as_ref().map(said) {
                     provisioned();
                 }
             }),
@@ -242,6 +245,14 @@ impl Identity {
 
     /// Keeps rights up to date, ends what has expired and writes when tokens were used last, until told to stop.
     pub async fn run(self, stop: CancellationToken) {
+        tokio::join!(
+            self.follow(&stop),
+            creators::run(self.clone(), stop.clone()),
+            user_cleanup::run(self.clone(), stop.clone()),
+        );
+    }
+
+    async fn follow(&self, stop: &CancellationToken) {
         let shared = &self.0;
         if stop.run_until_cancelled(shared.synced()).await.is_none() {
             return;
@@ -331,37 +342,15 @@ impl Identity {
         if may("*") {
             return Access::Owner;
         }
-        let find = |principal: &str| shared.tokens.user_of_principal(principal);
-        let bindings = shared.cluster_bindings.by_index(BY_CLUSTER, cluster);
-        let mut names: Vec<String> = bindings
-            .iter()
-            .filter(|binding| {
-                rights::cluster_subject(binding, &find).is_some_and(|subject| subject.is(name, groups))
-            })
-            .map(|binding| binding.role_template_name.clone())
-            .collect();
+        let mut names = self.bound_templates(name, groups, cluster);
         if !builtin::is_local(cluster) {
-            let keys = groups.iter().map(String::as_str).chain([name]).map(str::to_owned);
-            let keys = keys.chain(shared.tokens.principals_of(name));
-            let bindings = keys.flat_map(|key| shared.global_bindings.by_index(BY_SUBJECT, &key));
-            let mine = bindings.filter(|binding| {
-                rights::global_subject(binding, &find).is_some_and(|subject| subject.is(name, groups))
-            });
-            names.extend(mine.flat_map(|binding| {
-                let role = shared.global_roles.get(&ObjectKey::cluster_wide(&binding.global_role_name));
-                role.map(|role| role.inherited_cluster_roles.clone()).unwrap_or_default()
-            }));
+            names.extend(self.inherited_templates(name, groups));
         }
-        let template = |name: &str| shared.templates.get(&ObjectKey::cluster_wide(name));
-        let resolved: Vec<Arc<RoleTemplate>> =
-            names.iter().flat_map(|name| rights::resolve(name, template)).collect();
-        if rights::is_owner(&resolved) {
-            return Access::Owner;
+        match self.access_by_templates(&names) {
+            // Auditors read about clusters, and enter those they were given a role in.
+            Access::None if may("get") && !self.is_auditor(name, groups) => Access::Member(Vec::new()),
+            access => access,
         }
-        if resolved.is_empty() && !may("get") {
-            return Access::None;
-        }
-        Access::Member(access::roles(&resolved))
     }
 
     /// Whether somebody was given a role anywhere.
@@ -384,14 +373,15 @@ impl Identity {
         let wanted = builtin::global_roles();
         let roles = join_all(wanted.iter().map(|role| {
             shared.keep(role, &shared.global_roles, |known| {
-                known.rules == role.rules && known.display_name == role.display_name && known.builtin
+                let same = known.rules == role.rules && known.display_name == role.display_name;
+                is_theirs(&role.name_any(), known.builtin) || same && known.builtin
             })
         }));
         let wanted = builtin::role_templates();
         let templates = join_all(wanted.iter().map(|template| {
             shared.keep(template, &shared.templates, |known| {
                 let same = RoleTemplate { metadata: template.metadata.clone(), ..RoleTemplate::clone(known) };
-                same == *template
+                is_theirs(&template.name_any(), known.builtin) || same == *template
             })
         }));
         let (roles, templates, first) = tokio::join!(roles, templates, self.ensure_first_user());
@@ -422,7 +412,7 @@ impl Shared {
             bindings: self.global_bindings.list(),
             templates: self.templates.list(),
             cluster_bindings: self.cluster_bindings.list(),
-            provisioned: self.provisioned.list().iter().filter_map(facts).collect(),
+            provisioned: self.provisioned.list().iter().filter_map(|cluster| self.facts(cluster)).collect(),
         };
         let wanted = rights::grants(&sources, &|principal| self.tokens.user_of_principal(principal));
         let mut granted = self.granted.lock();
@@ -437,6 +427,23 @@ impl Shared {
         drop(granted);
         self.told.send_replace(());
         self.regranted.send_replace(());
+    }
+
+    fn facts(&self, cluster: &Arc<provisioning::Cluster>) -> Option<rights::Provisioned> {
+        Some(rights::Provisioned {
+            namespace: cluster.namespace()?,
+            name: cluster.name_any(),
+            management: management_name(cluster),
+            creator: creators::unbound_creator(cluster, |name| self.user_since(name)),
+            kubeconfig: kubeconfig_name(cluster),
+        })
+    }
+
+    /// When the living User of a name was made.
+    pub(crate) fn user_since(&self, name: &str) -> Option<Timestamp> {
+        let user = self.users.get(&ObjectKey::cluster_wide(name))?;
+        let living = user.metadata.deletion_timestamp.is_none();
+        user.metadata.creation_timestamp.as_ref().map(|time| time.0).filter(|_| living)
     }
 
     /// Writes when tokens were used last, and removes those that were over long ago.
@@ -498,17 +505,35 @@ impl Shared {
     }
 }
 
-fn management_name(cluster: &provisioning::Cluster) -> String {
+/// A role of this name was there before the server came with one. Its holders were not meant to have ours.
+fn is_theirs(name: &str, is_builtin: bool) -> bool {
+    let is_theirs = !is_builtin && builtin::came_later(name);
+    if is_theirs {
+        tracing::warn!(
+            role = name,
+            "the role is not the server's own, and is left as it is; delete it to get that"
+        );
+    }
+    is_theirs
+}
+
+pub(crate) fn management_name(cluster: &provisioning::Cluster) -> String {
     cluster.status.as_ref().map(|status| status.cluster_name.clone()).unwrap_or_default()
 }
 
-fn facts(cluster: &Arc<provisioning::Cluster>) -> Option<rights::Provisioned> {
-    let creator = cluster.annotations().get(annotation::CREATOR_ID).filter(|creator| !creator.is_empty());
-    let without = cluster.annotations().get(annotation::NO_CREATOR_RBAC).is_some_and(|value| value == "true");
-    Some(rights::Provisioned {
-        namespace: cluster.namespace()?,
-        name: cluster.name_any(),
-        management: management_name(cluster),
-        creator: creator.filter(|_| !without).cloned(),
-    })
+/// What of a cluster rights depend on.
+fn said(cluster: &Arc<provisioning::Cluster>) -> (String, Option<String>, [Option<String>; 3]) {
+    let annotations = [
+        annotation::CREATOR_ID,
+        annotation::NO_CREATOR_RBAC,
+        remuda_names::identity::annotation::CREATOR_BOUND,
+    ];
+    let annotations = annotations.map(|name| cluster.annotations().get(name).cloned());
+    (management_name(cluster), kubeconfig_name(cluster), annotations)
+}
+
+/// The Secret with the kubeconfig of a cluster, once the server has made it.
+fn kubeconfig_name(cluster: &provisioning::Cluster) -> Option<String> {
+    let name = cluster.status.as_ref().map(|status| status.client_secret_name.clone());
+    name.filter(|name| !name.is_empty())
 }

@@ -15,18 +15,24 @@
 
 pub mod access;
 mod account;
+pub mod admission;
 pub mod builtin;
+mod creators;
 mod identity;
 pub mod password;
+mod rank;
 mod rights;
+mod second_factor;
 mod sso;
 mod throttle;
 mod tokens;
+mod user_cleanup;
 
 pub use self::{
     access::{Access, Role},
-    account::{Attempt, Error, FirstUser, Issued, NewToken, shown},
+    account::{Attempt, Error, FirstUser, Issued, NewToken, setting_defaults, shown},
     identity::{Held, Identity},
+    second_factor::{Enrolment, SecondFactorState},
     sso::{Back, Begun, Finished},
     tokens::{Login, Verdict, expires, owner},
 };

@@ -12,6 +12,8 @@ use remuda_auth::rbac::object::{Key, Kind};
 use remuda_names::{identity::role, rancher::group};
 use serde_json::{Value, json};
 
+use crate::builtin;
+
 /// Templates of templates of templates end somewhere.
 const DEPTH: usize = 16;
 /// Templates one binding can mean.
@@ -26,6 +28,8 @@ pub(crate) struct Provisioned {
     pub(crate) management: String,
     /// Who wrote it, and is its owner for that.
     pub(crate) creator: Option<String>,
+    /// The Secret with its kubeconfig, once the server has made it. One that others made is not the cluster's.
+    pub(crate) kubeconfig: Option<String>,
 }
 
 /// Everything rights are made of.
@@ -131,7 +135,8 @@ pub(crate) fn is_owner<T: AsRef<RoleTemplate>>(templates: &[T]) -> bool {
     })
 }
 
-/// The part of rules that is about this server: what belongs to a cluster is in its namespace.
+/// The part of rules that is about this server: what belongs to a cluster is in its namespace. All verbs there are
+/// those objects are for, and not `use` or `bind`, which are about more than the cluster.
 fn management_rules<T: AsRef<RoleTemplate>>(templates: &[T]) -> Vec<PolicyRule> {
     let ours = |rule: &PolicyRule| {
         let groups = rule.api_groups.as_deref().unwrap_or_default();
@@ -140,6 +145,10 @@ fn management_rules<T: AsRef<RoleTemplate>>(templates: &[T]) -> Vec<PolicyRule> 
             groups.iter().any(|name| name == "*" || name == group::MANAGEMENT) && !resources.is_empty();
         about.then(|| PolicyRule {
             api_groups: Some(vec![group::MANAGEMENT.to_owned()]),
+            verbs: match rule.verbs.iter().any(|verb| verb == "*") {
+                true => builtin::MANAGE.iter().map(ToString::to_string).collect(),
+                false => rule.verbs.clone(),
+            },
             non_resource_urls: None,
             ..rule.clone()
         })
@@ -191,11 +200,10 @@ impl Grants {
         let mut rules = vec![json!({
             "apiGroups": [group::PROVISIONING], "resources": ["clusters"], "resourceNames": [name], "verbs": verbs,
         })];
-        if owner {
+        if let (true, Some(secret)) = (owner, &cluster.kubeconfig) {
             // It makes its holder an owner, which they are.
             rules.push(json!({
-                "apiGroups": [""], "resources": ["secrets"],
-                "resourceNames": [format!("{name}-kubeconfig")], "verbs": ["get"],
+                "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"],
             }));
         }
         let role = format!("cluster/{name}/{}", standing(owner));
@@ -236,6 +244,9 @@ where
         };
         let (name, of) = (format!("global/{}", binding.name_any()), format!("global/{}", role.name_any()));
         grants.bind("", &name, &of, &subject);
+        if let Some(included) = builtin::included(&role.name_any(), role.builtin) {
+            grants.bind("", &format!("{name}/{included}"), included, &subject);
+        }
         for namespace in role.namespaced_rules.keys().filter(|namespace| !namespace.is_empty()) {
             grants.bind(namespace, &name, &of, &subject);
         }

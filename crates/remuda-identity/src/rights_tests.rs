@@ -95,6 +95,7 @@ fn an_owner_may_everything_with_their_cluster_and_what_belongs_to_it() {
         name: "demo".into(),
         management: "c-1".into(),
         creator: None,
+        kubeconfig: Some("demo-kubeconfig".into()),
     }];
     let policy = policy(&sources);
     assert!(may(&policy, "ann", &cluster("*", "c-1")) && !may(&policy, "ann", &cluster("*", "c-2")));
@@ -114,9 +115,18 @@ fn whoever_writes_a_cluster_owns_it() {
         name: "demo".into(),
         management: "c-1".into(),
         creator: Some("ann".into()),
+        kubeconfig: None,
     }];
-    let policy = policy(&sources);
-    assert!(may(&policy, "ann", &cluster("*", "c-1")) && !may(&policy, "bob", &cluster("get", "c-1")));
+    let before = policy(&sources);
+    assert!(may(&before, "ann", &cluster("*", "c-1")) && !may(&before, "bob", &cluster("get", "c-1")));
+    let secret =
+        Attributes::resource("get", "", "secrets").namespace("fleet-default").name("demo-kubeconfig");
+    assert!(
+        !may(&before, "ann", &secret),
+        "a Secret of that name that the server did not make is not theirs"
+    );
+    sources.provisioned[0].kubeconfig = Some("demo-kubeconfig".into());
+    assert!(may(&policy(&sources), "ann", &secret));
 }
 
 #[test]

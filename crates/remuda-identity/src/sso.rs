@@ -36,7 +36,10 @@ use self::{
     provider::{Provider, ProviderError},
     shared::Once,
 };
-use crate::{Error, Identity, Issued, NewToken, account::Origin};
+use crate::{
+    Error, Identity, Issued, NewToken,
+    account::{Origin, Seen},
+};
 
 /// For a program to redeem its code.
 const REDEMPTION: SignedDuration = SignedDuration::from_secs(60);
@@ -195,7 +198,7 @@ impl Identity {
         self.refresh_groups(user, &groups).await?;
         let origin = Origin { provider: oidc::PROVIDER.to_owned(), principal: profile.principal(), groups };
         let new = NewToken { user, kind: token_kind::SESSION, description, ttl, cluster: "", parent: None };
-        let issued = self.issue_from(&new, Some(origin)).await?;
+        let issued = self.issue_from(&new, Some(origin), Some(&Seen { address, user_agent: "" })).await?;
         tracing::info!(user, %address, token = issued.token.name_any(), "a login at the provider");
         Ok(issued)
     }

@@ -1,4 +1,7 @@
-//! Slows down those who guess passwords: per user and per address, longer with every failure.
+//! Slows down those who guess passwords: per address, and per user at an address, longer with every failure.
+//!
+//! Failures at one address never keep out the right password from another. What a user has failed everywhere
+//! only shortens how many guesses each address has, never to less than one.
 
 use std::{
     collections::HashMap,
@@ -8,17 +11,23 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use remuda_base::Backoff;
 use tokio::time::Instant;
 
-/// Failures before anybody has to wait: people mistype.
+/// Failures of a user at an address before anybody has to wait there: people mistype.
 const FREE_PER_USER: u32 = 5;
+/// The same for a user whom many addresses guess at.
+const FREE_IN_CROWD: u32 = 1;
+/// Failures of a user everywhere that make a crowd.
+const CROWD: u32 = 50;
 /// Many people may share an address.
 const FREE_PER_ADDRESS: u32 = 20;
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(300);
+/// Codes of six digits a user may fail, everywhere together: few enough not to be guessed.
+const CODES: u32 = 100;
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// Failures are forgotten after this much time without another.
 const MEMORY: Duration = Duration::from_secs(3600);
-/// Users and addresses remembered, each.
+/// Users, addresses and users at addresses remembered, each.
 const MOST: usize = 10_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +40,7 @@ impl Failures {
     fn wait(self, free: u32) -> Duration {
         match self.count.checked_sub(free) {
             None => Duration::ZERO,
-            Some(over) => FIRST.saturating_mul(1 << over.min(16)).min(LONGEST),
+            Some(over) => BACKOFF.delay(over.saturating_add(1)),
         }
     }
 }
@@ -48,6 +57,19 @@ impl<K: Eq + Hash + Clone> Table<K> {
     fn left(&self, key: &K, free: u32, now: Instant) -> Duration {
         let Some(failures) = self.0.get(key) else { return Duration::ZERO };
         failures.wait(free).saturating_sub(now.saturating_duration_since(failures.last))
+    }
+
+    /// Failures that are not forgotten.
+    fn count(&self, key: &K, now: Instant) -> u32 {
+        let known = self.0.get(key).filter(|failures| now.saturating_duration_since(failures.last) < MEMORY);
+        known.map_or(0, |failures| failures.count)
+    }
+
+    /// Takes one failure back.
+    fn forgive(&mut self, key: &K) {
+        if let Some(failures) = self.0.get_mut(key) {
+            failures.count = failures.count.saturating_sub(1);
+        }
     }
 
     fn failed(&mut self, key: K, now: Instant) {
@@ -67,9 +89,17 @@ impl<K: Eq + Hash + Clone> Table<K> {
     }
 }
 
+#[derive(Default)]
+struct Tables {
+    pairs: Table<(String, IpAddr)>,
+    addresses: Table<IpAddr>,
+    users: Table<String>,
+    codes: Table<String>,
+}
+
 /// Who failed to log in how often.
 #[derive(Default)]
-pub(crate) struct Throttle(Mutex<(Table<String>, Table<IpAddr>)>);
+pub(crate) struct Throttle(Mutex<Tables>);
 
 impl Throttle {
     /// An attempt begins. Fails with how long to wait before the next one. It counts as a failure until it is
@@ -77,14 +107,18 @@ impl Throttle {
     pub(crate) fn enter(&self, username: &str, address: IpAddr) -> Result<(), Duration> {
         let now = Instant::now();
         let (username, address) = (user(username), network(address));
-        let (users, addresses) = &mut *self.0.lock();
+        let tables = &mut *self.0.lock();
+        let crowd = tables.users.count(&username, now) >= CROWD;
+        let free = if crowd { FREE_IN_CROWD } else { FREE_PER_USER };
+        let pair = (username.clone(), address);
         let left =
-            users.left(&username, FREE_PER_USER, now).max(addresses.left(&address, FREE_PER_ADDRESS, now));
+            tables.pairs.left(&pair, free, now).max(tables.addresses.left(&address, FREE_PER_ADDRESS, now));
         if !left.is_zero() {
             return Err(left);
         }
-        users.failed(username, now);
-        addresses.failed(address, now);
+        tables.pairs.failed(pair, now);
+        tables.addresses.failed(address, now);
+        tables.users.failed(username, now);
         Ok(())
     }
 
@@ -92,7 +126,7 @@ impl Throttle {
     pub(crate) fn enter_from(&self, address: IpAddr) -> Result<(), Duration> {
         let now = Instant::now();
         let address = network(address);
-        let (_, addresses) = &mut *self.0.lock();
+        let addresses = &mut self.0.lock().addresses;
         let left = addresses.left(&address, FREE_PER_ADDRESS, now);
         if !left.is_zero() {
             return Err(left);
@@ -102,16 +136,41 @@ impl Throttle {
     }
 
     pub(crate) fn succeeded_from(&self, address: IpAddr) {
-        let (_, addresses) = &mut *self.0.lock();
         // Only this attempt: somebody with one good password must not be able to guess others for ever.
-        if let Some(failures) = addresses.0.get_mut(&network(address)) {
-            failures.count = failures.count.saturating_sub(1);
-        }
+        self.0.lock().addresses.forgive(&network(address));
     }
 
     pub(crate) fn succeeded(&self, username: &str, address: IpAddr) {
-        self.0.lock().0.0.remove(&user(username));
+        self.0.lock().pairs.0.remove(&(user(username), network(address)));
+        self.0.lock().users.forgive(&user(username));
         self.succeeded_from(address);
+    }
+
+    /// An attempt was none: nothing was guessed.
+    pub(crate) fn forgive(&self, username: &str, address: IpAddr) {
+        let (username, address) = (user(username), network(address));
+        let tables = &mut *self.0.lock();
+        tables.users.forgive(&username);
+        tables.addresses.forgive(&address);
+        tables.pairs.forgive(&(username, address));
+    }
+
+    /// A code of a second factor is about to be tried, by a caller who knows the password. It counts as a failure
+    /// until it [succeeded](Throttle::code_succeeded).
+    pub(crate) fn enter_code(&self, username: &str) -> Result<(), Duration> {
+        let now = Instant::now();
+        let username = user(username);
+        let codes = &mut self.0.lock().codes;
+        if codes.count(&username, now) >= CODES {
+            let last = codes.0.get(&username).map_or(now, |failures| failures.last);
+            return Err(MEMORY.saturating_sub(now.saturating_duration_since(last)));
+        }
+        codes.failed(username, now);
+        Ok(())
+    }
+
+    pub(crate) fn code_succeeded(&self, username: &str) {
+        self.0.lock().codes.0.remove(&user(username));
     }
 }
 
@@ -152,7 +211,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(300)).await;
             let _ = throttle.enter("ann", HERE);
         }
-        assert!(throttle.enter("ann", HERE).unwrap_err() <= LONGEST);
+        assert!(throttle.enter("ann", HERE).unwrap_err() <= BACKOFF.longest);
         tokio::time::advance(Duration::from_secs(300)).await;
         throttle.succeeded("ann", HERE);
         assert_eq!(throttle.enter("ann", HERE), Ok(()));
@@ -175,7 +234,48 @@ mod tests {
         for i in 0..(MOST as u32 + 500) {
             let _ = throttle.enter(&format!("user{i}"), IpAddr::V4((i << 8).into()));
         }
-        let (users, addresses) = &*throttle.0.lock();
-        assert!(users.0.len() <= MOST && addresses.0.len() <= MOST);
+        let tables = &*throttle.0.lock();
+        let sizes = [tables.users.0.len(), tables.addresses.0.len(), tables.pairs.0.len()];
+        assert!(sizes.iter().all(|size| *size <= MOST), "{sizes:?}");
+    }
+
+    fn there(number: u32) -> IpAddr {
+        IpAddr::V4((0x0a00_0000 + (number << 8)).into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_at_one_address_do_not_keep_out_another() {
+        let throttle = Throttle::default();
+        while throttle.enter("ann", HERE).is_ok() {}
+        assert_eq!(throttle.enter("ann", there(1)), Ok(()));
+        throttle.succeeded("ann", there(1));
+        assert!(throttle.enter("ann", HERE).is_err(), "whoever guesses waits all the same");
+        // Even if the whole world guesses: everybody has one attempt.
+        for number in 2..500 {
+            assert_eq!(throttle.enter("ann", there(number)), Ok(()), "{number}");
+        }
+        assert!(throttle.enter("ann", there(499)).is_err(), "and then fewer than usual");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn asking_for_the_second_factor_is_no_guess() {
+        let throttle = Throttle::default();
+        for _ in 0..100 {
+            assert_eq!(throttle.enter("ann", HERE), Ok(()));
+            throttle.forgive("ann", HERE);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn codes_cannot_be_guessed_by_many_together() {
+        let throttle = Throttle::default();
+        for _ in 0..CODES {
+            assert_eq!(throttle.enter_code("ann"), Ok(()));
+        }
+        assert!(throttle.enter_code("ann").unwrap_err() <= MEMORY);
+        assert_eq!(throttle.enter_code("bob"), Ok(()));
+        tokio::time::advance(MEMORY).await;
+        assert_eq!(throttle.enter_code("ann"), Ok(()));
+        throttle.code_succeeded("ann");
     }
 }

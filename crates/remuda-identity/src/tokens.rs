@@ -4,7 +4,7 @@
 //! expired, and all tokens of a user who was, end what is under way with them at once.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
@@ -21,7 +21,7 @@ use remuda_auth::{
 };
 use remuda_names::{
     identity::{LOCAL_PRINCIPAL, LOCAL_PROVIDER, annotation, extra, group},
-    rancher::label,
+    rancher::group::MANAGEMENT,
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,8 @@ pub enum Verdict {
 struct Entry {
     stored: Option<Stored>,
     user_id: String,
+    /// The very User it was made for, if it says so.
+    user_uid: Option<String>,
     groups: Vec<String>,
     enabled: bool,
     expires: Option<Timestamp>,
@@ -73,6 +75,7 @@ impl Entry {
     fn is_same(&self, other: &Self) -> bool {
         self.stored == other.stored
             && self.user_id == other.user_id
+            && self.user_uid == other.user_uid
             && self.groups == other.groups
             && self.provider == other.provider
             && self.cluster == other.cluster
@@ -87,6 +90,7 @@ impl Entry {
 /// What tokens say of their user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Person {
+    uid: Option<String>,
     enabled: bool,
     username: String,
     principals: Vec<String>,
@@ -97,8 +101,8 @@ struct Index {
     entries: HashMap<String, Entry>,
     by_user: HashMap<String, HashSet<String>>,
     people: HashMap<String, Person>,
-    /// Users by their names at authentication providers.
-    principals: HashMap<String, String>,
+    /// Users by their names at authentication providers. A name that several Users claim belongs to none.
+    principals: HashMap<String, BTreeSet<String>>,
     /// Authentication providers that are enabled, beside our own.
     providers: HashSet<String>,
 }
@@ -187,6 +191,7 @@ impl Tokens {
 
     pub(crate) fn put_user(&self, user: &User) {
         let person = Person {
+            uid: user.metadata.uid.clone(),
             enabled: user.enabled.unwrap_or(true) && user.metadata.deletion_timestamp.is_none(),
             username: user.username.clone(),
             principals: user.principal_ids.clone(),
@@ -204,11 +209,18 @@ impl Tokens {
             return;
         }
         if let Some(old) = index.people.remove(name) {
-            index.principals.retain(|principal, user| user != name || !old.principals.contains(principal));
+            for principal in &old.principals {
+                if let Some(users) = index.principals.get_mut(principal) {
+                    users.remove(name);
+                    if users.is_empty() {
+                        index.principals.remove(principal);
+                    }
+                }
+            }
         }
         if let Some(person) = person {
             for principal in &person.principals {
-                index.principals.insert(principal.clone(), name.to_owned());
+                index.principals.entry(principal.clone()).or_default().insert(name.to_owned());
             }
             index.people.insert(name.to_owned(), person);
         }
@@ -261,9 +273,16 @@ impl Tokens {
         index.entries.values().filter(over).map(|entry| entry.name.clone()).collect()
     }
 
-    /// Name of the User with a name at an authentication provider.
+    /// Name of the User with a name at an authentication provider. `None` if several claim it.
     pub(crate) fn user_of_principal(&self, principal: &str) -> Option<String> {
-        self.index.read().principals.get(principal).cloned()
+        let index = self.index.read();
+        let users = index.principals.get(principal)?;
+        users.first().filter(|_| users.len() == 1).cloned()
+    }
+
+    /// Names of all Users that claim a name at an authentication provider.
+    pub(crate) fn claimants(&self, principal: &str) -> Vec<String> {
+        self.index.read().principals.get(principal).into_iter().flatten().cloned().collect()
     }
 
     /// Names a User has at authentication providers.
@@ -299,6 +318,9 @@ impl Index {
             return None;
         }
         let person = self.people.get(&entry.user_id).filter(|person| person.enabled)?;
+        if entry.user_uid.is_some() && entry.user_uid != person.uid {
+            return None;
+        }
         let mut groups = vec![GROUP_AUTHENTICATED.to_owned(), group::AUTHENTICATED.to_owned()];
         groups.extend(entry.groups.iter().cloned());
         let mut extras = BTreeMap::from([(extra::TOKEN.to_owned(), vec![entry.name.to_string()])]);
@@ -328,6 +350,7 @@ fn entry(token: &Token) -> Entry {
     Entry {
         stored: Stored::parse(&token.token, hashed),
         user_id: owner(token).to_owned(),
+        user_uid: owner_uid(token),
         groups: token.group_principals.iter().filter_map(group_name).collect(),
         enabled: token.enabled.unwrap_or(true) && !token.expired,
         expires: expires(token),
@@ -341,16 +364,29 @@ fn entry(token: &Token) -> Entry {
     }
 }
 
-/// Name of the User a token is of.
+/// Name of the User a token is of. Labels repeat it for selectors and are never asked.
 pub fn owner(token: &Token) -> &str {
-    match token.user_id.as_str() {
-        "" => token.labels().get(label::TOKEN_USER_ID).map_or("", String::as_str),
-        user => user,
-    }
+    &token.user_id
+}
+
+/// Whether a token is that of a login, and not one that was made with a login.
+pub(crate) fn is_session(token: &Token) -> bool {
+    !token.is_derived
+}
+
+/// The User a token was made for. A User made later under the same name is another.
+fn owner_uid(token: &Token) -> Option<String> {
+    let mut owners = token.metadata.owner_references.iter().flatten();
+    let user = owners.find(|owner| {
+        owner.kind == "User"
+            && owner.api_version.split('/').next() == Some(MANAGEMENT)
+            && owner.name == token.user_id
+    });
+    user.map(|owner| owner.uid.clone())
 }
 
 /// No provider can make somebody a member of a group that has a meaning in Kubernetes.
-fn group_name(principal: &Principal) -> Option<String> {
+pub(crate) fn group_name(principal: &Principal) -> Option<String> {
     let name = principal.other.get("metadata")?.get("name").and_then(Value::as_str)?;
     let name = name.strip_prefix(LOCAL_PRINCIPAL).unwrap_or(name);
     Some(name.to_owned()).filter(|name| !name.is_empty() && !name.starts_with("system:"))

@@ -18,6 +18,10 @@ impl Identity {
     pub(super) async fn person(&self, profile: &Profile, settings: &Settings) -> Result<User, Error> {
         let shared = &self.0;
         let id = profile.principal_id();
+        if shared.tokens.claimants(&id).len() > 1 {
+            tracing::warn!(principal = id, "several users have this principal, and none of them can log in");
+            return Err(Error::NotAllowed("several users of this server have your principal".to_owned()));
+        }
         let known = shared.tokens.user_of_principal(&id).and_then(|name| self.user(&name));
         let groups = profile.group_ids();
         let has_role = || {

@@ -72,7 +72,7 @@ impl Once {
     /// What is stored says nothing of the secret it stands for.
     fn name(self, secret: &str) -> String {
         let digest = digest::digest(&digest::SHA256, secret.as_bytes());
-        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = remuda_base::hex(digest);
         format!("{}-{hex}", self.word())
     }
 }
