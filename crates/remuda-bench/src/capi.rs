@@ -92,7 +92,7 @@ async fn population(
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let bind = format!("127.0.0.1:{port}");
     let server = Server::start(program, &data, &bind, with)?;
-    let client = client(&data.join("admin.kubeconfig")).await?;
+    let client = client(&data.join(remuda_names::file::ADMIN_KUBECONFIG)).await?;
     say(&format!("{} clusters × ({} + {})", size.clusters, size.control_planes, size.workers));
 
     let (held, mut holding) = watch::channel(false);
@@ -196,7 +196,8 @@ async fn all_reached(client: &Client) -> anyhow::Result<()> {
         let reached = |cluster: &serde_json::Value| {
             let conditions = cluster["status"]["conditions"].as_array();
             conditions.into_iter().flatten().any(|condition| {
-                condition["type"] == "RemoteConnectionProbe" && condition["status"] == "True"
+                condition["type"] == remuda_names::capi::condition::REMOTE_CONNECTION_PROBE
+                    && condition["status"] == "True"
             })
         };
         if objects(client, "clusters").await?.iter().all(reached) {

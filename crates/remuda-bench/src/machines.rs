@@ -30,7 +30,7 @@ pub(crate) struct MachinesArguments {
     latency: u64,
 }
 
-const NAMESPACE: &str = "fleet-default";
+const NAMESPACE: &str = remuda_names::rancher::name::FLEET_DEFAULT;
 const TOKEN: &str = "bench-token";
 const PLUGIN: &str = "docker-machine-driver-digitalocean";
 /// Nothing here takes longer.
@@ -60,7 +60,7 @@ pub(crate) async fn run(
     let dir = tempfile::tempdir().context("make a temporary directory")?;
     let data = dir.path().join("data");
     let server = Server::start(program, &data, "127.0.0.1:0", with)?;
-    let client = Client::try_from(config(&data.join("admin.kubeconfig")).await?)?;
+    let client = Client::try_from(config(&data.join(remuda_names::file::ADMIN_KUBECONFIG)).await?)?;
     let cloud = Fake::start(DigitalOcean::new(TOKEN).with_page(1000)).await?;
     cloud.latency(Duration::from_millis(arguments.latency));
     kinds(&client, program).await?;
@@ -89,7 +89,7 @@ async fn until<F: AsyncFnMut() -> anyhow::Result<bool>>(what: &str, mut done: F)
 
 /// From putting a driver into use to its kinds: built in, and a plugin that has to be downloaded.
 async fn kinds(client: &Client, program: &Path) -> anyhow::Result<()> {
-    let drivers = api(client, "management.cattle.io", "v3", "NodeDriver", false);
+    let drivers = api(client, remuda_names::rancher::group::MANAGEMENT, "v3", "NodeDriver", false);
     until("the list of drivers", async || Ok(drivers.get_opt("amazonec2").await?.is_some())).await?;
     let binary = std::fs::read(program).context("read the program")?;
     let size = binary.len() >> 20;
@@ -108,7 +108,7 @@ async fn kinds(client: &Client, program: &Path) -> anyhow::Result<()> {
             ),
         ),
     ] {
-        let configs = api(client, "rke-machine-config.cattle.io", "v1", kind, true);
+        let configs = api(client, remuda_names::rancher::group::MACHINE_CONFIG, "v1", kind, true);
         let began = Instant::now();
         drivers.patch(driver, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
         until("the kinds of a driver", async || Ok(configs.list(&ListParams::default()).await.is_ok()))
@@ -145,7 +145,7 @@ async fn create(
     arguments: &MachinesArguments,
 ) -> anyhow::Result<()> {
     let secrets: Api<k8s_openapi::api::core::v1::Secret> =
-        Api::namespaced(client.clone(), "cattle-global-data");
+        Api::namespaced(client.clone(), remuda_names::rancher::name::GLOBAL_DATA);
     let secret = json!({
         "metadata": {"name": "cc-bench"},
         "stringData": {
@@ -154,13 +154,13 @@ async fn create(
         },
     });
     secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
-    let configs = api(client, "rke-machine-config.cattle.io", "v1", "DigitaloceanConfig", true);
+    let configs = api(client, remuda_names::rancher::group::MACHINE_CONFIG, "v1", "DigitaloceanConfig", true);
     let config = json!({
         "apiVersion": "rke-machine-config.cattle.io/v1", "kind": "DigitaloceanConfig",
         "metadata": {"name": "nc-bench"}, "size": "s-1vcpu-1gb", "region": "nyc3",
     });
     configs.create(&PostParams::default(), &object(config)?).await?;
-    let clusters = api(client, "provisioning.cattle.io", "v1", "Cluster", true);
+    let clusters = api(client, remuda_names::rancher::group::PROVISIONING, "v1", "Cluster", true);
     let cluster = json!({
         "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": "bench"},
         "spec": {
@@ -172,7 +172,7 @@ async fn create(
             }]},
         },
     });
-    let machines = api(client, "rke-machine.cattle.io", "v1", "DigitaloceanMachine", true);
+    let machines = api(client, remuda_names::rancher::group::MACHINE, "v1", "DigitaloceanMachine", true);
     let (cpu, of_jobs) = (process::cpu(server.pid()), process::cpu_of_children(server.pid()));
     let began = Instant::now();
     clusters.create(&PostParams::default(), &object(cluster)?).await?;
@@ -224,6 +224,8 @@ async fn create(
 fn is_made(machine: &DynamicObject) -> bool {
     let conditions = machine.data.pointer("/status/conditions").and_then(Value::as_array);
     conditions.is_some_and(|conditions| {
-        conditions.iter().any(|one| one["type"] == "CreateJob" && one["status"] == "True")
+        conditions
+            .iter()
+            .any(|one| one["type"] == remuda_names::rancher::condition::CREATE_JOB && one["status"] == "True")
     })
 }

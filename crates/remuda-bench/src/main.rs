@@ -87,7 +87,7 @@ async fn api(program: &Path, with: &[String], arguments: ApiArguments) -> anyhow
     let dir = tempfile::tempdir().context("make a temporary directory")?;
     let data = dir.path().join("data");
     let server = Server::start(program, &data, "127.0.0.1:0", with)?;
-    let access = kubeconfig::read(&data.join("admin.kubeconfig"))?;
+    let access = kubeconfig::read(&data.join(remuda_names::file::ADMIN_KUBECONFIG))?;
     let target = Arc::new(Target::new(&access)?);
     let mut table = Table::new(server.pid());
     table.note(&format!("ready after {} ms, {}", server.ready_after().as_millis(), table.memory()));

@@ -76,7 +76,7 @@ async fn simulated(program: &Path, with: &[String], arguments: &ProvisionArgumen
     let dir = tempfile::tempdir().context("make a temporary directory")?;
     let data = dir.path().join("data");
     let server = Server::start(program, &data, "127.0.0.1:0", with)?;
-    let config = config(&data.join("admin.kubeconfig")).await?;
+    let config = config(&data.join(remuda_names::file::ADMIN_KUBECONFIG)).await?;
     let door = ServerDoor::of(&config)?;
     let started = process::cpu(server.pid());
     let report = run_provision(ProvisionOptions {

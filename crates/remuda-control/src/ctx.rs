@@ -61,6 +61,13 @@ impl Ctx {
         self
     }
 
+    /// The same caches and leadership, for writes through another client and under another name: a controller's
+    /// requests are made with its own rights.
+    #[must_use]
+    pub fn acting_as(&self, client: Client, field_manager: &str) -> Self {
+        Self { client, field_manager: field_manager.into(), ..self.clone() }
+    }
+
     /// Stops what runs behind the context, after its controllers have returned.
     pub async fn stop(&self) {
         self.informers.stop().await;

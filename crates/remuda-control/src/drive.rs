@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::worker::{Job, work};
+use self::worker::{Failure, Job, Reconcile, Reconciling, work};
 use crate::{
     ctx::Ctx,
     error::Retryable,
@@ -25,7 +25,7 @@ use crate::{
     key::{Kind, ObjectKey},
     leases::Leadership,
     metrics::Metrics,
-    queue::{Backoff, Priority, WorkQueue},
+    queue::{BACKOFF, Backoff, Priority, WorkQueue},
 };
 
 /// When to look at an object again, beside when something changes.
@@ -74,7 +74,7 @@ impl<K: Cached> Controller<K> {
 
     /// A controller of the objects an informer has, of whatever kind they are.
     pub fn on(name: &'static str, ctx: &Ctx, root: Informer<K>) -> Self {
-        let queue = WorkQueue::new(name, Backoff::default(), &ctx.metrics);
+        let queue = WorkQueue::new(name, BACKOFF, &ctx.metrics);
         Self {
             name,
             root,
@@ -312,7 +312,7 @@ pub async fn drive<K, C, E, F>(
 
 /// As [`drive`], for controllers that have something to do when an object is gone.
 pub async fn drive_keys<K, C, E, F>(
-    mut controller: Controller<K>,
+    controller: Controller<K>,
     reconcile: impl Fn(ObjectKey, Arc<C>) -> F + Send + Sync + 'static,
     ctx: Arc<C>,
     stop: CancellationToken,
@@ -322,47 +322,70 @@ pub async fn drive_keys<K, C, E, F>(
     E: StdError + Retryable + Send + 'static,
     F: Future<Output = Result<Next, E>> + Send + 'static,
 {
-    let queue = controller.waker.queue.clone();
-    let mut sources = vec![controller.root_source()];
-    sources.append(&mut controller.sources);
-    let mut subscriptions = Vec::new();
-    let mut synced = Vec::new();
-    for source in sources {
-        let (subscription, ready) = (source.feed)(queue.clone());
-        subscriptions.push(subscription);
-        if source.required {
-            synced.push(ready);
-        }
-    }
-    tokio::select! {
-        () = stop.cancelled() => return queue.shut_down(),
-        _ = futures::future::join_all(synced) => {}
-    }
-    tracing::debug!(controller = controller.name, "caches are filled");
+    let reconcile = move |key| -> Reconciling {
+        let reconciling = reconcile(key, ctx.clone());
+        Box::pin(async move { reconciling.await.map_err(|error| Failure::of(&error)) })
+    };
+    let sources = std::iter::once(controller.root_source()).chain(controller.sources).collect();
+    let Controller { name, workers, deadline, grace, leadership, metrics, waker, .. } = controller;
+    let running = Driven { name, sources, workers, deadline, grace, leadership, metrics, waker };
+    running.run(Box::new(reconcile), stop).await;
+}
 
-    let job = Arc::new(Job {
-        name: controller.name,
-        queue: queue.clone(),
-        leadership: controller.leadership.clone(),
-        metrics: controller.metrics.controller(controller.name),
-        deadline: controller.deadline,
-        reconcile: move |key| reconcile(key, ctx.clone()),
-        told: Mutex::default(),
-    });
-    job.metrics.workers.set(controller.workers as i64);
-    let mut workers = JoinSet::new();
-    for _ in 0..controller.workers {
-        workers.spawn(work(job.clone(), stop.clone()));
+/// A controller without the types of its objects and of its reconcile.
+struct Driven {
+    name: &'static str,
+    sources: Vec<Source>,
+    workers: usize,
+    deadline: Option<Duration>,
+    grace: Duration,
+    leadership: Leadership,
+    metrics: Metrics,
+    waker: Waker,
+}
+
+impl Driven {
+    async fn run(self, reconcile: Reconcile, stop: CancellationToken) {
+        let queue = self.waker.queue.clone();
+        let mut subscriptions = Vec::new();
+        let mut synced = Vec::new();
+        for source in self.sources {
+            let (subscription, ready) = (source.feed)(queue.clone());
+            subscriptions.push(subscription);
+            if source.required {
+                synced.push(ready);
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return queue.shut_down(),
+            _ = futures::future::join_all(synced) => {}
+        }
+        tracing::debug!(controller = self.name, "caches are filled");
+
+        let job = Arc::new(Job {
+            name: self.name,
+            queue: queue.clone(),
+            leadership: self.leadership.clone(),
+            metrics: self.metrics.controller(self.name),
+            deadline: self.deadline,
+            reconcile,
+            told: Mutex::default(),
+        });
+        job.metrics.workers.set(self.workers as i64);
+        let mut workers = JoinSet::new();
+        for _ in 0..self.workers {
+            workers.spawn(work(job.clone(), stop.clone()));
+        }
+        stop.cancelled().await;
+        queue.shut_down();
+        let ended = async { while workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.grace, ended).await.is_err() {
+            tracing::warn!(controller = self.name, "reconcile did not end in time");
+            workers.shutdown().await;
+        }
+        self.waker.followed.lock().clear();
+        drop(subscriptions);
     }
-    stop.cancelled().await;
-    queue.shut_down();
-    let ended = async { while workers.join_next().await.is_some() {} };
-    if tokio::time::timeout(controller.grace, ended).await.is_err() {
-        tracing::warn!(controller = controller.name, "reconcile did not end in time");
-        workers.shutdown().await;
-    }
-    controller.waker.followed.lock().clear();
-    drop(subscriptions);
 }
 
 impl<K> Debug for Controller<K> {

@@ -3,6 +3,7 @@
 use std::{error::Error as StdError, fmt};
 
 use kube::core::Status;
+use remuda_base::chain::Links;
 
 /// What a failed reconcile calls for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,31 +113,34 @@ pub(crate) fn is_code(error: &kube::Error, code: u16) -> bool {
 /// Prints an error and everything behind it on one line: `write status: conflict: …`.
 ///
 /// Some libraries repeat the source in their own text; such sources are left out, and an answer of
-/// the API is reduced to its message.
+/// the API is reduced to its message. Links to manuals of libraries are for who writes programs, and left out.
 pub struct Chain<'a>(pub &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut before = String::new();
+        let mut links = Links::default();
         let mut next = Some(self.0);
         while let Some(error) = next {
-            let (text, last) = match error.downcast_ref::<kube::Error>() {
-                Some(kube::Error::Api(status)) => (status_text(status), true),
-                _ => (error.to_string(), false),
-            };
-            if before.is_empty() {
-                f.write_str(&text)?;
-            } else if !before.contains(text.as_str()) {
-                write!(f, ": {text}")?;
+            if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+                return links.write(f, status_text(status));
             }
-            if last {
-                break;
-            }
-            before = text;
+            links.write(f, without_manual(&error.to_string()))?;
             next = error.source();
         }
         Ok(())
     }
+}
+
+/// A text without links to the documentation of Rust libraries.
+fn without_manual(text: &str) -> String {
+    const MANUAL: &str = "https://docs.rs/";
+    let mut rest = text;
+    let mut kept = String::new();
+    while let Some((before, link)) = rest.split_once(MANUAL) {
+        kept.push_str(before.trim_end_matches([':', ' ']));
+        rest = link.find(char::is_whitespace).map_or("", |end| &link[end..]);
+    }
+    kept + rest
 }
 
 fn status_text(status: &Status) -> String {
@@ -171,6 +175,19 @@ mod tests {
             "give machine m-1 its plan: write status of machines.cluster.x-k8s.io a/m-1: \
              the object has been modified"
         );
+    }
+
+    #[test]
+    fn manuals_of_libraries_are_left_out() {
+        let told = |text: &str| Chain(&std::io::Error::other(text.to_owned())).to_string();
+        assert_eq!(
+            told(
+                "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/x#unexpected-eof"
+            ),
+            "peer closed connection without sending TLS close_notify"
+        );
+        assert_eq!(told("see https://docs.rs/a for more"), "see for more");
+        assert_eq!(told("https://example.org/a"), "https://example.org/a");
     }
 
     #[test]

@@ -2,16 +2,16 @@
 //!
 //! Recording never waits and never fails: events are written behind the caller's back, repeated
 //! ones are counted instead of written, and an object that has too much to tell is cut off.
+//!
+//! They are written as Events of `v1` with the times and the count of both APIs: `kubectl` and most tools sort by
+//! `lastTimestamp`, which the newer API does not let anybody write.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{
-        core::v1::ObjectReference,
-        events::v1::{Event, EventSeries},
-    },
-    apimachinery::pkg::apis::meta::v1::MicroTime,
+    api::core::v1::{Event, EventSeries, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
 };
 use kube::{
     Api, Client, Resource,
@@ -289,8 +289,10 @@ impl Writer {
             }
             Writing::Create => self.create(&events, record, id, now).await,
             Writing::Count { name, count } => {
-                let series = EventSeries { count, last_observed_time: MicroTime(record.at) };
-                let patch = Patch::Merge(json!({"series": series}));
+                let last_observed_time = Some(MicroTime(record.at));
+                let series = EventSeries { count: Some(count), last_observed_time };
+                let last = Time(record.at);
+                let patch = Patch::Merge(json!({"series": series, "count": count, "lastTimestamp": last}));
                 match events.patch(&name, &PatchParams::default(), &patch).await {
                     // Events live for an hour; this one may be gone.
                     Err(error) if is_code(&error, 404) => self.create(&events, record, id, now).await,
@@ -315,6 +317,10 @@ impl Writer {
         // A name has at most 253 characters, and the suffix 17 of them.
         stem.truncate(stem.floor_char_boundary(236));
         let name = format!("{stem}.{:016x}", rand::random::<u64>());
+        let reporter = match record.controller {
+            Some(controller) => format!("{}/{controller}", self.program),
+            None => self.program.clone(),
+        };
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
@@ -322,16 +328,17 @@ impl Writer {
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(record.at)),
-            reporting_controller: Some(match record.controller {
-                Some(controller) => format!("{}/{controller}", self.program),
-                None => self.program.clone(),
-            }),
+            first_timestamp: Some(Time(record.at)),
+            last_timestamp: Some(Time(record.at)),
+            count: Some(1),
+            source: Some(EventSource { component: Some(reporter.clone()), host: None }),
+            reporting_component: Some(reporter),
             reporting_instance: Some(self.instance.clone()),
             action: Some(record.happening.action.to_owned()),
             reason: Some(record.happening.reason.to_owned()),
-            note: Some(record.happening.note),
+            message: Some(record.happening.note),
             type_: Some(record.happening.tone.text().to_owned()),
-            regarding: Some(record.regarding),
+            involved_object: record.regarding,
             ..Event::default()
         };
         events.create(&PostParams::default(), &event).await?;

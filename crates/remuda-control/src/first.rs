@@ -8,12 +8,13 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, WatchParams},
     core::WatchEvent,
 };
+use remuda_base::Backoff;
 use tokio_util::sync::CancellationToken;
 
 use crate::Chain;
 
 /// Between attempts, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
 
 /// Returns when there is an object of one of the kinds; `false` if told to stop before.
 pub async fn first_of(client: &Client, kinds: &[ApiResource], stop: &CancellationToken) -> bool {
@@ -26,16 +27,15 @@ pub async fn first_of(client: &Client, kinds: &[ApiResource], stop: &Cancellatio
 
 async fn keep_looking(client: &Client, kind: &ApiResource) {
     let api = Api::all_with(client.clone(), kind);
-    let mut pause = PAUSE.0;
+    let mut row = BACKOFF.begin();
     loop {
         match look(&api).await {
             Ok(true) => return,
             // Watches end after a while; the next begins at once.
-            Ok(false) => pause = PAUSE.0,
+            Ok(false) => row.reset(),
             Err(error) => {
                 tracing::debug!(kind = kind.kind, error = %Chain(&error), "cannot be watched yet");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSE.1);
+                tokio::time::sleep(row.delay()).await;
             }
         }
     }

@@ -10,7 +10,9 @@ mod reflector;
 mod registry;
 
 use std::{
-    fmt::Debug,
+    any::Any,
+    fmt::{self, Debug, Write as _},
+    marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -19,13 +21,16 @@ use std::{
     time::Duration,
 };
 
-use kube::Resource;
+use kube::{Resource, core::ObjectMeta};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 
-pub use self::registry::{Informers, Options, Scope};
-use self::{cache::Cache, reflector::Progress};
+pub use self::registry::{Bound, Informers, Options, Scope};
+use self::{
+    cache::{AnyChange, Cache, Object},
+    reflector::Progress,
+};
 use crate::{
     key::{Kind, ObjectKey},
     metrics::InformerMetrics,
@@ -61,17 +66,9 @@ impl<K> Change<K> {
 /// Takes from an object what is not worth caching.
 type Trim<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
 
-type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
-
-struct Subscriber<K> {
+struct Subscriber {
     alive: Arc<AtomicBool>,
-    handler: Handler<K>,
-}
-
-impl<K> Clone for Subscriber<K> {
-    fn clone(&self) -> Self {
-        Self { alive: self.alive.clone(), handler: self.handler.clone() }
-    }
+    handler: Arc<dyn Fn(&AnyChange) + Send + Sync>,
 }
 
 /// Ends its handler when dropped.
@@ -86,29 +83,84 @@ impl Drop for Subscription {
 }
 
 /// A shared cache of one kind. Clones share it.
-pub struct Informer<K>(Arc<Shared<K>>);
+///
+/// A typed shell: what it holds is of type `K`, and all it does is to say so.
+pub struct Informer<K>(Arc<Shared>, PhantomData<fn() -> K>);
 
 impl<K> Clone for Informer<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self(self.0.clone(), PhantomData)
     }
 }
 
 impl<K> Debug for Informer<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Informer({})", self.0.kind)
     }
 }
 
-struct Shared<K> {
+/// What has to be known of a type to cache objects of it.
+#[derive(Clone, Copy)]
+struct OfType {
+    meta: fn(&dyn Any) -> &ObjectMeta,
+    /// How much an object takes, about.
+    size: fn(&dyn Any) -> usize,
+}
+
+impl OfType {
+    fn of<K: Cached>() -> Self {
+        Self { meta: meta_of::<K>, size: size_of::<K> }
+    }
+}
+
+fn meta_of<K: Resource + 'static>(object: &dyn Any) -> &ObjectMeta {
+    typed_ref::<K>(object).meta()
+}
+
+fn size_of<K: Debug + 'static>(object: &dyn Any) -> usize {
+    printed_size(typed_ref::<K>(object))
+}
+
+fn printed_size(object: &dyn Debug) -> usize {
+    struct Count(usize);
+    impl fmt::Write for Count {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 += text.len();
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    let _ = write!(count, "{object:?}");
+    count.0
+}
+
+/// The types of a cache and of the informer on it are the same: only [`Informers`] puts them together.
+#[expect(clippy::expect_used, reason = "a cache holds objects of the type of its informer, by construction")]
+fn typed_ref<K: 'static>(object: &dyn Any) -> &K {
+    object.downcast_ref().expect("an object of the informer's type")
+}
+
+fn typed<K: Send + Sync + 'static>(object: Object) -> Option<Arc<K>> {
+    object.downcast().ok()
+}
+
+fn typed_list<K: Send + Sync + 'static>(objects: Vec<Object>) -> Vec<Arc<K>> {
+    objects.into_iter().filter_map(typed).collect()
+}
+
+/// Reads an object of one type from JSON and trims it.
+type Read = Box<dyn Fn(&str) -> serde_json::Result<Object> + Send + Sync>;
+
+struct Shared {
     kind: Kind,
-    cache: RwLock<Cache<K>>,
+    of_type: OfType,
+    read: Read,
+    cache: RwLock<Cache>,
     /// Held while a change is made and told, so that subscribers hear changes in their order and
     /// a replay has no gap. Never held together with `cache` while a handler runs: handlers may
     /// read this cache.
-    subscribers: Mutex<Vec<Subscriber<K>>>,
+    subscribers: Mutex<Vec<Subscriber>>,
     progress: watch::Sender<Progress>,
-    trim: Trim<K>,
     metrics: InformerMetrics,
 }
 
@@ -118,16 +170,16 @@ impl<K: Cached> Informer<K> {
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.0.cache.read().objects.get(key).cloned()
+        self.0.get(key).and_then(typed)
     }
 
     /// All objects, in no particular order.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.0.cache.read().objects.values().cloned().collect()
+        typed_list(self.0.cache.read().all())
     }
 
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.0.cache.read().objects.keys().cloned().collect()
+        self.0.keys()
     }
 
     pub fn len(&self) -> usize {
@@ -140,12 +192,12 @@ impl<K: Cached> Informer<K> {
 
     /// All objects of a namespace, ordered by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.0.cache.read().in_namespace(namespace)
+        typed_list(self.0.cache.read().in_namespace(namespace))
     }
 
     /// Objects that are filed under `value`, ordered by key. An index nobody added is empty.
     pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        self.0.cache.read().by_index(index, value)
+        typed_list(self.0.cache.read().by_index(index, value))
     }
 
     pub fn keys_by_index(&self, index: &str, value: &str) -> Vec<ObjectKey> {
@@ -155,26 +207,23 @@ impl<K: Cached> Informer<K> {
     /// Files every object under the values `of` gives for it. `of` must be a pure function of the
     /// object. The first of several indexes of one name stays: give a name to one meaning only.
     pub fn add_index(&self, name: &'static str, of: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
-        self.0.cache.write().add_index(name, Arc::new(of));
+        self.0.cache.write().add_index(name, Arc::new(move |object| of(typed_ref(object))));
     }
 
     /// Objects the server has that do not fit `K`. They are in no list: whoever counts objects to
     /// decide what to create must look here too.
     pub fn unreadable(&self) -> Vec<ObjectKey> {
-        self.0.cache.read().unreadable.iter().cloned().collect()
+        self.0.unreadable()
     }
 
     /// Calls `handler` for everything there is and for every change from now on, one at a time
     /// and in order. It must be quick, and may read this informer but not subscribe to it.
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
-        let alive = Arc::new(AtomicBool::new(true));
-        let subscriber = Subscriber { alive: alive.clone(), handler: Arc::new(handler) };
-        let mut subscribers = self.0.subscribers.lock();
-        for object in self.list() {
-            subscriber.tell(&Change { old: None, new: Some(object), initial: true });
-        }
-        subscribers.push(subscriber);
-        Subscription(alive)
+        self.0.subscribe(Arc::new(move |change| {
+            let state = |object: &Option<Object>| object.clone().and_then(typed);
+            let (old, new) = (state(&change.old), state(&change.new));
+            handler(&Change { old, new, initial: change.initial });
+        }))
     }
 
     /// Whether the first list is in.
@@ -191,26 +240,20 @@ impl<K: Cached> Informer<K> {
     /// Returns when the first list is in: at once, ever after. A kind that is not served makes
     /// this wait until it is.
     pub async fn wait_synced(&self) {
-        // The sender lives as long as this handle.
-        let _ = self.0.progress.subscribe().wait_for(|progress| progress.synced).await;
+        self.0.wait_synced().await;
     }
 
     /// Waits until the cache is at least as new as `version`, a resource version the API returned
     /// for a write to an object of this cache, and tells whether that came to be in time. Versions
     /// that are no numbers are not waited for.
     pub async fn wait_for(&self, version: &str, patience: Duration) -> bool {
-        let Ok(version) = version.parse::<u64>() else {
-            return true;
-        };
-        let mut progress = self.0.progress.subscribe();
-        let seen = progress.wait_for(|progress| progress.version >= version);
-        tokio::time::timeout(patience, seen).await.is_ok_and(|seen| seen.is_ok())
+        self.0.wait_for(version, patience).await
     }
 }
 
-impl<K> Subscriber<K> {
+impl Subscriber {
     /// A handler that panics has a bug; the cache and the other handlers go on.
-    fn tell(&self, change: &Change<K>) {
+    fn tell(&self, change: &AnyChange) {
         if self.alive.load(Ordering::Acquire)
             && catch_unwind(AssertUnwindSafe(|| (self.handler)(change))).is_err()
         {
@@ -219,9 +262,47 @@ impl<K> Subscriber<K> {
     }
 }
 
-impl<K: Cached> Shared<K> {
+impl Shared {
+    fn get(&self, key: &ObjectKey) -> Option<Object> {
+        self.cache.read().objects.get(key).cloned()
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.cache.read().objects.keys().cloned().collect()
+    }
+
+    fn unreadable(&self) -> Vec<ObjectKey> {
+        self.cache.read().unreadable.iter().cloned().collect()
+    }
+
+    fn subscribe(&self, handler: Arc<dyn Fn(&AnyChange) + Send + Sync>) -> Subscription {
+        let alive = Arc::new(AtomicBool::new(true));
+        let subscriber = Subscriber { alive: alive.clone(), handler };
+        let mut subscribers = self.subscribers.lock();
+        let known = self.cache.read().all();
+        for object in known {
+            subscriber.tell(&AnyChange { old: None, new: Some(object), initial: true });
+        }
+        subscribers.push(subscriber);
+        Subscription(alive)
+    }
+
+    async fn wait_synced(&self) {
+        // The sender lives as long as this handle.
+        let _ = self.progress.subscribe().wait_for(|progress| progress.synced).await;
+    }
+
+    async fn wait_for(&self, version: &str, patience: Duration) -> bool {
+        let Ok(version) = version.parse::<u64>() else {
+            return true;
+        };
+        let mut progress = self.progress.subscribe();
+        let seen = progress.wait_for(|progress| progress.version >= version);
+        tokio::time::timeout(patience, seen).await.is_ok_and(|seen| seen.is_ok())
+    }
+
     /// Makes changes and tells them. `change` runs under the cache's lock, handlers do not.
-    fn update(&self, change: impl FnOnce(&mut Cache<K>) -> Vec<Change<K>>) {
+    fn update(&self, change: impl FnOnce(&mut Cache) -> Vec<AnyChange>) {
         let mut subscribers = self.subscribers.lock();
         let changes = {
             let mut cache = self.cache.write();

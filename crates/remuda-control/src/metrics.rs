@@ -69,6 +69,7 @@ struct Families {
     watches: Family<KindLabels, Counter>,
     unreadable: Family<KindLabels, Counter>,
     events_dropped: Counter,
+    provisioned: Histogram,
     running: Mutex<Vec<(String, Weak<dyn Running>)>>,
 }
 
@@ -85,6 +86,11 @@ fn queue_buckets() -> Histogram {
 
 fn reconcile_buckets() -> Histogram {
     Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+}
+
+/// From a cluster on this host to one whose machines take their time.
+fn provisioning_buckets() -> Histogram {
+    Histogram::new([2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0])
 }
 
 impl Default for Metrics {
@@ -108,6 +114,7 @@ impl Default for Metrics {
             watches: Family::default(),
             unreadable: Family::default(),
             events_dropped: Counter::default(),
+            provisioned: provisioning_buckets(),
             running: Mutex::default(),
         }))
     }
@@ -164,7 +171,17 @@ impl Metrics {
             all.unreadable.clone(),
         );
         registry.register("events_dropped", "Events not written", all.events_dropped.clone());
+        registry.register(
+            "remuda_cluster_provisioning_seconds",
+            "Time from the creation of a cluster until it was ready for the first time",
+            all.provisioned.clone(),
+        );
         registry.register_collector(Box::new(self.clone()));
+    }
+
+    /// A cluster was ready for the first time, so long after it was created.
+    pub fn provisioned(&self, seconds: f64) {
+        self.0.provisioned.observe(seconds);
     }
 
     pub(crate) fn queue(&self, name: &str) -> QueueMetrics {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+pub use remuda_base::Backoff;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::metrics::{Metrics, QueueMetrics, Running};
@@ -27,25 +28,8 @@ pub enum Priority {
     High,
 }
 
-/// How long a key waits after its nth failure: `base` times 2ⁿ, at most `cap`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
-    pub base: Duration,
-    pub cap: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { base: Duration::from_millis(5), cap: Duration::from_secs(1000) }
-    }
-}
-
-impl Backoff {
-    pub fn delay(&self, failures: u32) -> Duration {
-        let factor = 2_u32.saturating_pow(failures.min(31));
-        self.base.saturating_mul(factor).min(self.cap)
-    }
-}
+/// How long a key waits after failures, unless its controller says otherwise.
+pub const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1000));
 
 /// Clones share the queue.
 pub struct WorkQueue<T>(Arc<Shared<T>>);
@@ -195,9 +179,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
             let mut state = self.0.state.lock();
             let backoff = state.backoff;
             let failures = state.failures.entry(key.clone()).or_default();
-            let delay = backoff.delay(*failures).max(least).min(most);
             *failures = failures.saturating_add(1);
-            delay
+            backoff.delay(*failures).max(least).min(most)
         };
         self.0.metrics.retries.inc();
         self.add_after(key, delay);
@@ -307,7 +290,7 @@ enum Taken<T> {
 impl<T> Default for State<T> {
     fn default() -> Self {
         Self {
-            backoff: Backoff::default(),
+            backoff: BACKOFF,
             ready: BTreeMap::new(),
             waiting: HashMap::new(),
             processing: HashMap::new(),

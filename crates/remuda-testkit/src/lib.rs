@@ -1,8 +1,9 @@
 //! An API server in memory that can be switched off, for tests of controllers.
 
 // Helpers of tests are tests.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+pub mod doors;
 pub mod oidc;
 
 use std::{
@@ -14,13 +15,15 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, api::PostParams};
 use parking_lot::{Mutex, RwLock};
 use remuda_apiserver::{ApiServer, Body, Config, Controllers, Limits};
 use remuda_auth::{
+    component,
     identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, User},
     jwt::{LEGACY_ISSUER, issue::Issuer, verify::Verifier},
     keys::KeyPair,
@@ -30,6 +33,8 @@ use remuda_auth::{
 use remuda_store::{Memory, Store};
 use serde_json::Value;
 use tower::Service;
+
+pub use remuda_auth::component::Component;
 
 /// What a server is started with, unless a test says otherwise.
 pub fn config() -> Config {
@@ -54,6 +59,9 @@ pub fn config() -> Config {
         descriptions: None,
         controllers: Controllers::Never,
         clock: Timestamp::now,
+        former_manager: |_| None,
+        strict_fields: |_, _| false,
+        watch_observer: None,
     }
 }
 
@@ -100,6 +108,17 @@ impl World {
         Client::new(self.wire.clone(), "default")
     }
 
+    /// A client that acts as this user.
+    pub fn client_as(&self, user: User) -> Client {
+        Client::new(Wire { user: Some(user), ..self.wire.clone() }, "default")
+    }
+
+    /// A client with the rights of a component, and no others. The test fails in the end if they did not suffice.
+    pub fn client_of(&self, component: Component) -> Client {
+        let wire = Wire { component: Some(component), ..self.wire.clone() };
+        Client::new(Wire { user: Some(component.user()), ..wire }, "default")
+    }
+
     /// Cuts the wire, then stops the server.
     pub async fn down(&self) {
         let server = self.wire.server.write().take();
@@ -111,6 +130,7 @@ impl World {
     pub async fn up(&self) {
         let store = self.store.lock().clone();
         let server = ApiServer::start((self.config)(), store).await.unwrap();
+        component::grant(server.policy());
         *self.wire.server.write() = Some(server);
     }
 
@@ -125,6 +145,13 @@ impl World {
         self.wire.hanging.send_replace(hang);
     }
 
+    /// A wire of its own to the same server, which can be cut while others still have theirs.
+    pub fn line(&self) -> Line {
+        let line = Line { wire: Wire::default(), world: self.clone() };
+        line.mend();
+        line
+    }
+
     /// Every request so far, as `METHOD path`, or `METHOD watch path`.
     pub fn requests(&self) -> Vec<String> {
         self.wire.log.lock().clone()
@@ -136,11 +163,54 @@ impl World {
     }
 }
 
+/// One of several wires to a server. Clones share it.
+#[derive(Clone)]
+pub struct Line {
+    wire: Wire,
+    world: World,
+}
+
+impl Line {
+    pub fn client(&self) -> Client {
+        Client::new(self.wire.clone(), "default")
+    }
+
+    /// From now on requests fail. Those under way go on.
+    pub fn cut(&self) {
+        self.wire.server.write().take();
+    }
+
+    pub fn mend(&self) {
+        let server = self.world.wire.server.read().clone();
+        *self.wire.server.write() = server;
+    }
+}
+
 #[derive(Clone, Default)]
 struct Wire {
     server: Arc<RwLock<Option<ApiServer>>>,
     log: Arc<Mutex<Vec<String>>>,
     hanging: tokio::sync::watch::Sender<bool>,
+    /// Whoever asks; one who may everything if that is not told.
+    user: Option<User>,
+    component: Option<Component>,
+    refused: Arc<Refused>,
+}
+
+/// What components were refused because a right is missing in their table.
+#[derive(Default)]
+struct Refused(Mutex<Vec<String>>);
+
+impl Drop for Refused {
+    fn drop(&mut self) {
+        let refused = self.0.lock();
+        let missing = format!("rights are missing in remuda_auth::component: {refused:#?}");
+        match std::thread::panicking() {
+            true if !refused.is_empty() => eprintln!("{missing}"),
+            true => {}
+            false => assert!(refused.is_empty(), "{missing}"),
+        }
+    }
 }
 
 impl Service<Request<kube::client::Body>> for Wire {
@@ -159,16 +229,35 @@ impl Service<Request<kube::client::Body>> for Wire {
         self.log.lock().push(line);
         let server = self.server.read().clone();
         let mut hanging = self.hanging.subscribe();
+        let user = self.user.clone();
+        let refused = self.component.map(|_| self.refused.clone());
         Box::pin(async move {
             let _ = hanging.wait_for(|hanging| !hanging).await;
             let server = server.ok_or_else(|| std::io::Error::other("connection refused"))?;
-            let user = User::new("remuda", [GROUP_MASTERS, GROUP_AUTHENTICATED]);
+            let user = user.unwrap_or_else(|| User::new("remuda", [GROUP_MASTERS, GROUP_AUTHENTICATED]));
             match server.client_service(user).call(request).await {
-                Ok(response) => Ok(response),
+                Ok(response) => match refused {
+                    Some(refused) if response.status() == StatusCode::FORBIDDEN => {
+                        Ok(noted(response, &refused).await)
+                    }
+                    _ => Ok(response),
+                },
                 Err(never) => match never {},
             }
         })
     }
+}
+
+/// Notes a refusal of RBAC. Admission refuses with the same code, and rightly.
+async fn noted(response: Response<Body>, refused: &Refused) -> Response<Body> {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let message = status["message"].as_str().unwrap_or_default();
+    if message.contains(" cannot ") {
+        refused.0.lock().push(message.to_owned());
+    }
+    Response::from_parts(head, Body::from(body))
 }
 
 /// Polls until it is so, for at most a minute of the runtime's time.

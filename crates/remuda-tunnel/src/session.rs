@@ -6,6 +6,7 @@ use std::{collections::HashMap, fmt, future::poll_fn, sync::Arc, task::Waker, ti
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
+pub(crate) use remuda_base::chain::chain;
 use tokio::{
     sync::broadcast,
     time::{Instant, timeout},
@@ -284,15 +285,4 @@ pub struct SessionTask<S> {
 /// A random number that fits the wire's signed integers without a sign.
 pub(crate) fn positive() -> i64 {
     (rand::random::<u64>() >> 1) as i64
-}
-
-/// An error with its sources, for a log line or a status.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

@@ -7,6 +7,7 @@
 //! A cluster that cannot be reached keeps its last known nodes. They are handed out only as what they are: who
 //! asks for a node of such a cluster is told that it is [`Down`], never that the node is missing.
 
+mod bounded;
 mod kubeconfig;
 mod lease;
 mod link;
@@ -35,6 +36,7 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
+    bounded::{BoundedBody, TooMuch},
     kubeconfig::KubeconfigSecret,
     lease::{Lease, Refused},
 };

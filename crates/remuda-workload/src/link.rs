@@ -7,16 +7,20 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
-use rand::RngExt;
+use remuda_base::Backoff;
 use remuda_control::{Chain, Informer, Informers, Scope, informer};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{Down, Entry, Inner, What, nodes};
+use crate::{
+    Down, Entry, Inner, What,
+    bounded::{self, Excess},
+    nodes,
+};
 
 /// After so many failures in a row a connection is given up.
 const FAILURES: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Clusters that were lost together are not tried together.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 /// How long making a connection counts against those of other clusters. One that takes longer hangs, and costs
 /// nothing but patience.
 const IN_LANE: Duration = Duration::from_secs(1);
@@ -24,6 +28,8 @@ const IN_LANE: Duration = Duration::from_secs(1);
 /// A connection.
 pub(super) struct Link {
     pub(super) client: Client,
+    /// The cluster has sent more than we take.
+    excess: Excess,
     /// Stops when dropped.
     _informers: Informers,
     _subscription: informer::Subscription,
@@ -78,7 +84,7 @@ pub(super) async fn keep(inner: &Arc<Inner>, entry: &Arc<Entry>) {
                 tracing::info!(cluster = %entry.cluster, "disconnected from workload cluster");
                 inner.tell(&entry.cluster, What::Disconnected);
                 // Not at once again and again.
-                if matches!(end, End::Unauthorized) && since.elapsed() > FIRST_PAUSE {
+                if matches!(end, End::Unauthorized) && since.elapsed() > BACKOFF.first {
                     continue;
                 }
             }
@@ -90,7 +96,7 @@ pub(super) async fn keep(inner: &Arc<Inner>, entry: &Arc<Entry>) {
                 }
             }
         }
-        rest(inner, entry, pause(tries)).await;
+        rest(inner, entry, BACKOFF.jittered(tries.saturating_add(1), rand::random())).await;
         tries = tries.saturating_add(1);
     }
 }
@@ -106,12 +112,6 @@ async fn rest(inner: &Inner, entry: &Entry, pause: Duration) {
             () = sleep_until(grace.map(|(at, _)| at)) => tell_grace(inner, entry, grace),
         }
     }
-}
-
-fn pause(tries: u32) -> Duration {
-    let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(tries.min(10))).min(LONGEST_PAUSE);
-    // Clusters that were lost together should not be tried together.
-    pause.mul_f64(rand::rng().random_range(0.75..1.25))
 }
 
 async fn sleep_until(at: Option<Instant>) {
@@ -149,6 +149,8 @@ async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<
         |what: &str| Failure { why: format!("{what} took longer than {patience:?}"), unauthorized: false };
     let client = tokio::time::timeout(patience, inner.connect.connect(&entry.cluster)).await;
     let client = client.map_err(|_| late("connecting"))??;
+    let excess = Excess::default();
+    let client = bounded::client(client, excess.clone());
     probe(&client, inner.options.probe_timeout).await?;
     let informers = Informers::new(
         client.clone(),
@@ -156,9 +158,15 @@ async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<
         inner.metrics.clone(),
     );
     informers.trim(nodes::trim);
+    let noting = excess.clone();
+    informers.bound(nodes::BOUND, move |why| noting.note(why));
     let nodes: Informer<Node> = informers.of(Scope::all());
     nodes::index(&nodes);
-    if tokio::time::timeout(patience, nodes.wait_synced()).await.is_err() {
+    let synced = tokio::select! {
+        synced = tokio::time::timeout(patience, nodes.wait_synced()) => synced,
+        why = excess.noted() => return Err(Failure { why, unauthorized: false }),
+    };
+    if synced.is_err() {
         // The cache does not say what is wrong; the same question does.
         let (api, params) = (Api::<Node>::all(client), ListParams::default().limit(1));
         let list = api.list_metadata(&params);
@@ -181,7 +189,7 @@ async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<
         let what = What::Node { old: change.old.clone(), new: change.new.clone() };
         telling.tell(&told.cluster, what);
     });
-    Ok((Link { client, _informers: informers, _subscription: subscription }, nodes))
+    Ok((Link { client, excess, _informers: informers, _subscription: subscription }, nodes))
 }
 
 /// Asks whether anybody is there. Only a good answer is one: what sits between us and the cluster may answer too.
@@ -204,7 +212,16 @@ fn failure(error: &kube::Error) -> Failure {
 async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
     loop {
         let (due, grace) = (entry.next_probe(inner), entry.next_grace(inner));
+        let excess = entry.state.read().link.as_ref().map(|link| link.excess.clone());
+        let Some(excess) = excess else {
+            return End::Lost;
+        };
         tokio::select! {
+            why = excess.noted() => {
+                tracing::warn!(cluster = %entry.cluster, error = why, "workload cluster sends too much");
+                entry.failed(inner, &why);
+                return End::Lost;
+            }
             () = tokio::time::sleep_until(due) => {}
             () = entry.wake.notified() => {}
             () = sleep_until(grace.map(|(at, _)| at)) => tell_grace(inner, entry, grace),

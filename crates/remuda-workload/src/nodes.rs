@@ -2,11 +2,16 @@
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use remuda_control::Informer;
+use remuda_control::{Informer, informer::Bound};
 use remuda_names::capi::annotation;
 
 /// Nodes are filed under their `spec.providerID` by this name.
 pub(super) const BY_PROVIDER_ID: &str = "provider-id";
+
+/// How many nodes are kept of one cluster, and how much of them. Kubernetes itself goes up to 5,000; what is kept
+/// of one is a few KiB.
+pub(super) const BOUND: Bound =
+    Bound { page: 100, objects: 20_000, object_bytes: 256 << 10, bytes: 256 << 20 };
 
 pub(super) fn index(nodes: &Informer<Node>) {
     nodes.add_index(BY_PROVIDER_ID, |node| crate::provider_id(node).map(str::to_owned).into_iter().collect());

@@ -27,7 +27,7 @@ use crate::{
 
 /// Nothing here takes longer.
 const PATIENCE: Duration = Duration::from_secs(300);
-const NAMESPACE: &str = "fleet-default";
+const NAMESPACE: &str = remuda_names::rancher::name::FLEET_DEFAULT;
 const NAME: &str = "bench";
 
 /// Why there is nothing to measure.
@@ -177,7 +177,7 @@ pub(super) async fn run(program: &Path) -> anyhow::Result<()> {
         bail!("local machines were allowed a moment ago");
     };
     say(&format!("* five servers and five workers: {:.1} s (wanted: at most 60 s)", took.as_secs_f64()));
-    let client = Client::try_from(config(&up.data().join("admin.kubeconfig")).await?)?;
+    let client = Client::try_from(config(&up.data().join(remuda_names::file::ADMIN_KUBECONFIG)).await?)?;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let pid = up.child.id();
     say(&format!(

@@ -31,9 +31,9 @@ const ROUND: usize = 50;
 const RUNS: usize = 20;
 /// What a small cluster has.
 const NODES: usize = 5;
-const NAMESPACE: &str = "fleet-default";
+const NAMESPACE: &str = remuda_names::rancher::name::FLEET_DEFAULT;
 const NAME: &str = "bench";
-const AGENT_NAMESPACE: &str = "cattle-system";
+const AGENT_NAMESPACE: &str = remuda_names::rancher::name::SYSTEM;
 const ACCOUNT: &str = "cattle";
 
 /// A server with its own connection to it.
@@ -48,7 +48,7 @@ struct Place {
 impl Place {
     async fn start(program: &Path, dir: &Path, with: &[String]) -> anyhow::Result<Place> {
         let server = Server::start(program, dir, "127.0.0.1:0", with)?;
-        let kubeconfig = dir.join("admin.kubeconfig");
+        let kubeconfig = dir.join(remuda_names::file::ADMIN_KUBECONFIG);
         let access = kubeconfig::read(&kubeconfig)?;
         let connection = Target::new(&access)?.connect().await?;
         Ok(Place { _server: server, kubeconfig, url: access.server, ca: access.ca, connection })

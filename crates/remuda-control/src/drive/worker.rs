@@ -2,7 +2,7 @@
 
 use std::{
     any::Any, collections::HashMap, error::Error as StdError, future::Future, panic::AssertUnwindSafe,
-    sync::Arc, time::Duration,
+    pin::Pin, sync::Arc, time::Duration,
 };
 
 use futures::FutureExt;
@@ -31,32 +31,43 @@ const TELL_ANOTHER: Duration = Duration::from_secs(10);
 /// A failure that was told is told again only when it is tried as seldom as this.
 const TELL_AGAIN: Duration = Duration::from_secs(30);
 
-pub(super) struct Job<R> {
+/// A reconcile without its types: boxed once per controller, so that workers are compiled once and not for each.
+pub(super) type Reconcile = Box<dyn Fn(ObjectKey) -> Reconciling + Send + Sync>;
+pub(super) type Reconciling = Pin<Box<dyn Future<Output = Result<Next, Failure>> + Send>>;
+
+/// What is needed of a failed reconcile.
+pub(super) struct Failure {
+    retry: Retry,
+    text: String,
+}
+
+impl Failure {
+    pub(super) fn of(error: &(impl StdError + Retryable + 'static)) -> Self {
+        Self { retry: error.retry(), text: Chain(error).to_string() }
+    }
+}
+
+pub(super) struct Job {
     pub(super) name: &'static str,
     pub(super) queue: Keys,
     pub(super) leadership: Leadership,
     pub(super) metrics: ControllerMetrics,
     pub(super) deadline: Option<Duration>,
-    pub(super) reconcile: R,
+    pub(super) reconcile: Reconcile,
     /// The failure of each key that was told last.
     pub(super) told: Mutex<HashMap<ObjectKey, (String, Instant)>>,
 }
 
 /// How a reconcile ended.
-enum Outcome<E> {
-    Returned(Result<Next, E>),
+enum Outcome {
+    Returned(Result<Next, Failure>),
     Panicked(String),
     Late,
     /// Somebody else leads: whatever was under way is theirs now.
     Deposed,
 }
 
-pub(super) async fn work<R, F, E>(job: Arc<Job<R>>, stop: CancellationToken)
-where
-    R: Fn(ObjectKey) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Next, E>> + Send + 'static,
-    E: StdError + Retryable + Send + 'static,
-{
+pub(super) async fn work(job: Arc<Job>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -79,12 +90,7 @@ where
     }
 }
 
-impl<R, F, E> Job<R>
-where
-    R: Fn(ObjectKey) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Next, E>> + Send + 'static,
-    E: StdError + Retryable + Send + 'static,
-{
+impl Job {
     async fn handle(&self, key: ObjectKey) {
         let _held = Held { queue: &self.queue, key: &key };
         self.metrics.active.inc();
@@ -95,7 +101,7 @@ where
         self.settle(key.clone(), outcome);
     }
 
-    async fn run(&self, key: ObjectKey) -> Outcome<E> {
+    async fn run(&self, key: ObjectKey) -> Outcome {
         // The closure too may panic, before there is a future.
         let reconcile = CONTROLLER.scope(self.name, async { (self.reconcile)(key).await });
         let reconcile = AssertUnwindSafe(reconcile).catch_unwind();
@@ -117,7 +123,7 @@ where
     }
 
     /// Decides when the key is looked at again. The only place that does.
-    fn settle(&self, key: ObjectKey, outcome: Outcome<E>) {
+    fn settle(&self, key: ObjectKey, outcome: Outcome) {
         let metrics = &self.metrics;
         match outcome {
             Outcome::Returned(Ok(next)) => {
@@ -131,49 +137,48 @@ where
                     }
                 }
             }
-            Outcome::Returned(Err(error)) => match error.retry() {
+            Outcome::Returned(Err(Failure { retry, text: error })) => match retry {
                 Retry::Conflict => {
                     metrics.requeue.inc();
                     let retry = self.queue.retry_between(key, Duration::ZERO, LONGEST_AFTER_CONFLICT);
-                    tracing::debug!(error = %Chain(&error), ?retry, "reconcile met a conflict");
+                    tracing::debug!(error, ?retry, "reconcile met a conflict");
                 }
                 Retry::Transient => {
                     metrics.error.inc();
                     metrics.errors.inc();
                     let retry = self.queue.retry(key.clone());
-                    self.tell(key, Chain(&error).to_string(), retry);
+                    self.tell(key, error, retry);
                 }
                 Retry::Unreachable => {
                     metrics.error.inc();
                     metrics.errors.inc();
                     let (least, most) = (SHORTEST_UNREACHABLE, LONGEST_UNREACHABLE);
                     let retry = self.queue.retry_between(key.clone(), least, most);
-                    self.tell(key, Chain(&error).to_string(), retry);
+                    self.tell(key, error, retry);
                 }
                 Retry::UserMustAct => {
                     metrics.error.inc();
                     metrics.errors.inc();
                     metrics.terminal_errors.inc();
                     self.queue.forget(&key);
-                    let text = Chain(&error).to_string();
                     // It is not tried again, so this is the only chance to tell it.
-                    if self.is_news(key, &text, Duration::ZERO) {
-                        tracing::warn!(error = text, "reconcile needs a change");
+                    if self.is_news(key, &error, Duration::ZERO) {
+                        tracing::warn!(error, "reconcile needs a change");
                     }
                 }
                 Retry::NoNamespace => {
                     metrics.requeue.inc();
                     let retry = self.queue.retry(key.clone());
                     if retry < SHORTEST_UNREACHABLE {
-                        tracing::debug!(error = %Chain(&error), ?retry, "reconcile found no namespace");
+                        tracing::debug!(error, ?retry, "reconcile found no namespace");
                     } else {
-                        self.tell(key, Chain(&error).to_string(), retry);
+                        self.tell(key, error, retry);
                     }
                 }
                 Retry::Terminating => {
                     metrics.requeue.inc();
                     let retry = self.queue.retry_between(key, SHORTEST_UNREACHABLE, LONGEST_UNREACHABLE);
-                    tracing::debug!(error = %Chain(&error), ?retry, "reconcile came too late");
+                    tracing::debug!(error, ?retry, "reconcile came too late");
                 }
             },
             Outcome::Panicked(panic) => {

@@ -1,48 +1,52 @@
 //! Objects and where to find them.
+//!
+//! One cache for all types: it holds objects without knowing their type, so that this code is compiled once and not
+//! for every kind in every crate. [`super::Informer`] is the typed shell.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use kube::Resource;
+use kube::core::ObjectMeta;
 
-use super::Change;
 use crate::key::ObjectKey;
 
-type IndexFn<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+/// An object of the one type that its informer is about.
+pub(super) type Object = Arc<dyn Any + Send + Sync>;
 
-pub(super) struct Cache<K> {
-    pub(super) objects: HashMap<ObjectKey, Arc<K>>,
-    namespaces: HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<K>>>,
-    indexes: HashMap<&'static str, Index<K>>,
+type IndexFn = Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>;
+
+/// One object before and after a change, of whatever type it is; [`super::Change`] is the same with a type.
+pub(super) struct AnyChange {
+    pub(super) old: Option<Object>,
+    pub(super) new: Option<Object>,
+    pub(super) initial: bool,
+}
+
+pub(super) struct Cache {
+    /// Where objects of this type have their metadata.
+    meta: fn(&dyn Any) -> &ObjectMeta,
+    pub(super) objects: HashMap<ObjectKey, Object>,
+    namespaces: HashMap<Arc<str>, BTreeMap<Arc<str>, Object>>,
+    indexes: HashMap<&'static str, Index>,
     pub(super) unreadable: BTreeSet<ObjectKey>,
 }
 
-struct Index<K> {
-    of: IndexFn<K>,
+struct Index {
+    of: IndexFn,
     entries: HashMap<String, BTreeSet<ObjectKey>>,
 }
 
-impl<K> Default for Cache<K> {
-    fn default() -> Self {
-        Self {
-            objects: HashMap::new(),
-            namespaces: HashMap::new(),
-            indexes: HashMap::new(),
-            unreadable: BTreeSet::new(),
-        }
-    }
-}
-
-impl<K> Index<K> {
-    fn file(&mut self, key: &ObjectKey, object: &K) {
+impl Index {
+    fn file(&mut self, key: &ObjectKey, object: &dyn Any) {
         for value in (self.of)(object) {
             self.entries.entry(value).or_default().insert(key.clone());
         }
     }
 
-    fn unfile(&mut self, key: &ObjectKey, object: &K) {
+    fn unfile(&mut self, key: &ObjectKey, object: &dyn Any) {
         for value in (self.of)(object) {
             if let Some(keys) = self.entries.get_mut(&value) {
                 keys.remove(key);
@@ -54,14 +58,28 @@ impl<K> Index<K> {
     }
 }
 
-impl<K> Cache<K> {
-    pub(super) fn add_index(&mut self, name: &'static str, of: IndexFn<K>) {
+impl Cache {
+    pub(super) fn new(meta: fn(&dyn Any) -> &ObjectMeta) -> Self {
+        Self {
+            meta,
+            objects: HashMap::new(),
+            namespaces: HashMap::new(),
+            indexes: HashMap::new(),
+            unreadable: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn meta<'a>(&self, object: &'a Object) -> &'a ObjectMeta {
+        (self.meta)(&**object)
+    }
+
+    pub(super) fn add_index(&mut self, name: &'static str, of: IndexFn) {
         if self.indexes.contains_key(name) {
             return;
         }
         let mut index = Index { of, entries: HashMap::new() };
         for (key, object) in &self.objects {
-            index.file(key, object);
+            index.file(key, &**object);
         }
         self.indexes.insert(name, index);
     }
@@ -71,22 +89,26 @@ impl<K> Cache<K> {
         keys.map(|keys| keys.iter().cloned().collect()).unwrap_or_default()
     }
 
-    pub(super) fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+    pub(super) fn by_index(&self, index: &str, value: &str) -> Vec<Object> {
         let keys = self.indexes.get(index).and_then(|index| index.entries.get(value));
         keys.into_iter().flatten().filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
-    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Object> {
         self.namespaces.get(namespace).map(|names| names.values().cloned().collect()).unwrap_or_default()
     }
 
-    fn insert(&mut self, key: &ObjectKey, object: Arc<K>) -> Option<Arc<K>> {
+    pub(super) fn all(&self) -> Vec<Object> {
+        self.objects.values().cloned().collect()
+    }
+
+    fn insert(&mut self, key: &ObjectKey, object: Object) -> Option<Object> {
         let old = self.objects.insert(key.clone(), object.clone());
         for index in self.indexes.values_mut() {
             if let Some(old) = &old {
-                index.unfile(key, old);
+                index.unfile(key, &**old);
             }
-            index.file(key, &object);
+            index.file(key, &*object);
         }
         if let Some(namespace) = &key.namespace {
             self.namespaces.entry(namespace.clone()).or_default().insert(key.name.clone(), object);
@@ -94,10 +116,10 @@ impl<K> Cache<K> {
         old
     }
 
-    fn take(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
+    fn take(&mut self, key: &ObjectKey) -> Option<Object> {
         let old = self.objects.remove(key)?;
         for index in self.indexes.values_mut() {
-            index.unfile(key, &old);
+            index.unfile(key, &*old);
         }
         if let Some(namespace) = &key.namespace
             && let Some(names) = self.namespaces.get_mut(namespace)
@@ -109,41 +131,37 @@ impl<K> Cache<K> {
         }
         Some(old)
     }
-}
 
-impl<K: Resource> Cache<K> {
-    pub(super) fn apply(&mut self, object: K) -> Vec<Change<K>> {
-        let key = ObjectKey::of(object.meta());
+    pub(super) fn apply(&mut self, new: Object) -> Vec<AnyChange> {
+        let key = ObjectKey::of(self.meta(&new));
         self.unreadable.remove(&key);
-        let new = Arc::new(object);
         let old = self.insert(&key, new.clone());
-        vec![Change { old, new: Some(new), initial: false }]
+        vec![AnyChange { old, new: Some(new), initial: false }]
     }
 
-    /// `last` is the state the object was deleted in. Objects nobody heard of are not told.
-    pub(super) fn delete(&mut self, key: &ObjectKey, last: Option<K>) -> Vec<Change<K>> {
+    /// `last` is the state the object was deleted in. Objects that were never cached are not told.
+    pub(super) fn delete(&mut self, key: &ObjectKey, last: Option<Object>) -> Vec<AnyChange> {
         self.unreadable.remove(key);
         let Some(cached) = self.take(key) else {
             return Vec::new();
         };
-        let last = last.map_or(cached, Arc::new);
-        vec![Change { old: Some(last), new: None, initial: false }]
+        vec![AnyChange { old: Some(last.unwrap_or(cached)), new: None, initial: false }]
     }
 
     /// Replaces everything by a list. Told is only what differs: an object deleted and created
     /// again under its name is a deletion and a creation.
     ///
     /// An object the list has but we cannot read keeps its last readable state: taking it for
-    /// deleted could make somebody replace it.
+    /// deleted could make a controller replace it.
     pub(super) fn replace(
         &mut self,
-        list: Vec<K>,
+        list: Vec<Object>,
         unreadable: BTreeSet<ObjectKey>,
         initial: bool,
-    ) -> Vec<Change<K>> {
-        let mut listed: BTreeMap<ObjectKey, K> = BTreeMap::new();
+    ) -> Vec<AnyChange> {
+        let mut listed: BTreeMap<ObjectKey, Object> = BTreeMap::new();
         for object in list {
-            listed.insert(ObjectKey::of(object.meta()), object);
+            listed.insert(ObjectKey::of(self.meta(&object)), object);
         }
         let gone = self.objects.keys().filter(|key| !listed.contains_key(key) && !unreadable.contains(key));
         let gone: Vec<ObjectKey> = gone.cloned().collect();
@@ -151,24 +169,23 @@ impl<K: Resource> Cache<K> {
         let mut changes = Vec::new();
         for key in gone {
             let old = self.take(&key);
-            changes.push(Change { old, new: None, initial: false });
+            changes.push(AnyChange { old, new: None, initial: false });
         }
-        for (key, object) in listed {
+        for (key, new) in listed {
             let known = self.objects.get(&key).map(|known| {
-                let (known, object) = (known.meta(), object.meta());
-                (known.uid == object.uid, known.resource_version == object.resource_version)
+                let (known, new) = (self.meta(known), self.meta(&new));
+                (known.uid == new.uid, known.resource_version == new.resource_version)
             });
             match known {
                 Some((true, true)) => continue,
                 Some((false, _)) => {
                     let old = self.take(&key);
-                    changes.push(Change { old, new: None, initial: false });
+                    changes.push(AnyChange { old, new: None, initial: false });
                 }
                 Some((true, false)) | None => {}
             }
-            let new = Arc::new(object);
             let old = self.insert(&key, new.clone());
-            changes.push(Change { old, new: Some(new), initial });
+            changes.push(AnyChange { old, new: Some(new), initial });
         }
         changes
     }
@@ -179,24 +196,32 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::ResourceExt;
 
-    use super::*;
+    use super::{super::meta_of, *};
 
-    fn object(name: &str, uid: &str, version: &str) -> ConfigMap {
+    fn empty() -> Cache {
+        Cache::new(meta_of::<ConfigMap>)
+    }
+
+    fn typed(object: &Object) -> &ConfigMap {
+        object.downcast_ref().unwrap()
+    }
+
+    fn object(name: &str, uid: &str, version: &str) -> Object {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("a".to_owned());
         object.metadata.name = Some(name.to_owned());
         object.metadata.uid = Some(uid.to_owned());
         object.metadata.resource_version = Some(version.to_owned());
         object.metadata.labels = Some([("team".to_owned(), format!("t{version}"))].into());
-        object
+        Arc::new(object)
     }
 
-    fn told(changes: &[Change<ConfigMap>]) -> Vec<String> {
-        let version = |object: &Option<Arc<ConfigMap>>| {
-            object.as_ref().map_or("-".to_owned(), |object| object.resource_version().unwrap())
+    fn told(changes: &[AnyChange]) -> Vec<String> {
+        let version = |object: &Option<Object>| {
+            object.as_ref().map_or("-".to_owned(), |object| typed(object).resource_version().unwrap())
         };
-        let line = |change: &Change<ConfigMap>| {
-            let name = change.object().unwrap().name_any();
+        let line = |change: &AnyChange| {
+            let name = typed(change.new.as_ref().or(change.old.as_ref()).unwrap()).name_any();
             format!("{name} {}→{}", version(&change.old), version(&change.new))
         };
         changes.iter().map(line).collect()
@@ -204,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_new_list_tells_only_what_differs() {
-        let mut cache = Cache::default();
+        let mut cache = empty();
         let first = vec![object("kept", "1", "1"), object("changed", "2", "2"), object("gone", "3", "3")];
         assert_eq!(cache.replace(first, BTreeSet::new(), true).len(), 3);
         let second = vec![object("kept", "1", "1"), object("changed", "2", "9"), object("new", "5", "10")];
@@ -214,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_name_that_was_used_again_is_a_deletion_and_a_creation() {
-        let mut cache = Cache::default();
+        let mut cache = empty();
         cache.replace(vec![object("a", "1", "1")], BTreeSet::new(), true);
         let changes = cache.replace(vec![object("a", "2", "7")], BTreeSet::new(), false);
         assert_eq!(told(&changes), ["a 1→-", "a -→7"]);
@@ -222,7 +247,7 @@ mod tests {
 
     #[test]
     fn an_object_that_became_unreadable_is_not_taken_for_deleted() {
-        let mut cache = Cache::default();
+        let mut cache = empty();
         cache.replace(vec![object("a", "1", "1")], BTreeSet::new(), true);
         let key = ObjectKey::namespaced("a", "a");
         assert!(cache.replace(Vec::new(), [key.clone()].into(), false).is_empty());
@@ -233,11 +258,17 @@ mod tests {
 
     #[test]
     fn indexes_follow_every_kind_of_change() {
-        let mut cache = Cache::default();
+        let mut cache = empty();
         cache.apply(object("early", "0", "1"));
-        cache.add_index("team", Arc::new(|object: &ConfigMap| object.labels().values().cloned().collect()));
-        let names = |cache: &Cache<ConfigMap>, value: &str| -> Vec<String> {
-            cache.by_index("team", value).iter().map(|object| object.name_any()).collect()
+        cache.add_index(
+            "team",
+            Arc::new(|object: &dyn Any| {
+                let object: &ConfigMap = object.downcast_ref().unwrap();
+                object.labels().values().cloned().collect()
+            }),
+        );
+        let names = |cache: &Cache, value: &str| -> Vec<String> {
+            cache.by_index("team", value).iter().map(|object| typed(object).name_any()).collect()
         };
         cache.apply(object("late", "1", "1"));
         assert_eq!(names(&cache, "t1"), ["early", "late"]);

@@ -4,7 +4,7 @@
 //! ends at once without any pause, which never lists again when the *answer* to a watch is 404 or
 //! 410 (only when an event says so), and which fails a whole list for one object it cannot read.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::{
@@ -13,12 +13,16 @@ use kube::{
     core::{ObjectMeta, Request, Status, WatchEvent},
 };
 use rand::RngExt;
-use serde::Deserialize;
+use remuda_base::Backoff;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, SeqAccess, Visitor},
+};
 use serde_json::value::RawValue;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Cached, Shared};
+use super::{Shared, cache::Object, registry::Bounding};
 use crate::{
     error::{Chain, status_of},
     key::ObjectKey,
@@ -36,6 +40,8 @@ pub(super) struct Progress {
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
+/// Objects a server may put into one page, whatever it was asked for.
+const MOST_IN_PAGE: usize = 50_000;
 /// A list that takes longer is on a dead connection.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The answer to a watch comes before its first event.
@@ -44,11 +50,10 @@ const WATCH_START_TIMEOUT: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(5);
 /// A watch that ends sooner counts as a failure.
 const SHORT: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A kind that is not served is asked for this often at first, then less and less.
-const FIRST_ABSENCE: Duration = Duration::from_secs(1);
-const LONGEST_ABSENCE: Duration = Duration::from_secs(60);
+/// After failures. With jitter: many caches lose the same server at the same time.
+const OUTAGE: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
+/// While a kind is not served.
+const ABSENCE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// What to list and watch.
 pub(super) struct Source {
@@ -60,6 +65,30 @@ pub(super) struct Source {
     /// Seconds after which the server ends a watch: random between these.
     pub(super) watch_seconds: (u32, u32),
     pub(super) quiet: bool,
+    /// For servers that are not ours.
+    pub(super) bound: Option<Bounding>,
+}
+
+impl Source {
+    /// Checks an object against the bound, and what is kept with it.
+    fn admit(&self, shared: &Shared, object: &Object, kept: &mut usize, objects: usize) -> Result<(), End> {
+        let Some((bound, exceeded)) = &self.bound else { return Ok(()) };
+        let size = (shared.of_type.size)(&**object);
+        *kept = kept.saturating_add(size);
+        let name = || (shared.of_type.meta)(&**object).name.clone().unwrap_or_default();
+        let plural = self.url.rsplit('/').next().unwrap_or_default();
+        let why = if size > bound.object_bytes {
+            format!("{plural} {} is larger than {} KiB", name(), bound.object_bytes >> 10)
+        } else if objects > bound.objects {
+            format!("there are more than {} {plural}", bound.objects)
+        } else if *kept > bound.bytes {
+            format!("{plural} are larger than {} MiB together", bound.bytes >> 20)
+        } else {
+            return Ok(());
+        };
+        exceeded(&why);
+        Err(End::Failed(Error::Service(why.into())))
+    }
 }
 
 /// Where the cache stands relative to the server.
@@ -88,21 +117,24 @@ enum End {
 /// The kind's definition, as far as somebody follows it: changes when it changes.
 pub(super) type Definition = watch::Receiver<u64>;
 
-pub(super) async fn run<K: Cached>(
+pub(super) async fn run(
     source: Source,
-    shared: Arc<Shared<K>>,
+    shared: Arc<Shared>,
     mut definition: Definition,
-    absent: impl Fn(),
+    absent: Box<dyn Fn() + Send + Sync>,
     stop: CancellationToken,
 ) {
-    let mut position = Position::List(Some("0".to_owned()));
+    // From memory, which some servers do all at once and not by pages.
+    let any = source.bound.is_none().then(|| "0".to_owned());
+    let mut position = Position::List(any);
+    let mut kept = 0;
     let mut troubles = Troubles::default();
     loop {
         definition.mark_unchanged();
         let mut opened = None;
         let end = tokio::select! {
             () = stop.cancelled() => return,
-            end = follow(&source, &shared, &mut position, &mut opened) => end,
+            end = follow(&source, &shared, &mut position, &mut kept, &mut opened) => end,
         };
         let pause = troubles.pause(&end, opened.map(|opened: Instant| opened.elapsed()));
         shared.report(&end, &troubles, source.quiet);
@@ -147,11 +179,11 @@ impl Troubles {
         match end {
             End::Absent => {
                 self.absences = self.absences.saturating_add(1);
-                pause(FIRST_ABSENCE, LONGEST_ABSENCE, self.absences - 1)
+                ABSENCE.jittered(self.absences, rand::random())
             }
             End::Failed(_) | End::Silent => {
                 self.outages = self.outages.saturating_add(1);
-                pause(FIRST_PAUSE, LONGEST_PAUSE, self.outages - 1)
+                OUTAGE.jittered(self.outages, rand::random())
             }
             End::Closed | End::ClosedEarly | End::LostTrack => {
                 self.short = self.short.saturating_add(1);
@@ -159,13 +191,13 @@ impl Troubles {
                 if self.short < 2 {
                     return Duration::ZERO;
                 }
-                pause(FIRST_PAUSE, LONGEST_PAUSE, self.short - 2)
+                OUTAGE.jittered(self.short - 1, rand::random())
             }
         }
     }
 }
 
-impl<K> Shared<K> {
+impl Shared {
     /// Each trouble once: there may be thousands of caches, and the first says it all.
     fn report(&self, end: &End, troubles: &Troubles, quiet: bool) {
         let kind = &self.kind;
@@ -203,21 +235,16 @@ fn next_position(position: Position, end: &End) -> Position {
     }
 }
 
-fn pause(first: Duration, longest: Duration, times: u32) -> Duration {
-    let pause = first.saturating_mul(2_u32.saturating_pow(times.min(20))).min(longest);
-    // Many caches lose the same server at the same time.
-    pause.mul_f64(rand::rng().random_range(0.75..1.25))
-}
-
 /// `opened` gets when the watch was answered.
-async fn follow<K: Cached>(
+async fn follow(
     source: &Source,
-    shared: &Shared<K>,
+    shared: &Shared,
     position: &mut Position,
+    kept: &mut usize,
     opened: &mut Option<Instant>,
 ) -> End {
     if let Position::List(not_older) = &*position {
-        let version = match list(source, shared, not_older.clone()).await {
+        let version = match list(source, shared, not_older.clone(), kept).await {
             Ok(version) => version,
             Err(end) => return end,
         };
@@ -226,15 +253,44 @@ async fn follow<K: Cached>(
     let Position::At(version) = position else {
         return End::LostTrack;
     };
-    watch_from(source, shared, version, opened).await
+    watch_from(source, shared, version, kept, opened).await
 }
 
 #[derive(Deserialize)]
 struct RawList {
     #[serde(default)]
     metadata: RawListMeta,
-    #[serde(default)]
-    items: Option<Vec<Box<RawValue>>>,
+    #[serde(default, deserialize_with = "items")]
+    items: Vec<Box<RawValue>>,
+}
+
+/// The objects of a page, or nothing. Not more than a server has any reason to send: a few bytes each would
+/// become many times that in memory.
+fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Box<RawValue>>, D::Error> {
+    struct Items;
+    impl<'de> Visitor<'de> for Items {
+        type Value = Vec<Box<RawValue>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MOST_IN_PAGE} objects")
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+            let mut found = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if found.len() == MOST_IN_PAGE {
+                    return Err(de::Error::invalid_length(found.len() + 1, &self));
+                }
+                found.push(item);
+            }
+            Ok(found)
+        }
+    }
+    deserializer.deserialize_any(Items)
 }
 
 #[derive(Deserialize, Default)]
@@ -245,22 +301,24 @@ struct RawListMeta {
     next: Option<String>,
 }
 
-async fn list<K: Cached>(
+async fn list(
     source: &Source,
-    shared: &Shared<K>,
+    shared: &Shared,
     not_older: Option<String>,
+    kept: &mut usize,
 ) -> Result<String, End> {
     shared.metrics.lists.inc();
     let mut params = ListParams {
         label_selector: source.labels.clone(),
         field_selector: source.fields.clone(),
-        limit: Some(PAGE),
+        limit: Some(source.bound.as_ref().map_or(PAGE, |(bound, _)| bound.page)),
         version_match: not_older.as_ref().map(|_| VersionMatch::NotOlderThan),
         resource_version: not_older,
         ..ListParams::default()
     };
     let mut objects = Vec::new();
     let mut unreadable = BTreeSet::new();
+    *kept = 0;
     let version = loop {
         let request = Request::new(&source.url);
         let request =
@@ -268,9 +326,12 @@ async fn list<K: Cached>(
         let request = request.map_err(|error| End::Failed(Error::BuildRequest(error)))?;
         let answer = tokio::time::timeout(LIST_TIMEOUT, source.client.request::<RawList>(request)).await;
         let page = answer.map_err(|_| End::Silent)?.map_err(judge)?;
-        for item in page.items.unwrap_or_default() {
+        for item in page.items {
             match read(shared, &item) {
-                Ok(object) => objects.push(object),
+                Ok(object) => {
+                    source.admit(shared, &object, kept, objects.len() + 1)?;
+                    objects.push(object);
+                }
                 Err(Some(key)) => drop(unreadable.insert(key)),
                 Err(None) => {}
             }
@@ -307,10 +368,11 @@ fn is_too_new(status: &Status) -> bool {
     status.code == 504 && causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
-async fn watch_from<K: Cached>(
+async fn watch_from(
     source: &Source,
-    shared: &Shared<K>,
+    shared: &Shared,
     version: &mut String,
+    kept: &mut usize,
     opened: &mut Option<Instant>,
 ) -> End {
     shared.metrics.watches.inc();
@@ -354,7 +416,17 @@ async fn watch_from<K: Cached>(
         match event {
             WatchEvent::Added(raw) | WatchEvent::Modified(raw) => match read(shared, &raw) {
                 Ok(object) => {
-                    let at = object.meta().resource_version.clone();
+                    // An object that is replaced is counted twice; the next list counts anew.
+                    let objects = shared.cache.read().objects.len();
+                    if let Some((bound, _)) = &source.bound
+                        && *kept + bound.object_bytes > bound.bytes
+                    {
+                        return End::LostTrack;
+                    }
+                    if let Err(end) = source.admit(shared, &object, kept, objects) {
+                        return end;
+                    }
+                    let at = (shared.of_type.meta)(&*object).resource_version.clone();
                     shared.update(|cache| cache.apply(object));
                     advance(shared, version, at);
                 }
@@ -386,7 +458,7 @@ async fn watch_from<K: Cached>(
     }
 }
 
-fn advance<K>(shared: &Shared<K>, version: &mut String, at: Option<String>) {
+fn advance(shared: &Shared, version: &mut String, at: Option<String>) {
     let Some(at) = at.filter(|at| !at.is_empty()) else {
         return;
     };
@@ -406,20 +478,14 @@ fn metadata(raw: &RawValue) -> Option<ObjectMeta> {
 }
 
 /// `Err` has the key of the object where even that can be read.
-fn read<K: Cached>(shared: &Shared<K>, raw: &RawValue) -> Result<K, Option<ObjectKey>> {
-    match serde_json::from_str::<K>(raw.get()) {
-        Ok(mut object) => {
-            (shared.trim)(&mut object);
-            Ok(object)
-        }
-        Err(error) => {
-            let key = metadata(raw).map(|metadata| ObjectKey::of(&metadata));
-            let name = key.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(kind = %shared.kind, %name, %error, "object does not fit its type");
-            shared.metrics.unreadable.inc();
-            Err(key)
-        }
-    }
+fn read(shared: &Shared, raw: &RawValue) -> Result<Object, Option<ObjectKey>> {
+    (shared.read)(raw.get()).map_err(|error| {
+        let key = metadata(raw).map(|metadata| ObjectKey::of(&metadata));
+        let name = key.as_ref().map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(kind = %shared.kind, %name, %error, "object does not fit its type");
+        shared.metrics.unreadable.inc();
+        key
+    })
 }
 
 #[cfg(test)]
@@ -473,20 +539,13 @@ mod tests {
         for _ in 0..20 {
             troubles.pause(&lost(), None);
         }
-        assert!(troubles.pause(&lost(), None) > Duration::from_secs(20));
+        assert!(troubles.pause(&lost(), None) >= OUTAGE.longest / 2);
         assert_eq!(troubles.pause(&End::ClosedEarly, Some(Duration::ZERO)), Duration::ZERO);
         assert!(troubles.pause(&lost(), None) < Duration::from_millis(100));
         for _ in 0..20 {
             troubles.pause(&End::ClosedEarly, Some(Duration::ZERO));
         }
-        assert!(troubles.pause(&End::ClosedEarly, Some(Duration::ZERO)) > Duration::from_secs(20));
+        assert!(troubles.pause(&End::ClosedEarly, Some(Duration::ZERO)) >= OUTAGE.longest / 2);
         assert_eq!(troubles.pause(&End::Closed, Some(Duration::from_secs(300))), Duration::ZERO);
-    }
-
-    #[test]
-    fn pauses_grow_to_their_limit() {
-        let around = |times| pause(FIRST_PAUSE, LONGEST_PAUSE, times).as_millis();
-        assert!((37..=63).contains(&around(0)));
-        assert!((22_500..=37_500).contains(&around(1000)));
     }
 }

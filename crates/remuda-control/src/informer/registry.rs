@@ -4,7 +4,8 @@ use std::{
     any::{Any, TypeId},
     collections::HashMap,
     fmt,
-    sync::Arc,
+    marker::PhantomData,
+    sync::{Arc, OnceLock},
 };
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +17,11 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Cached, Informer, Shared, Subscription, Trim, cache::Cache, reflector};
+use super::{
+    Cached, Informer, OfType, Read, Shared, Subscription, Trim,
+    cache::{Cache, Object},
+    reflector,
+};
 use crate::{key::Kind, metrics::Metrics};
 
 /// Which objects of a kind. The default is all.
@@ -79,6 +84,22 @@ impl Default for Options {
     }
 }
 
+/// What is taken of an API that others serve. Sizes are those of objects as they are kept, printed for debugging:
+/// rather more than what they take in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound {
+    /// Objects in one page of a list.
+    pub page: u32,
+    pub objects: usize,
+    /// Of one object.
+    pub object_bytes: usize,
+    /// Of all objects.
+    pub bytes: usize,
+}
+
+/// A bound, and who is told when it is exceeded.
+pub(super) type Bounding = (Bound, Arc<dyn Fn(&str) + Send + Sync>);
+
 /// All informers on one API. Clones share them; they stop when the last clone is dropped or
 /// [`Informers::stop`] is called.
 #[derive(Clone)]
@@ -90,8 +111,11 @@ struct Registry {
     metrics: Metrics,
     tasks: TaskTracker,
     stop: CancellationToken,
-    started: Mutex<HashMap<Id, Started>>,
+    /// An `Informer<K>` each, where `K` is the type of the id. None is ever taken away: others share it, and would
+    /// hear nothing of a kind that is defined again.
+    started: Mutex<HashMap<Id, Box<dyn Any + Send + Sync>>>,
     trims: Mutex<HashMap<TypeId, Box<dyn Any + Send + Sync>>>,
+    bound: OnceLock<Bounding>,
     definitions: Arc<Definitions>,
 }
 
@@ -100,12 +124,6 @@ struct Id {
     object: TypeId,
     kind: Kind,
     scope: Scope,
-}
-
-struct Started {
-    /// An `Informer<K>`, where `K` is the type of the id.
-    informer: Box<dyn Any + Send + Sync>,
-    stop: CancellationToken,
 }
 
 /// Tells informers of kinds that are not served when it may be worth asking again.
@@ -137,6 +155,7 @@ impl Informers {
             stop: CancellationToken::new(),
             started: Mutex::default(),
             trims: Mutex::default(),
+            bound: OnceLock::new(),
             definitions: Arc::default(),
         }))
     }
@@ -179,12 +198,10 @@ impl Informers {
         self.0.trims.lock().insert(TypeId::of::<K>(), Box::new(trim));
     }
 
-    /// Stops the cache of a kind that is no longer of interest. Handles stay readable.
-    pub fn forget<K: Cached>(&self, dynamic: &K::DynamicType, scope: &Scope) {
-        let id = Id { object: TypeId::of::<K>(), kind: Kind::of::<K>(dynamic), scope: scope.clone() };
-        if let Some(started) = self.0.started.lock().remove(&id) {
-            started.stop.cancel();
-        }
+    /// Bounds the caches that are started from now on. `exceeded` is told why one cannot be filled; it is tried
+    /// again until the informers are stopped.
+    pub fn bound(&self, bound: Bound, exceeded: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.0.bound.set((bound, Arc::new(exceeded)));
     }
 
     /// Stops all and waits until they are.
@@ -204,41 +221,65 @@ impl Informers {
         let kind = Kind::of::<K>(dynamic);
         let id = Id { object: TypeId::of::<K>(), kind: kind.clone(), scope: scope.clone() };
         let mut started = self.0.started.lock();
-        let known = started.get(&id).and_then(|started| started.informer.downcast_ref::<Informer<K>>());
+        let known = started.get(&id).and_then(|informer| informer.downcast_ref::<Informer<K>>());
         if let Some(informer) = known {
             return informer.clone();
         }
         let own = self.0.trims.lock().get(&TypeId::of::<K>()).and_then(|own| own.downcast_ref().cloned());
-        let informer = Informer(Arc::new(Shared {
-            cache: RwLock::new(Cache::default()),
+        let trim: Trim<K> = own.unwrap_or(trim);
+        let read = move |text: &str| -> serde_json::Result<Object> {
+            let mut object = serde_json::from_str::<K>(text)?;
+            trim(&mut object);
+            Ok(Arc::new(object))
+        };
+        let url = K::url_path(dynamic, scope.namespace.as_deref());
+        let shared = self.begin(kind, scope, url, metadata_only, OfType::of::<K>(), Box::new(read));
+        let informer = Informer(shared, PhantomData);
+        started.insert(id, Box::new(informer.clone()));
+        informer
+    }
+
+    /// The part of starting an informer that does not depend on its type.
+    fn begin(
+        &self,
+        kind: Kind,
+        scope: Scope,
+        url: String,
+        metadata_only: bool,
+        of_type: OfType,
+        read: Read,
+    ) -> Arc<Shared> {
+        let shared = Arc::new(Shared {
+            of_type,
+            read,
+            cache: RwLock::new(Cache::new(of_type.meta)),
             subscribers: Mutex::default(),
             progress: watch::Sender::default(),
-            trim: own.unwrap_or(trim),
             metrics: self.0.metrics.informer(&kind.to_string(), scope.to_string()),
             kind: kind.clone(),
-        }));
+        });
         let source = reflector::Source {
             client: self.0.client.clone(),
-            url: K::url_path(dynamic, scope.namespace.as_deref()),
+            url,
             metadata_only,
             labels: scope.labels,
             fields: scope.fields,
             watch_seconds: self.0.options.watch_seconds,
             quiet: self.0.options.quiet,
+            bound: self.0.bound.get().cloned(),
         };
         let stop = self.0.stop.child_token();
         let definition = self.0.definitions.of(&kind);
         let weak = Arc::downgrade(&self.0);
-        let custom = !kind.group.is_empty() && TypeId::of::<K>() != TypeId::of::<Definition>();
+        let custom = !kind.group.is_empty() && kind.crd_name() != DEFINITIONS;
         let absent = move || {
             if custom && let Some(registry) = weak.upgrade() {
                 Self(registry).follow_definitions();
             }
         };
-        let run = reflector::run(source, informer.0.clone(), definition, absent, stop.clone());
-        self.0.tasks.spawn(run);
-        started.insert(id, Started { informer: Box::new(informer.clone()), stop });
-        informer
+        let absent = Box::new(absent);
+        self.0.tasks.spawn(reflector::run(source, shared.clone(), definition, absent, stop));
+        shared
     }
 
     /// From the first kind on that is not served, definitions are watched: no definition, no
@@ -257,7 +298,8 @@ impl Informers {
     }
 }
 
-type Definition = PartialObjectMeta<CustomResourceDefinition>;
+/// The definition of definitions: there is none.
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 impl Definitions {
     fn of(&self, kind: &Kind) -> reflector::Definition {

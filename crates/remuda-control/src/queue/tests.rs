@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::*;
 
 fn queue() -> WorkQueue<&'static str> {
-    WorkQueue::new("test", Backoff::default(), &Metrics::default())
+    WorkQueue::new("test", BACKOFF, &Metrics::default())
 }
 
 /// What `next` gives without waiting.
@@ -84,7 +84,7 @@ async fn failures_of_a_key_double_its_delay_until_a_success() {
     assert_eq!(queue.retry("b").as_millis(), 5);
     queue.forget(&"a");
     assert_eq!(queue.retry("a").as_millis(), 5);
-    assert_eq!(Backoff::default().delay(u32::MAX), Duration::from_secs(1000));
+    assert_eq!(BACKOFF.delay(u32::MAX), Duration::from_secs(1000));
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn draining_waits_for_work_and_drops_what_waits() {
 async fn many_workers_never_share_a_key_and_lose_none() {
     const KEYS: usize = 50;
     const ROUNDS: usize = 40;
-    let queue: WorkQueue<usize> = WorkQueue::new("many", Backoff::default(), &Metrics::default());
+    let queue: WorkQueue<usize> = WorkQueue::new("many", BACKOFF, &Metrics::default());
     let held: Arc<Mutex<HashSet<usize>>> = Arc::default();
     let done = Arc::new(AtomicUsize::new(0));
     let mut workers = JoinSet::new();
@@ -156,7 +156,7 @@ async fn many_workers_never_share_a_key_and_lose_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_wake_up_is_lost_between_threads() {
     const KEYS: usize = 2000;
-    let queue: WorkQueue<usize> = WorkQueue::new("threads", Backoff::default(), &Metrics::default());
+    let queue: WorkQueue<usize> = WorkQueue::new("threads", BACKOFF, &Metrics::default());
     let done = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..8 {
@@ -197,7 +197,7 @@ async fn no_wake_up_is_lost_between_threads() {
 #[tokio::test(start_paused = true)]
 async fn metrics_have_the_names_of_client_go() {
     let metrics = Metrics::default();
-    let queue = WorkQueue::new("machine", Backoff::default(), &metrics);
+    let queue = WorkQueue::new("machine", BACKOFF, &metrics);
     queue.add("a");
     queue.add("b");
     queue.retry("c");

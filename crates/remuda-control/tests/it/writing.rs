@@ -106,5 +106,14 @@ async fn a_repeated_event_is_one_object_that_counts() {
     }
     until("the count is written", async || read().await[0].series.as_ref().unwrap().count == 13).await;
     assert_eq!(read().await.len(), 2);
+    // Tools of either API find the times and the count where they look for them.
+    let events: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(world.client(), "default");
+    for event in events.list(&Default::default()).await.unwrap() {
+        let repeated = event.reason.as_deref() == Some("Grown");
+        assert_eq!(event.count, Some(if repeated { 13 } else { 1 }));
+        let (first, last) = (event.first_timestamp.unwrap().0, event.last_timestamp.unwrap().0);
+        assert!(first <= last && event.event_time.is_some(), "{first} {last}");
+        assert_eq!(event.source.unwrap().component.as_deref(), Some("remuda-test"));
+    }
     ctx.stop().await;
 }
