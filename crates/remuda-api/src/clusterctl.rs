@@ -1,15 +1,48 @@
 //! The inventory `clusterctl` keeps of installed providers. Its objects have no spec.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use remuda_names::capi::group;
+use remuda_names::capi::{group, label};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 const VERSION: &str = "v1alpha3";
 
 /// The release of the core provider whose place this program takes.
 pub const CORE_VERSION: &str = "v1.14.0";
+
+/// Name of the core provider, and value of the provider label on everything in its manifest.
+pub const CORE: &str = "cluster-api";
+
+/// Where `clusterctl` puts the core provider.
+pub const CORE_NAMESPACE: &str = "capi-system";
+
+/// A Service by its namespace and name.
+pub type ServiceKey = (String, String);
+
+/// Whether an object is from a manifest of the core provider.
+pub fn is_core(object: &Value) -> bool {
+    object["metadata"]["labels"][label::PROVIDER] == CORE
+}
+
+/// The Services behind the webhooks of a configuration. Those that are reached by a URL have none.
+pub fn webhook_services(configuration: &Value) -> BTreeSet<ServiceKey> {
+    let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
+    let services = webhooks.map(|webhook| &webhook["clientConfig"]["service"]);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    services.filter_map(|service| Some((text(&service["namespace"])?, text(&service["name"])?))).collect()
+}
+
+/// Whether one of these EndpointSlices has an address that answers for a Service.
+pub fn is_served(slices: &[Value], (namespace, name): &ServiceKey) -> bool {
+    let of_service = |slice: &&Value| {
+        slice["metadata"]["namespace"] == namespace.as_str()
+            && slice["metadata"]["labels"]["kubernetes.io/service-name"] == name.as_str()
+    };
+    let endpoints = slices.iter().filter(of_service).flat_map(|slice| slice["endpoints"].as_array());
+    endpoints.flatten().any(|endpoint| endpoint["conditions"]["ready"] != false)
+}
 
 /// An installed provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,6 +110,28 @@ impl kube::Resource for Provider {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_service_is_served_by_ready_endpoints_of_its_own() {
+        let service = ("capi-system".to_owned(), "hooks".to_owned());
+        let slice = |namespace: &str, name: &str, endpoint: Value| {
+            json!({"metadata": {"namespace": namespace, "labels": {"kubernetes.io/service-name": name}},
+                "endpoints": [endpoint]})
+        };
+        let ready = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}});
+        let starting = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": false}});
+        assert!(is_served(&[slice("capi-system", "hooks", ready.clone())], &service));
+        assert!(!is_served(&[slice("capi-system", "hooks", starting)], &service));
+        assert!(!is_served(
+            &[slice("capi-system", "other", ready.clone()), slice("x", "hooks", ready)],
+            &service
+        ));
+        let configuration = json!({"webhooks": [
+            {"clientConfig": {"service": {"namespace": "capi-system", "name": "hooks"}}},
+            {"clientConfig": {"url": "https://example.org/"}},
+        ]});
+        assert_eq!(webhook_services(&configuration), BTreeSet::from([service]));
+    }
 
     #[test]
     fn an_inventory_entry_reads_as_clusterctl_writes_it() {

@@ -11,6 +11,8 @@ mod drift;
 mod generate;
 #[cfg(test)]
 mod types;
+#[cfg(test)]
+mod words;
 
 use serde_json::Value;
 
@@ -77,6 +79,7 @@ const RANCHER: &[Committed] = committed! {
     "globalrolebindings.management.cattle.io" in "management.cattle.io/globalrolebindings.yaml",
     "roletemplates.management.cattle.io" in "management.cattle.io/roletemplates.yaml",
     "clusterroletemplatebindings.management.cattle.io" in "management.cattle.io/clusterroletemplatebindings.yaml",
+    "workspacequotas.remuda.io" in "remuda.io/workspacequotas.yaml",
 };
 
 fn committed() -> impl Iterator<Item = &'static Committed> {
@@ -277,7 +280,7 @@ mod tests {
             etcdsnapshots.rke.cattle.io v1 namespaced status:
             clusters.management.cattle.io v3 status: Display Name|Provider|Version|Ready|Age
             clusterregistrationtokens.management.cattle.io v3 namespaced: Cluster|Expires|Age
-            settings.management.cattle.io v3: Value
+            settings.management.cattle.io v3: Value|Default
             features.management.cattle.io v3: Custom Value|Default|Description
             fleetworkspaces.management.cattle.io v3: Age
             nodedrivers.management.cattle.io v3: Activated|Binary URL
@@ -288,7 +291,8 @@ mod tests {
             globalroles.management.cattle.io v3 status: STATUS|AGE
             globalrolebindings.management.cattle.io v3 status: STATUS|AGE
             roletemplates.management.cattle.io v3:
-            clusterroletemplatebindings.management.cattle.io v3 namespaced status: STATUS|AGE";
+            clusterroletemplatebindings.management.cattle.io v3 namespaced status: STATUS|AGE
+            workspacequotas.remuda.io v1 namespaced: Clusters|Machines|Age";
         let mut found = Vec::new();
         for view in &parsed(rancher()) {
             let version = &view.versions[0];

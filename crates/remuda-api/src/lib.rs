@@ -11,6 +11,7 @@ pub mod crd;
 pub mod management;
 mod object;
 pub mod provisioning;
+pub mod quota;
 pub mod rke;
 
 /// Zero values are not written: an absent field and its zero mean the same, where they do not the field is an `Option`.

@@ -169,7 +169,10 @@ impl Pass<'_> {
         self.templates = templates;
         self.errors.extend(errors);
         self.claim().await?;
-        self.roll_out().await?;
+        // Nothing is made below a Cluster that goes: it would only be one more to delete.
+        if self.cluster.metadata.deletion_timestamp.is_none() {
+            self.roll_out().await?;
+        }
         Ok(false)
     }
 

@@ -26,7 +26,7 @@ use remuda_names::capi::{annotation, finalizer, group, label};
 use remuda_rollout::{
     condition::old::OldCondition,
     handoff::{Ownership, cluster_owns_set},
-    set::{self, DeletionOrder, Failure, Scale},
+    set::{self, CreationRequest, Creations, DeletionOrder, Failure, Permit, Scale},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -57,6 +57,8 @@ pub(crate) struct Sets {
     pending: Pending,
     /// Kinds of clones whose caches have our index.
     indexed: Mutex<HashSet<Kind>>,
+    /// What was made lately. A restart forgets it: servers do not restart by themselves.
+    creations: Mutex<Creations>,
 }
 
 pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
@@ -76,7 +78,13 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
             by_deployment.keys_by_index(BY_CONTROLLER, deployment.metadata.uid.as_deref().unwrap_or_default())
         }),
     ];
-    let sets = Arc::new(Sets { capi, waker, pending: Pending::default(), indexed: Mutex::default() });
+    let sets = Arc::new(Sets {
+        capi,
+        waker,
+        pending: Pending::default(),
+        indexed: Mutex::default(),
+        creations: Mutex::default(),
+    });
     drive(controller, |set, sets: Arc<Sets>| async move { sets.reconcile(&set).await }, sets, stop).await;
 }
 
@@ -150,6 +158,8 @@ struct Pass<'a> {
     failures: Option<Vec<Failure>>,
     /// Why Machines could not be made, in the words of v1beta1.
     uncreated: Option<OldCondition>,
+    /// When Machines that were made too often may be made again.
+    retry_after: Option<Duration>,
     errors: Vec<Error>,
 }
 
@@ -174,6 +184,7 @@ impl Sets {
             machines: None,
             failures: None,
             uncreated: None,
+            retry_after: None,
             errors: Vec::new(),
             key,
             cluster,
@@ -261,7 +272,16 @@ impl Pass<'_> {
             _ => DeletionOrder::Random,
         };
         match set::scale(&views, replicas, disabled, &failures, order, self.now) {
-            Scale::Create { count } => self.create(count).await?,
+            Scale::Create { count } => {
+                let permit = self.permit(count);
+                if let Some(throttle) = permit.held {
+                    self.retry_after = Some(throttle.after(self.now));
+                    self.failures.get_or_insert_default().push(Failure::Throttled(throttle));
+                }
+                if permit.count > 0 {
+                    self.create(permit.count).await?;
+                }
+            }
             Scale::Delete { names } => {
                 self.tidy().await?;
                 for name in names {
@@ -273,6 +293,40 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// The pool a set counts for: its deployment, if it has one.
+    fn pool(&self) -> String {
+        self.set.labels().get(label::DEPLOYMENT_NAME).cloned().unwrap_or_else(|| self.set.name_any())
+    }
+
+    fn cluster_key(&self) -> String {
+        cluster_value(self.namespace(), &self.set.spec.cluster_name)
+    }
+
+    /// How many of the missing Machines may be made now.
+    fn permit(&self, missing: usize) -> Permit {
+        let count = |replicas: Option<i32>| usize::try_from(replicas.unwrap_or(0)).unwrap_or(0);
+        let of_set = count(self.set.spec.replicas);
+        let of_deployment = self.deployment.as_ref().map_or(0, |found| count(found.spec.replicas));
+        let wanted_in_pool = of_set.max(of_deployment);
+        let (cluster, pool) = (self.cluster_key(), self.pool());
+        let deployments = self.capi.deployments.by_index(BY_CLUSTER, &cluster);
+        let sets = self.capi.sets.by_index(BY_CLUSTER, &cluster);
+        let alone = sets.iter().filter(|set| !set.labels().contains_key(label::DEPLOYMENT_NAME));
+        let wanted_in_cluster: usize = deployments
+            .iter()
+            .map(|found| count(found.spec.replicas))
+            .chain(alone.map(|set| count(set.spec.replicas)))
+            .sum();
+        let request = CreationRequest {
+            cluster: &cluster,
+            pool: &pool,
+            wanted_in_pool,
+            wanted_in_cluster: wanted_in_cluster.max(wanted_in_pool),
+            missing,
+        };
+        self.sets.creations.lock().permit(&request, self.now)
+    }
+
     /// Writes what has changed, and lets go of a set that is done.
     async fn write(mut self, before: &MachineSet, done: bool) -> Result<Next, Error> {
         // What was just made and deleted counts.
@@ -280,7 +334,7 @@ impl Pass<'_> {
         if self.machines.is_some() {
             self.machines = Some(self.members()?);
         }
-        let next = self.report();
+        let next = self.report().into_iter().chain(self.retry_after).min();
         if self.errors.is_empty() {
             let generation = self.set.metadata.generation.unwrap_or(0);
             self.set.status.get_or_insert_default().observed_generation = generation;

@@ -6,7 +6,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference},
 };
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt, core::DynamicObject};
 use remuda_api::{
     addons::ClusterResourceSet,
     core::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet, OldCondition},
@@ -15,7 +15,7 @@ use remuda_control::{
     Informer, ObjectKey,
     write::{Guarded, guard},
 };
-use remuda_names::capi::{annotation, condition as kind, finalizer, label};
+use remuda_names::capi::{annotation, condition as kind, finalizer, group, label};
 use remuda_rollout::paused;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -210,6 +210,24 @@ pub(crate) fn ensure_owner(owners: &mut Vec<OwnerReference>, owner: OwnerReferen
             true
         }
     }
+}
+
+/// What an object of a provider belongs to, if that is not the cluster of this name: another cluster, by its label or
+/// by its owners. Such an object is not taken over, and not deleted with what refers to it.
+pub(crate) fn owned_elsewhere(object: &DynamicObject, cluster: &str) -> Option<String> {
+    let labels = [label::CLUSTER_NAME, remuda_names::rancher::label::CLUSTER_NAME];
+    let labelled = labels.iter().filter_map(|label| object.labels().get(*label));
+    let owners = object.owner_references().iter();
+    let owning = owners
+        .filter(|owner| owner.kind == Cluster::KIND && group_of(&owner.api_version) == group::CORE)
+        .map(|owner| &owner.name);
+    labelled.chain(owning).find(|name| *name != cluster).map(|name| format!("Cluster {name}"))
+}
+
+/// The error of taking over an object that belongs elsewhere.
+pub(crate) fn controlled(object: &DynamicObject, kind: &str, owner: String) -> Error {
+    let what = format!("{kind} {}", object.name_any());
+    remuda_control::Error::Controlled { what, owner }.into()
 }
 
 pub(crate) fn group_of(api_version: &str) -> &str {

@@ -14,7 +14,10 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, ContractReference, MachinePool};
-use remuda_control::{Chain, Controller, Next, ObjectKey, Waker, drive, write::release};
+use remuda_control::{
+    Chain, Controller, Next, ObjectKey, Waker, drive,
+    write::{controller_of, release},
+};
 use remuda_names::capi::label;
 use remuda_rollout::{
     contract::{BootstrapConfig, InfraMachinePool},
@@ -28,7 +31,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Capi, Error,
-    managed::{BY_CLUSTER, Begun, Managed, cluster_value, controller, ensure_owner, plain_owner},
+    managed::{
+        BY_CLUSTER, Begun, Managed, cluster_value, controller, ensure_owner, owned_elsewhere, plain_owner,
+    },
     providers::{Interest, Provided, REFERENCES, reference_keys},
     save::save,
     wake::with_cluster,
@@ -50,6 +55,15 @@ enum Referred {
     Missing,
     Here(Provided),
     Unreadable(String),
+}
+
+/// Whom an object belongs to that is not the pool: another cluster, or another controller.
+fn other_owner(pool: &MachinePool, found: &Provided) -> Option<String> {
+    owned_elsewhere(&found.object, &pool.spec.cluster_name).or_else(|| {
+        let other = controller_of(&found.object.metadata)?;
+        let is_ours = other.kind == MachinePool::KIND && other.name == pool.name_any();
+        (!is_ours).then(|| format!("{} {}", other.kind, other.name))
+    })
 }
 
 impl Referred {
@@ -226,10 +240,18 @@ impl Pools {
             Ok(None) => return Referred::Missing,
             Err(error) => return Referred::unreadable(error, errors),
         };
+        if let Some(owner) = other_owner(pool, &found) {
+            // Its end is not ours to bring about or to wait for.
+            if pool.metadata.deletion_timestamp.is_some() {
+                return Referred::Missing;
+            }
+            let (kind, name) = (&found.kind.resource.kind, found.object.name_any());
+            let why = format!("{kind} {name} is already controlled by {owner}");
+            return Referred::unreadable(Error::Invalid(why), errors);
+        }
         match self.own(pool, &found).await {
             Ok(Some(owned)) => Referred::Here(owned),
             Ok(None) => Referred::Missing,
-            Err(error @ Error::Invalid(_)) => Referred::unreadable(error, errors),
             // Somebody wrote at the same time, most likely. It is there all the same.
             Err(error) => {
                 errors.push(error);
@@ -244,15 +266,6 @@ impl Pools {
         }
         let owner = controller(pool);
         let mut owners = found.object.owner_references().to_vec();
-        let other = owners.iter().find(|known| {
-            known.controller == Some(true) && (known.kind != owner.kind || known.name != owner.name)
-        });
-        if let Some(other) = other {
-            let resource = &found.kind.resource;
-            let (kind, name) = (&resource.kind, found.object.name_any());
-            let why = format!("{kind} {name} is already controlled by {} {}", other.kind, other.name);
-            return Err(Error::Invalid(why));
-        }
         ensure_owner(&mut owners, owner);
         let labels = [(label::CLUSTER_NAME, pool.spec.cluster_name.as_str())];
         self.capi.providers.label_and_own(found, &labels, owners).await

@@ -184,7 +184,7 @@ impl Report {
     /// The RemediationAllowed condition.
     pub fn condition(&self) -> Condition {
         match &self.short_circuit {
-            None => Condition::new(kind::REMEDIATION_ALLOWED, Status::True, "RemediationAllowed", ""),
+            None => Condition::new(kind::REMEDIATION_ALLOWED, Status::True, kind::REMEDIATION_ALLOWED, ""),
             Some(why) => {
                 Condition::new(kind::REMEDIATION_ALLOWED, Status::False, "TooManyUnhealthy", why.to_string())
             }

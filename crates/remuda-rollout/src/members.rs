@@ -20,7 +20,7 @@ const YOUNG: f64 = 10.0;
 
 pub(crate) const READY: Reasons = Reasons { issue: "NotReady", unknown: "ReadyUnknown", info: "Ready" };
 pub(crate) const UP_TO_DATE: Reasons =
-    Reasons { issue: "NotUpToDate", unknown: "UpToDateUnknown", info: "UpToDate" };
+    Reasons { issue: "NotUpToDate", unknown: "UpToDateUnknown", info: kind::UP_TO_DATE };
 
 /// Aggregate of the machines' Ready.
 pub(crate) fn ready<'a>(machines: impl IntoIterator<Item = &'a Machine>, target: &str) -> Condition {

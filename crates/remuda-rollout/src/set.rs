@@ -1,6 +1,7 @@
 //! MachineSet: which Machines belong to it, how many more or fewer there should be, and which are replaced.
 
 mod adopt;
+mod creation;
 mod order;
 mod orphan;
 mod preflight;
@@ -10,6 +11,7 @@ mod scale;
 mod status;
 
 pub use adopt::{Adoption, adopt};
+pub use creation::{Creations, Permit, Request as CreationRequest, Throttle};
 pub use order::{DeletionOrder, priority, victims};
 pub use orphan::{Candidate, orphans};
 pub use preflight::{Check, ControlPlane, Failure, Preflight, preflight, skipped};

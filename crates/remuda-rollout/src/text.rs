@@ -1,6 +1,7 @@
 //! How names, times and plurals are written into messages.
 
 use jiff::Timestamp;
+pub use remuda_base::duration::text as duration;
 
 /// Names joined by commas, at most `limit` of them: `a, b, ... (2 more)`.
 pub fn list<S: AsRef<str>>(names: &[S], limit: usize) -> String {
@@ -15,18 +16,7 @@ pub fn list<S: AsRef<str>>(names: &[S], limit: usize) -> String {
 
 /// A point in time with seconds, in UTC.
 pub fn time(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// A duration as Go prints it: `30s`, `5m0s`, `1h0m0s`.
-pub fn duration(seconds: i64) -> String {
-    let (sign, rest) = if seconds < 0 { ("-", seconds.unsigned_abs()) } else { ("", seconds.unsigned_abs()) };
-    let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{sign}{seconds}s"),
-        (0, _) => format!("{sign}{minutes}m{seconds}s"),
-        _ => format!("{sign}{hours}h{minutes}m{seconds}s"),
-    }
+    remuda_base::rfc3339(at.as_second())
 }
 
 /// The plural of a kind's name.
@@ -55,12 +45,6 @@ mod tests {
         assert_eq!(list(&["a", "b", "c"], 3), "a, b, c");
         assert_eq!(list(&["a", "b", "c", "d", "e"], 3), "a, b, c, ... (2 more)");
         assert_eq!(list::<&str>(&[], 3), "");
-    }
-
-    #[test]
-    fn durations_read_as_in_go() {
-        let all: Vec<_> = [0, 30, 300, 600, 3600, 3661].into_iter().map(duration).collect();
-        assert_eq!(all, ["0s", "30s", "5m0s", "10m0s", "1h0m0s", "1h1m1s"]);
     }
 
     #[test]

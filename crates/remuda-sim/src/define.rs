@@ -3,13 +3,20 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::{
+        core::v1::Namespace,
+        rbac::v1::{ClusterRole, ClusterRoleBinding},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use serde_json::Value;
+use remuda_names::user::CONTROLLER_PREFIX;
+use serde_json::{Value, json};
+
+use crate::names::{CONTROLLER_ROLE, GROUP};
 
 /// How long a definition may take to be served.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,6 +54,34 @@ pub(crate) async fn define(client: &Client, definition: &Value) -> Result<(), De
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Controllers of a server that use kinds of providers.
+const CONTROLLERS: [&str; 2] = ["cluster-api", "shared"];
+
+/// Lets the server's controllers use our kinds: their roles know the groups of Cluster API only.
+pub(crate) async fn let_controllers_in(client: &Client) -> Result<(), DefineError> {
+    let params = PatchParams::apply(MANAGER).force();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": CONTROLLER_ROLE},
+        "rules": [{
+            "apiGroups": [GROUP], "resources": ["*"],
+            "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
+        }],
+    });
+    let users = CONTROLLERS.map(|name| format!("{CONTROLLER_PREFIX}{name}"));
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": CONTROLLER_ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CONTROLLER_ROLE},
+        "subjects": users.map(|name| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name})),
+    });
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let applied = roles.patch(CONTROLLER_ROLE, &params, &Patch::Apply(role)).await;
+    applied.map_err(failed("apply ClusterRole", CONTROLLER_ROLE))?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let applied = bindings.patch(CONTROLLER_ROLE, &params, &Patch::Apply(binding)).await;
+    applied.map(drop).map_err(failed("apply ClusterRoleBinding", CONTROLLER_ROLE))
 }
 
 /// Makes a namespace, unless it is there.

@@ -122,25 +122,9 @@ impl fmt::Display for Latency {
     }
 }
 
-/// `250ms`, `3s`, `1.5s`, `2m` or `1h`; `0` needs no unit.
+/// A duration as Go writes it, of reasonable length.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let unit_at = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-    let (number, unit) = text.split_at(unit_at);
-    let factor = match unit {
-        "ns" => 1e-9,
-        "µs" => 1e-6,
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    let duration = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * factor).ok()?;
-    (duration <= LONGEST).then_some(duration)
+    remuda_base::duration::parse(text.trim()).filter(|duration| *duration <= LONGEST)
 }
 
 #[cfg(test)]

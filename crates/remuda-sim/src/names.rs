@@ -4,6 +4,8 @@
 pub const GROUP: &str = "sim.remuda.io";
 /// Their only version.
 pub const VERSION: &str = "v1";
+/// ClusterRole, and its binding, by which the controllers of a server may use these kinds.
+pub const CONTROLLER_ROLE: &str = "remuda-sim:controllers";
 /// What `clusterctl` calls the provider.
 pub const PROVIDER: &str = "infrastructure-remuda-sim";
 /// On everything that stands for something in the simulated world.

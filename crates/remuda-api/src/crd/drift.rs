@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::types::{Shape, Types};
 
 /// What every object has and no schema describes.
-const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
+pub(super) const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The schema of the version the types are of.
 pub(super) fn stored(definition: &Value) -> &Value {
@@ -126,4 +126,36 @@ fn a_schema_that_drops_what_the_type_keeps_differs() {
             ".status.nodeCount: the schema says string, the type integer",
         ]
     );
+}
+
+/// Fields without a description, below a path.
+fn silent(path: &str, schema: &Value, found: &mut Vec<String>) {
+    for part in ["items", "additionalProperties"].iter().filter_map(|part| schema.get(part)) {
+        silent(path, part, found);
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        if path.is_empty() && COMMON.contains(&name.as_str()) {
+            continue;
+        }
+        let path = format!("{path}.{name}");
+        if property["description"].as_str().is_none_or(str::is_empty) {
+            found.push(path.clone());
+        }
+        silent(&path, property, found);
+    }
+}
+
+#[test]
+fn every_field_of_every_kind_is_explained() {
+    for definition in super::all().chain(super::rancher()) {
+        for version in definition["spec"]["versions"].as_array().unwrap() {
+            let schema = &version["schema"]["openAPIV3Schema"];
+            let mut found = Vec::new();
+            if schema["description"].as_str().is_none_or(str::is_empty) {
+                found.push("the kind itself".to_owned());
+            }
+            silent("", schema, &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{} {}", definition["metadata"]["name"], version["name"]);
+        }
+    }
 }

@@ -1,13 +1,15 @@
 //! Writes what the types and names say into the definitions.
 
-use std::{fmt::Write, fs, path::PathBuf};
+use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf};
 
-use remuda_names::{capi::label, rancher};
+use remuda_names::{GROUP, capi::label, rancher};
 use serde_json::{Map, Value, json};
 
 use super::{
     REVISION, committed,
+    drift::COMMON,
     types::{Shape, Types},
+    words,
 };
 
 const WIDTH: usize = 110;
@@ -21,17 +23,69 @@ fn generate(mut definition: Value) -> Value {
     if definition["metadata"]["labels"].is_null() {
         definition["metadata"].as_object_mut().unwrap().remove("labels");
     }
+    let kind = definition["spec"]["names"]["kind"].as_str().unwrap().to_owned();
+    let mut described = BTreeMap::new();
     let versions = definition["spec"]["versions"].as_array_mut().unwrap();
-    let version = versions.iter_mut().find(|version| version["storage"] == true).unwrap();
-    describe(&types.shape(), &mut version["schema"]["openAPIV3Schema"]);
+    // What the stored version says is said of the same fields of the older one.
+    versions.sort_by_key(|version| version["storage"] != true);
+    for version in versions.iter_mut() {
+        let stored = version["storage"] == true;
+        let schema = &mut version["schema"]["openAPIV3Schema"];
+        strip(schema);
+        if stored {
+            describe(&types.shape(), schema);
+        }
+        let text = types.shape().description().map(sentence).or(words::kind(&kind).map(str::to_owned));
+        schema["description"] = text.unwrap_or_else(|| panic!("{kind} has no description")).into();
+        fill("", schema, &mut described);
+    }
+    versions.sort_by_key(|version| version["storage"] == true);
     definition
+}
+
+/// Takes all descriptions away, so that none stays that is said no more.
+fn strip(schema: &mut Value) {
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("description");
+        for part in ["items", "additionalProperties"] {
+            fields.get_mut(part).into_iter().for_each(strip);
+        }
+        let properties = fields.get_mut("properties").and_then(Value::as_object_mut);
+        properties.into_iter().flatten().for_each(|(_, property)| strip(property));
+    }
+}
+
+/// Describes what has no description yet.
+fn fill(path: &str, schema: &mut Value, described: &mut BTreeMap<String, String>) {
+    for part in ["items", "additionalProperties"] {
+        if let Some(part) = schema.get_mut(part).filter(|part| part.is_object()) {
+            fill(path, part, described);
+        }
+    }
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (name, property) in properties.into_iter().flatten() {
+        if path.is_empty() && COMMON.contains(&name.as_str()) {
+            continue;
+        }
+        let parent = path.rsplit('.').next().unwrap_or_default();
+        let path = format!("{path}.{name}");
+        let known = property["description"].as_str().map(str::to_owned);
+        let known = known
+            .or_else(|| described.get(&path).cloned())
+            .or_else(|| words::field(parent, name).map(str::to_owned));
+        if let Some(known) = known {
+            property["description"] = known.clone().into();
+            described.entry(path.clone()).or_insert(known);
+        }
+        fill(&path, property, described);
+    }
 }
 
 fn labels(group: &str, kind: &str) -> Value {
     let indexed = rancher::label::CLUSTER_INDEXED;
     match (group, kind) {
         (_, "Provider") => json!({label::CLUSTERCTL: "", label::CLUSTERCTL_CORE: "inventory"}),
-        (rancher::group::MANAGEMENT, _) => Value::Null,
+        (rancher::group::MANAGEMENT | GROUP, _) => Value::Null,
         (rancher::group::PROVISIONING, _) | (_, "ETCDSnapshot") => json!({indexed: "true"}),
         (rancher::group::RKE, _) => {
             json!({indexed: "true", label::CONTRACT_V1BETA1: "v1", label::CONTRACT_V1BETA2: "v1"})
@@ -40,8 +94,7 @@ fn labels(group: &str, kind: &str) -> Value {
     }
 }
 
-/// Gives the fields of our own types their descriptions. Those of Kubernetes' types are in its
-/// documentation, and what nothing is known of has none.
+/// Gives the fields of our own types their descriptions.
 fn describe(shape: &Shape<'_>, schema: &mut Value) {
     if let Some(values) = shape.values() {
         describe(&values, &mut schema["additionalProperties"]);
@@ -55,11 +108,9 @@ fn describe(shape: &Shape<'_>, schema: &mut Value) {
         };
         let own = |shape: &Shape<'_>| shape.description().filter(|_| !shape.foreign).map(str::to_owned);
         let text = said.map(str::to_owned).or_else(|| own(&field));
-        let fields = property.as_object_mut().unwrap();
-        match text.filter(|_| !field.foreign || said.is_some()) {
-            Some(text) => fields.insert("description".into(), sentence(&text).into()),
-            None => fields.remove("description"),
-        };
+        if let Some(text) = text.filter(|_| !field.foreign || said.is_some()) {
+            property["description"] = sentence(&text).into();
+        }
         if !field.foreign {
             describe(&field, property);
         }

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{addons, clusterctl, core, management, provisioning, rke};
+use crate::{addons, clusterctl, core, management, provisioning, quota, rke};
 
 /// A field of a type, references followed and absence left out.
 #[derive(Debug, Clone)]
@@ -141,6 +141,7 @@ impl Types {
             "rkebootstraptemplates.rke.cattle.io" => Self::object::<rke::RkeBootstrapTemplate>(),
             "custommachines.rke.cattle.io" => Self::object::<rke::CustomMachine>(),
             "etcdsnapshots.rke.cattle.io" => Self::object::<rke::EtcdSnapshot>(),
+            "workspacequotas.remuda.io" => Self::object::<quota::WorkspaceQuota>(),
             other => Self::management(other.strip_suffix(".management.cattle.io").unwrap_or(other)),
         }
     }

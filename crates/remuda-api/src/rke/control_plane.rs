@@ -66,6 +66,24 @@ lenient! {
         pub config_generation: i64,
         /// The agent in the cluster is connected.
         pub agent_connected: bool,
+        /// What the cluster waits for, in codes that programs can tell apart. Condition Ready says it in words.
+        pub waiting_for: Option<WaitingFor>,
+    }
+
+    pub struct WaitingFor {
+        /// What it is.
+        pub code: String,
+        /// Machines it is about, three at the most.
+        pub machines: Vec<String>,
+        /// What is the matter with the machine, if it is one.
+        pub reasons: Vec<ReasonCode>,
+    }
+
+    pub struct ReasonCode {
+        /// What it is.
+        pub code: String,
+        /// What it is about, such as the names of probes.
+        pub subjects: Vec<String>,
     }
 
     pub struct ControlPlaneInitialization {

@@ -92,7 +92,7 @@ fn generate(cluster: &str, endpoint: &Endpoint, ca: &Secret, now: Timestamp) -> 
 
     let mut subject = DistinguishedName::new();
     subject.push(DnType::OrganizationName, "system:masters");
-    subject.push(DnType::CommonName, "kubernetes-admin");
+    subject.push(DnType::CommonName, remuda_names::user::ADMIN);
     let mut params = CertificateParams::default();
     params.distinguished_name = subject;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, ContractReference, Machine, MachineDeployment, MachinePool, MachineSet};
-use remuda_control::{Chain, Informer, ObjectKey};
+use remuda_control::{Chain, Informer, ObjectKey, write::controller_of};
 use remuda_names::capi::{group, label};
 use remuda_workload::Health;
 
 use super::Clusters;
 use crate::{
     Error,
-    managed::{BY_CLUSTER, Managed, cluster_value, controller, ensure_owner, group_of, plain_owner},
+    managed::{
+        BY_CLUSTER, Managed, cluster_value, controlled, controller, ensure_owner, group_of, owned_elsewhere,
+        plain_owner,
+    },
     providers::{Interest, Provided},
 };
 
@@ -90,6 +93,16 @@ impl Clusters {
                 return Referred::Unreadable(why);
             }
         };
+        if let Some(owner) = self.other_owner(cluster, &found) {
+            // Nothing of it is ours: its end is not ours to bring about or to wait for.
+            if cluster.metadata.deletion_timestamp.is_some() {
+                return Referred::Missing;
+            }
+            let error = controlled(&found.object, &found.kind.resource.kind, owner);
+            let why = Chain(&error).to_string();
+            errors.push(error);
+            return Referred::Unreadable(why);
+        }
         match self.own(cluster, &found).await {
             Ok(Some(owned)) => Referred::Here(owned),
             Ok(None) => Referred::Missing,
@@ -99,6 +112,15 @@ impl Clusters {
                 Referred::Here(found)
             }
         }
+    }
+
+    /// Whom an object belongs to that is not the Cluster: another cluster, or an object of Cluster API.
+    fn other_owner(&self, cluster: &Cluster, found: &Provided) -> Option<String> {
+        owned_elsewhere(&found.object, &cluster.name_any()).or_else(|| {
+            let controller = controller_of(&found.object.metadata)?;
+            let part = group_of(&controller.api_version) == group::CORE && controller.kind != Cluster::KIND;
+            part.then(|| format!("{} {}", controller.kind, controller.name))
+        })
     }
 
     /// Providers wait for their owner before they do anything. It is no controller, so that other tools can be,

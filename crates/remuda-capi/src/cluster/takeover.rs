@@ -27,12 +27,14 @@ impl Told {
     pub(super) fn record(self, recorder: &Recorder, cluster: &Cluster) {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
         let (reason, note) = match self {
-            Told::Infrastructure => {
-                ("InfrastructureReady", format!("Cluster {name} InfrastructureProvisioned is now True"))
-            }
-            Told::ControlPlane => {
-                ("ControlPlaneInitialized", format!("Cluster {name} ControlPlaneInitialized is now True"))
-            }
+            Told::Infrastructure => (
+                remuda_names::capi::condition::INFRASTRUCTURE_READY,
+                format!("Cluster {name} InfrastructureProvisioned is now True"),
+            ),
+            Told::ControlPlane => (
+                remuda_names::capi::condition::CONTROL_PLANE_INITIALIZED,
+                format!("Cluster {name} ControlPlaneInitialized is now True"),
+            ),
             Told::Phase(phase) => (phase.as_str(), format!("Cluster {name} is {phase}")),
             Told::Deleted => ("Deleted", format!("Cluster {name} has been deleted")),
         };

@@ -401,7 +401,7 @@ fn tell_passed(pass: &mut Pass, step: &Step, done: Done) {
     set_old(pass, OldCondition::good(PRE_TERMINATE));
     let gone = |name| OldCondition::bad(name, Severity::Info, "Deleted", "");
     if matches!(pass.infrastructure, Seen::Missing) {
-        set_old(pass, gone("InfrastructureReady"));
+        set_old(pass, gone(remuda_names::capi::condition::INFRASTRUCTURE_READY));
         if matches!(pass.bootstrap, Seen::Missing) {
             set_old(pass, gone("BootstrapReady"));
         }

@@ -16,7 +16,7 @@ use remuda_rollout::{
 use super::{Machines, Pass};
 use crate::{
     error::Error,
-    managed::{Managed, controller, ensure_owner, group_of},
+    managed::{Managed, controlled, controller, ensure_owner, group_of, owned_elsewhere},
     providers::{Interest, Provided},
     save::PATIENCE,
 };
@@ -165,7 +165,7 @@ impl Machines {
             }
         };
         if let (Seen::Here(provided), Found::Here(report)) = (&pass.infrastructure, &object) {
-            let name = "InfrastructureReady";
+            let name = kind::INFRASTRUCTURE_READY;
             let fallback = fallback(name, report.done, pass.deleting(), "WaitingForInfrastructure");
             let condition = mirror(&contract::old_conditions(provided.data()), name, fallback);
             pass.old.set(condition, pass.now);
@@ -221,6 +221,10 @@ impl Machines {
             Err(error) => {
                 // What belongs to somebody else is not ours to take over from.
                 let theirs = matches!(error, Error::Kit(remuda_control::Error::Controlled { .. }));
+                if theirs && pass.before.metadata.deletion_timestamp.is_some() {
+                    // Its end is not ours to bring about or to wait for.
+                    return Seen::Missing;
+                }
                 let why = Chain(&error).to_string();
                 pass.errors.push(error);
                 if theirs { Seen::Failed(why) } else { Seen::Here(provided) }
@@ -238,15 +242,17 @@ impl Machines {
                     && owner.kind == control_plane.kind
                     && of == control_plane.api_group)
         };
+        if let Some(owner) = owned_elsewhere(&provided.object, &pass.before.spec.cluster_name) {
+            return Err(controlled(&provided.object, &provided.kind.resource.kind, owner));
+        }
         let mut owners = provided.object.owner_references().to_vec();
         owners.retain(|owner| !maker(owner));
         let name = pass.key.name.as_ref();
         let other = controller_of(&provided.object.metadata)
             .filter(|owner| !maker(owner) && (owner.kind != Machine::KIND || owner.name != name));
         if let Some(other) = other {
-            let what = format!("{} {}", provided.kind.resource.kind, provided.object.name_any());
             let owner = format!("{} {}", other.kind, other.name);
-            return Err(remuda_control::Error::Controlled { what, owner }.into());
+            return Err(controlled(&provided.object, &provided.kind.resource.kind, owner));
         }
         ensure_owner(&mut owners, controller(&*pass.before));
         let labels = [(label::CLUSTER_NAME, pass.before.spec.cluster_name.as_str())];

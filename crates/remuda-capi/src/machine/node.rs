@@ -26,7 +26,7 @@ use super::{Machines, Pass, Seen};
 use crate::error::Error;
 
 /// v1beta1's word about a Node.
-pub(super) const NODE_HEALTHY: &str = "NodeHealthy";
+pub(super) const NODE_HEALTHY: &str = remuda_names::capi::condition::NODE_HEALTHY;
 
 /// How long to wait for a turn at most.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -20,14 +20,14 @@ use crate::{managed::Managed, view, wake::true_since};
 
 /// What v1beta1's Ready is made of, in this order.
 const OLD_READY: &[&str] = &[
-    "InfrastructureReady",
+    kind::INFRASTRUCTURE_READY,
     "BootstrapReady",
-    "HealthCheckSucceeded",
-    "OwnerRemediated",
+    kind::HEALTH_CHECK_SUCCEEDED,
+    kind::OWNER_REMEDIATED,
     "DrainingSucceeded",
 ];
 /// Steps that are counted while a Machine is being made.
-const OLD_STEPS: &[&str] = &["BootstrapReady", "InfrastructureReady"];
+const OLD_STEPS: &[&str] = &["BootstrapReady", kind::INFRASTRUCTURE_READY];
 
 impl Machines {
     pub(super) fn status(&self, pass: &mut Pass) {

@@ -172,6 +172,7 @@ impl Pass<'_> {
         match api.create(&as_set(), machine).await {
             Ok(created) => {
                 self.sets.pending.wrote(&self.key, &created);
+                self.sets.creations.lock().made(&self.cluster_key(), &self.pool(), self.now);
                 let note = format!("Created Machine {name:?}");
                 self.capi.ctx.recorder.normal(&self.set, "SuccessfulCreate", "Create", note);
                 Ok(true)

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{ResourceExt, api::DynamicObject};
-use remuda_control::Scope;
+use remuda_control::{Scope, write::controller_of};
 use remuda_names::capi::{annotation, condition as kind};
 use remuda_rollout::{
     amount::Amount,
@@ -27,8 +27,13 @@ impl Pass<'_> {
         }
         let budget = self.budget()?;
         let sick = views.iter().any(|machine| machine.deleted.is_none() && machine.awaits_remediation());
-        let failures =
+        let mut failures =
             if sick && budget != Budget::OldRevision { self.preflight().await? } else { Vec::new() };
+        // What cannot be replaced yet is not deleted.
+        if let Some(throttle) = self.permit(1).held.filter(|_| sick) {
+            self.retry_after = Some(throttle.after(self.now));
+            failures.push(Failure::Throttled(throttle));
+        }
         let decided = remediate(&views, budget, &failures);
         for name in decided.recovered {
             let remove = vec![kind::OWNER_REMEDIATED];
@@ -90,9 +95,36 @@ impl Pass<'_> {
         if let Some(known) = &self.failures {
             return Ok(known.clone());
         }
-        let failures = self.check().await?;
+        let mut failures = self.going();
+        if failures.is_empty() {
+            failures = self.check().await?;
+        }
         self.failures = Some(failures.clone());
         Ok(failures)
+    }
+
+    /// Nothing is made below what is being deleted: it would only be one more to delete.
+    fn going(&self) -> Vec<Failure> {
+        let mut going = Vec::new();
+        let mut note = |kind: &str, name: &str| {
+            going.push(Failure::Deleting { what: format!("{kind} {}/{name}", self.namespace()) });
+        };
+        if self.cluster.metadata.deletion_timestamp.is_some() {
+            note("Cluster", &self.cluster.name_any());
+        }
+        // A set whose deployment is gone is about to be collected, whatever has the same name now.
+        let owner = controller_of(&self.set.metadata).filter(|owner| owner.kind == "MachineDeployment");
+        if let Some(owner) = owner {
+            let deployment = self.capi.deployments.get(&self.key.sibling(&owner.name));
+            let stays = deployment.is_some_and(|deployment| {
+                deployment.metadata.uid.as_ref() == Some(&owner.uid)
+                    && deployment.metadata.deletion_timestamp.is_none()
+            });
+            if !stays {
+                note("MachineDeployment", &owner.name);
+            }
+        }
+        going
     }
 
     async fn check(&self) -> Result<Vec<Failure>, Error> {
@@ -111,15 +143,31 @@ impl Pass<'_> {
                 .as_ref()
                 .and_then(|topology| Some(topology.get("version")?.as_str()?.to_owned())),
         };
-        if !reference.is_defined() || input.skip.len() == set::Check::ALL.len() {
+        if !reference.is_defined() {
             return Ok(Vec::new());
         }
-        self.follow_control_plane().await?;
-        let Some(found) = self.capi.providers.get(reference, self.namespace(), &self.interest()).await?
-        else {
-            let (kind, name) = (&reference.kind, &reference.name);
-            return Err(Error::Invalid(format!("{kind} {}/{name} does not exist", self.namespace())));
+        let skips_all = input.skip.len() == set::Check::ALL.len();
+        let found = match self.follow_control_plane().await {
+            Ok(()) => self.capi.providers.get(reference, self.namespace(), &self.interest()).await,
+            Err(error) => Err(error),
         };
+        let found = match found {
+            Ok(Some(found)) => found,
+            // Whoever skips all checks does not depend on what the control plane is like.
+            Ok(None) | Err(_) if skips_all => return Ok(Vec::new()),
+            Ok(None) => {
+                let (kind, name) = (&reference.kind, &reference.name);
+                return Err(Error::Invalid(format!("{kind} {}/{name} does not exist", self.namespace())));
+            }
+            Err(error) => return Err(error),
+        };
+        if found.is_deleting() {
+            let what = format!("{} {}/{}", reference.kind, self.namespace(), reference.name);
+            return Ok(vec![Failure::Deleting { what }]);
+        }
+        if skips_all {
+            return Ok(Vec::new());
+        }
         let object = ControlPlaneObject { object: found.data(), contract: found.contract() };
         let control_plane = ControlPlane {
             kind: reference.kind.clone(),

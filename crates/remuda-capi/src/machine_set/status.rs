@@ -75,7 +75,7 @@ impl Pass<'_> {
         };
         let created = OldCondition::good("MachinesCreated");
         if has < wanted {
-            old.set(resizing("ScalingUp", "up"), self.now);
+            old.set(resizing(kind::SCALING_UP, "up"), self.now);
             if let Some(failures) = self.failures.as_ref().filter(|failures| !failures.is_empty()) {
                 let told: Vec<String> = failures.iter().map(ToString::to_string).collect();
                 let (kind, reason) = ("MachinesCreated", "PreflightCheckFailed");
@@ -83,7 +83,7 @@ impl Pass<'_> {
                 old.set(failed, self.now);
             }
         } else if has > wanted {
-            old.set(resizing("ScalingDown", "down"), self.now);
+            old.set(resizing(kind::SCALING_DOWN, "down"), self.now);
             old.set(created, self.now);
         } else {
             if ready == has {
@@ -95,7 +95,7 @@ impl Pass<'_> {
             old.set(failed, self.now);
         }
         old.set(self.old_machines_ready(), self.now);
-        if let Some(ready) = old.summarize(&["MachinesCreated", "Resized", "MachinesReady"], None) {
+        if let Some(ready) = old.summarize(&["MachinesCreated", "Resized", kind::MACHINES_READY], None) {
             old.set(ready, self.now);
         }
         *self.set.old_conditions_mut() = view::write_old(&old);
@@ -119,7 +119,7 @@ impl Pass<'_> {
             })
             .collect();
         let sources = machines.iter().map(|(name, old)| ("Machine", name.as_str(), old));
-        aggregate(sources, "MachinesReady").unwrap_or_else(|| OldCondition::good("MachinesReady"))
+        aggregate(sources, kind::MACHINES_READY).unwrap_or_else(|| OldCondition::good(kind::MACHINES_READY))
     }
 }
 

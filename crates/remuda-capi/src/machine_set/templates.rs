@@ -3,10 +3,11 @@
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, ContractReference, MachineSpec};
 use remuda_control::informer::Cached;
+use remuda_names::capi::label;
 
 use crate::{
     Capi, Error,
-    managed::{ensure_owner, plain_owner},
+    managed::{controlled, ensure_owner, plain_owner},
     providers::{Interest, Provided},
 };
 
@@ -101,6 +102,13 @@ async fn look_up<K: Cached>(
     let Some(template) = capi.providers.get(reference, namespace, interest).await? else {
         return Ok(Found::Missing { kind: reference.kind.clone() });
     };
+    // Templates people write may serve several clusters; one that was made for a cluster serves that one.
+    let made_for = [label::CLUSTER_NAME, remuda_names::rancher::label::CLUSTER_NAME];
+    let made_for = made_for.iter().find_map(|label| template.object.labels().get(*label));
+    if let Some(other) = made_for.filter(|name| **name != cluster.name_any()) {
+        let kind = &template.kind.resource.kind;
+        return Err(controlled(&template.object, kind, format!("Cluster {other}")));
+    }
     let mut owners = template.object.owner_references().to_vec();
     if !template.is_deleting() && ensure_owner(&mut owners, plain_owner(cluster)) {
         // Gone meanwhile is the same as not found.

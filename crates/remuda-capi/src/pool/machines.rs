@@ -109,7 +109,7 @@ impl Pools {
         }
         for machine in machines.values() {
             let up_to_date = match machine.metadata.deletion_timestamp {
-                None => Condition::new(condition::UP_TO_DATE, Is::True, "UpToDate", ""),
+                None => Condition::new(condition::UP_TO_DATE, Is::True, condition::UP_TO_DATE, ""),
                 Some(_) => Condition::new(
                     condition::UP_TO_DATE,
                     Is::False,

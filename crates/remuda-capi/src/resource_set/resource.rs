@@ -186,11 +186,7 @@ fn hash(data: &Data) -> String {
     for (_, bytes) in data {
         context.update(bytes);
     }
-    let mut text = "sha256:".to_owned();
-    for byte in context.finish().as_ref() {
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    format!("sha256:{}", remuda_base::hex(context.finish()))
 }
 
 #[cfg(test)]

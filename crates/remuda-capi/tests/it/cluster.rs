@@ -69,7 +69,7 @@ async fn phase(world: &World, name: &str, expected: &str) {
 
 /// Puts a finalizer on, as providers do.
 async fn hold(world: &World, kind: &str, name: &str) {
-    let patch = Patch::Merge(json!({"metadata": {"finalizers": ["fake.test/hold"]}}));
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": ["infrastructure.cluster.x-k8s.io/hold"]}}));
     world.fake(kind).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
@@ -268,7 +268,7 @@ async fn what_is_not_installed_is_named_and_awaited() {
     let world = World::start().await;
     let running = world.run();
     create(&world, "demo", json!({"infrastructureRef": reference("LateCluster", "infra")})).await;
-    let missing = "Unknown InternalError CRD lateclusters.fake.test for kind LateCluster in group fake.test does not exist";
+    let missing = "Unknown InternalError CRD lateclusters.infrastructure.cluster.x-k8s.io for kind LateCluster in group infrastructure.cluster.x-k8s.io does not exist";
     says(&world, "demo", "InfrastructureReady", missing).await;
     settled(&world).await;
 
@@ -283,7 +283,9 @@ async fn what_is_not_installed_is_named_and_awaited() {
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     > = Api::all(world.client());
     let label = Patch::Merge(json!({"metadata": {"labels": {"cluster.x-k8s.io/v1beta2": "v1"}}}));
-    crds.patch("lateclusters.fake.test", &PatchParams::default(), &label).await.unwrap();
+    crds.patch("lateclusters.infrastructure.cluster.x-k8s.io", &PatchParams::default(), &label)
+        .await
+        .unwrap();
     says(&world, "demo", "InfrastructureReady", "False ObjectDoesNotExist LateCluster does not exist").await;
     world.create_fake("LateCluster", "infra", json!({})).await;
     world.report("LateCluster", "infra", json!({"initialization": {"provisioned": "yes"}})).await;
@@ -305,7 +307,7 @@ async fn a_definition_that_went_away_stops_a_deletion_and_is_named() {
     until("it is guarded", async || !get(&world, "demo").await.finalizers().is_empty()).await;
     world.api::<Cluster>().delete("demo", &DeleteParams::default()).await.unwrap();
     let missing = "True InternalError Cannot read LateCluster: \
-                   CRD lateclusters.fake.test for kind LateCluster in group fake.test does not exist";
+                   CRD lateclusters.infrastructure.cluster.x-k8s.io for kind LateCluster in group infrastructure.cluster.x-k8s.io does not exist";
     says(&world, "demo", "Deleting", missing).await;
     // Installing it again is a way out.
     world.define(fake_crd("LateCluster")).await;
@@ -344,6 +346,46 @@ async fn a_paused_cluster_only_says_so() {
     world.api::<Cluster>().patch("demo", &PatchParams::default(), &release).await.unwrap();
     until("the Cluster is gone", async || world.api::<Cluster>().get_opt("demo").await.unwrap().is_none())
         .await;
+    running.stop().await;
+}
+
+/// An object of a provider that belongs to another cluster: by its label, its owner, or the Machine it is of.
+#[tokio::test(start_paused = true)]
+async fn what_belongs_to_another_cluster_is_neither_adopted_nor_deleted() {
+    let world = World::start().await;
+    let running = world.run();
+    let owner = |kind: &str, name: &str, controller: bool| {
+        json!({"metadata": {"ownerReferences": [{
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "uid": "1", "controller": controller,
+        }]}})
+    };
+    for (name, mark, whose) in [
+        (
+            "labelled",
+            json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "other"}}}),
+            "Cluster other",
+        ),
+        ("owned", owner("Cluster", "other", false), "Cluster other"),
+        ("machine", owner("Machine", "m1", true), "Machine m1"),
+    ] {
+        world.create_fake("FakeCluster", name, json!({})).await;
+        let fakes = world.fake("FakeCluster");
+        fakes.patch(name, &PatchParams::default(), &Patch::Merge(mark)).await.unwrap();
+        let before = fakes.get(name).await.unwrap();
+        create(&world, name, json!({"infrastructureRef": reference("FakeCluster", name)})).await;
+        until("it is told whose it is", async || {
+            condition(&get(&world, name).await, "InfrastructureReady").contains(whose)
+                || get(&world, name).await.status.is_some_and(|status| {
+                    status.conditions.iter().any(|condition| condition.message.contains(whose))
+                })
+        })
+        .await;
+        assert_eq!(fakes.get(name).await.unwrap().metadata, before.metadata, "{name}");
+        world.api::<Cluster>().delete(name, &DeleteParams::default()).await.unwrap();
+        until("the Cluster is gone", async || world.api::<Cluster>().get_opt(name).await.unwrap().is_none())
+            .await;
+        assert_eq!(fakes.get(name).await.unwrap().metadata, before.metadata, "{name}");
+    }
     running.stop().await;
 }
 
@@ -410,7 +452,7 @@ where
     let mut object = json!({
         "metadata": {
             "name": name, "labels": labels, "annotations": {"cluster.x-k8s.io/paused": ""},
-            "finalizers": ["fake.test/hold"],
+            "finalizers": ["infrastructure.cluster.x-k8s.io/hold"],
         },
         "spec": spec,
     });

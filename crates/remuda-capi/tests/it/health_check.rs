@@ -265,7 +265,7 @@ async fn annotations_exempt_a_machine_or_single_it_out() {
 #[tokio::test(start_paused = true)]
 async fn somebody_else_is_asked_to_remediate() {
     let ward = Ward::open().await;
-    let template = json!({"apiVersion": "fake.test/v1", "kind": "FakeRemediationTemplate", "name": "reboot"});
+    let template = json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "FakeRemediationTemplate", "name": "reboot"});
     ward.check(json!({"spec": {"remediation": {"templateRef": template}}})).await;
     ward.all_well().await;
     let names = ward.fleet.machine_names().await;

@@ -414,3 +414,29 @@ async fn a_machine_survives_being_let_down_at_any_moment() {
     }
     controllers.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_of_another_cluster_is_neither_adopted_nor_deleted() {
+    let (world, _workload) = demo().await;
+    let running = world.run();
+    world.create_fake("FakeConfig", "thief", json!({})).await;
+    world.create_fake("FakeMachine", "theirs", json!({})).await;
+    let mark = Patch::Merge(json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "other"}}}));
+    let fakes = world.fake("FakeMachine");
+    fakes.patch("theirs", &PatchParams::default(), &mark).await.unwrap();
+    let before = fakes.get("theirs").await.unwrap();
+    let spec = json!({"infrastructureRef": reference("FakeMachine", "theirs")});
+    create_machine_only(&world, "thief", json!({}), spec).await;
+    let machines = world.api::<Machine>();
+    until("it is told whose it is", async || {
+        machines.get("thief").await.unwrap().status.is_some_and(|status| {
+            status.conditions.iter().any(|condition| condition.message.contains("Cluster other"))
+        })
+    })
+    .await;
+    assert_eq!(fakes.get("theirs").await.unwrap().metadata, before.metadata);
+    machines.delete("thief", &Default::default()).await.unwrap();
+    until("the Machine is gone", async || machines.get_opt("thief").await.unwrap().is_none()).await;
+    assert_eq!(fakes.get("theirs").await.unwrap().metadata, before.metadata);
+    running.stop().await;
+}

@@ -271,7 +271,7 @@ async fn a_wished_rollout_begins_at_its_time() {
     rolled_out(&fleet, "web", 2).await;
     fleet.settle().await;
     let soon = fleet.world.clock.now() + SignedDuration::from_secs(5);
-    let soon = soon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let soon = remuda_base::rfc3339(soon.as_second());
     fleet.patch::<MachineDeployment>("web", json!({"spec": {"rollout": {"after": soon}}})).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(witness.seen.lock().created.len(), 2, "not before its time");

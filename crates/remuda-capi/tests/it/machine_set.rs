@@ -55,7 +55,7 @@ async fn a_set_makes_machines_and_what_is_behind_them() {
     assert_eq!(infra.annotations()["cluster.x-k8s.io/cloned-from-name"], "small");
     assert_eq!(
         infra.annotations()["cluster.x-k8s.io/cloned-from-groupkind"],
-        "FakeMachineTemplate.fake.test"
+        "FakeMachineTemplate.infrastructure.cluster.x-k8s.io"
     );
     let owner = &infra.owner_references()[0];
     assert_eq!((owner.uid.clone(), owner.controller), (set.uid().unwrap(), None));
@@ -334,13 +334,13 @@ async fn what_was_begun_and_not_finished_is_used_or_removed() {
     fleet.settle().await;
     let clone = |name: &str, from: &str| {
         json!({
-            "apiVersion": "fake.test/v1", "kind": "FakeMachine",
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "FakeMachine",
             "metadata": {
                 "name": name,
                 "labels": {"pool": "web"},
                 "annotations": {
                     "cluster.x-k8s.io/cloned-from-name": from,
-                    "cluster.x-k8s.io/cloned-from-groupkind": "FakeMachineTemplate.fake.test",
+                    "cluster.x-k8s.io/cloned-from-groupkind": "FakeMachineTemplate.infrastructure.cluster.x-k8s.io",
                 },
                 "ownerReferences": [{
                     "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "web", "uid": set.uid(),

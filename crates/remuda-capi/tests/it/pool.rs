@@ -196,7 +196,7 @@ async fn a_pool_takes_over_its_servers_and_lets_them_go() {
     assert_eq!(world.writes()[before..], Vec::<String>::new());
     assert_eq!(remote.writes()[at_remote..], Vec::<String>::new());
 
-    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["fake.test/hold"]}}));
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["infrastructure.cluster.x-k8s.io/hold"]}}));
     world.fake("FakeMachinePool").patch("pool", &PatchParams::default(), &hold).await.unwrap();
     world.api::<MachinePool>().delete("pool", &DeleteParams::default()).await.unwrap();
     let waiting = "True WaitingForInfrastructureDeletion Waiting for FakeMachinePool to be deleted";
@@ -266,7 +266,7 @@ async fn a_pool_without_its_definition_says_what_is_missing() {
     }))
     .unwrap();
     world.api::<MachinePool>().create(&PostParams::default(), &pool).await.unwrap();
-    let missing = "CRD latepools.fake.test for kind LatePool in group fake.test does not exist";
+    let missing = "CRD latepools.infrastructure.cluster.x-k8s.io for kind LatePool in group infrastructure.cluster.x-k8s.io does not exist";
     says(&world, "InfrastructureReady", &format!("Unknown InternalError {missing}")).await;
     says(&world, "BootstrapConfigReady", "True DataSecretProvided").await;
     world.api::<MachinePool>().delete("pool", &DeleteParams::default()).await.unwrap();

@@ -11,8 +11,11 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
     Api, Client,
@@ -147,7 +150,8 @@ fn key(name: &str) -> ObjectKey {
 }
 
 async fn create_cluster(world: &World, name: &str) {
-    let reference = json!({"apiGroup": "fake.test", "kind": "FakeCluster", "name": name});
+    let reference =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "FakeCluster", "name": name});
     let cluster = json!({"metadata": {"name": name}, "spec": {"infrastructureRef": reference}});
     let cluster = serde_json::from_value(cluster).unwrap();
     world.api::<Cluster>().create(&PostParams::default(), &cluster).await.unwrap();
@@ -352,5 +356,112 @@ async fn a_kubeconfig_is_taken_from_its_secret_as_soon_as_it_is_there() {
     })
     .await;
     assert!(created.elapsed() < Duration::from_secs(1), "{:?}", created.elapsed());
+    running.stop().await;
+}
+
+type Sent = UnsyncBoxBody<Bytes, tower::BoxError>;
+
+/// A cluster that sends without end, and counts how much of it was taken.
+#[derive(Clone, Default)]
+struct Hostile {
+    flood: Arc<Mutex<&'static str>>,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Connect for Hostile {
+    fn connect(&self, _: &ObjectKey) -> BoxFuture<'_, Result<Client, Down>> {
+        let hostile = self.clone();
+        Box::pin(async { Ok(Client::new(hostile, "default")) })
+    }
+}
+
+impl Hostile {
+    /// `begin`, then `piece` again and again, up to 700 MiB.
+    fn endless(&self, begin: &str, piece: &str) -> Sent {
+        let piece = piece.repeat((1 << 20) / piece.len());
+        let taken = self.taken.clone();
+        let begin = std::iter::once(begin.to_owned());
+        let pieces = begin.chain(std::iter::repeat_n(piece, 700)).map(move |piece| {
+            taken.fetch_add(piece.len(), Ordering::SeqCst);
+            Ok::<_, tower::BoxError>(Frame::data(Bytes::from(piece)))
+        });
+        StreamBody::new(futures::stream::iter(pieces)).boxed_unsync()
+    }
+}
+
+impl Service<Request<Body>> for Hostile {
+    type Response = Response<Sent>;
+    type Error = tower::BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Sent>, tower::BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), tower::BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let flood = *self.flood.lock();
+        let nodes = request.uri().path() == "/api/v1/nodes";
+        let watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let list = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
+        let node = r#"{"metadata":{"name":"n"},"status":{"images":[{"names":["a"]}]}},"#;
+        let large =
+            format!(r#"{{"metadata":{{"name":"n","annotations":{{"x":"{}"}}}}}}"#, "y".repeat(1 << 20));
+        let whole =
+            |text: String| Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+        let body = match (nodes, watch, flood) {
+            (false, ..) => whole("{}".to_owned()),
+            (true, false, "list") => self.endless(list, node),
+            (true, false, "numbers") => whole(format!("{list}{}0]}}", "0,".repeat(7 << 20))),
+            (true, false, "object") => whole(format!("{list}{large}]}}")),
+            (true, false, "pages") => {
+                let page = self.taken.fetch_add(1, Ordering::SeqCst);
+                let node = |index| format!(r#"{{"metadata":{{"name":"{page}-{index}"}}}}"#);
+                let nodes: Vec<String> = (0..500).map(node).collect();
+                let page = format!(r#"{{"metadata":{{"continue":"more"}},"items":[{}]}}"#, nodes.join(","));
+                whole(page)
+            }
+            (true, false, _) => whole(format!("{list}]}}")),
+            (true, true, "event") => self.endless(r#"{"type":"ADDED","object":{"x":""#, "yyyyyyyy"),
+            (true, true, _) => StreamBody::new(futures::stream::pending()).boxed_unsync(),
+        };
+        Box::pin(async move { Ok(Response::new(body)) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_sends_too_much_is_disconnected_and_the_reason_is_told() {
+    for (flood, reason) in [
+        ("list", "the answer to /api/v1/nodes is larger than 16 MiB"),
+        ("object", "nodes n is larger than 256 KiB"),
+        ("pages", "there are more than 20000 nodes"),
+        ("event", "an event of the watch of /api/v1/nodes is larger than 4 MiB"),
+    ] {
+        let (world, hostile) = (World::start().await, Hostile::default());
+        *hostile.flood.lock() = flood;
+        let running = Running::start(&world, |_| Arc::new(hostile.clone()));
+        create_cluster(&world, "c").await;
+        provision(&world, "c").await;
+        let mut why = None;
+        until("the reason is known", || {
+            why = why.take().or(running.workloads.health(&key("c")).why);
+            why.is_some()
+        })
+        .await;
+        assert_eq!(why.as_deref(), Some(reason), "{flood}");
+        let taken = hostile.taken.load(Ordering::SeqCst);
+        assert!(taken < 400 << 20, "{flood}: {taken} bytes were read");
+        // It is tried again, and found good.
+        *hostile.flood.lock() = "";
+        until("connected", || running.workloads.health(&key("c")).connected).await;
+        running.stop().await;
+    }
+    // Very many very small objects are no list of nodes either.
+    let (world, hostile) = (World::start().await, Hostile::default());
+    *hostile.flood.lock() = "numbers";
+    let running = Running::start(&world, |_| Arc::new(hostile.clone()));
+    create_cluster(&world, "c").await;
+    provision(&world, "c").await;
+    until("the reason is known", || running.workloads.health(&key("c")).why.is_some()).await;
+    assert!(!running.is_up("c"));
     running.stop().await;
 }

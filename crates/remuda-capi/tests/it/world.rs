@@ -18,14 +18,14 @@ use remuda_control::{
     Ctx, ObjectKey,
     clock::{Clock, TimerClock},
 };
-pub(crate) use remuda_testkit::until;
+pub(crate) use remuda_testkit::{Component, until};
 use remuda_workload::{Connect, Down};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Group of the provider.
-pub(crate) const GROUP: &str = "fake.test";
+pub(crate) const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// Its kinds. They keep the v1beta2 contract in version v1.
 const KINDS: &[&str] = &[
     "FakeCluster",
@@ -158,7 +158,8 @@ impl World {
 
     /// What controllers start with.
     pub(crate) fn ctx(&self) -> Arc<Ctx> {
-        Arc::new(Ctx::new(self.client(), "remuda-test").with_clock(Arc::new(self.clock)))
+        let ctx = Ctx::new(self.client_of(Component::Shared), "remuda-test").with_clock(Arc::new(self.clock));
+        Arc::new(ctx.acting_as(self.client_of(Component::ClusterApi), "remuda-test"))
     }
 
     /// Starts all controllers.

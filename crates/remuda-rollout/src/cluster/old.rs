@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use super::delete::Step;
 use crate::condition::old::{OldCondition, OldConditions, Severity, mirror};
 
-const INFRASTRUCTURE_READY: &str = "InfrastructureReady";
+const INFRASTRUCTURE_READY: &str = remuda_names::capi::condition::INFRASTRUCTURE_READY;
 const CONTROL_PLANE_READY: &str = "ControlPlaneReady";
-const CONTROL_PLANE_INITIALIZED: &str = "ControlPlaneInitialized";
+const CONTROL_PLANE_INITIALIZED: &str = remuda_names::capi::condition::CONTROL_PLANE_INITIALIZED;
 
 /// An object the Cluster refers to.
 #[derive(Debug, Clone, Copy)]

@@ -197,19 +197,19 @@ fn of_descendants(input: &Input<'_>, now: Timestamp) -> Vec<Condition> {
             input,
             below,
             kind::ROLLING_OUT,
-            Reasons { issue: "RollingOut", unknown: "RollingOutUnknown", info: "NotRollingOut" },
+            Reasons { issue: kind::ROLLING_OUT, unknown: "RollingOutUnknown", info: "NotRollingOut" },
         ),
         moving(
             input,
             below,
             kind::SCALING_UP,
-            Reasons { issue: "ScalingUp", unknown: "ScalingUpUnknown", info: "NotScalingUp" },
+            Reasons { issue: kind::SCALING_UP, unknown: "ScalingUpUnknown", info: "NotScalingUp" },
         ),
         moving(
             input,
             below,
             kind::SCALING_DOWN,
-            Reasons { issue: "ScalingDown", unknown: "ScalingDownUnknown", info: "NotScalingDown" },
+            Reasons { issue: kind::SCALING_DOWN, unknown: "ScalingDownUnknown", info: "NotScalingDown" },
         ),
     ]
 }

@@ -38,8 +38,8 @@ pub enum Phase {
 impl Phase {
     pub fn as_str(self) -> &'static str {
         match self {
-            Phase::ScalingUp => "ScalingUp",
-            Phase::ScalingDown => "ScalingDown",
+            Phase::ScalingUp => kind::SCALING_UP,
+            Phase::ScalingDown => kind::SCALING_DOWN,
             Phase::Running => "Running",
             Phase::Unknown => "Unknown",
         }
@@ -149,7 +149,7 @@ fn rolling_out(machines: &[Machine]) -> Condition {
         message.push('\n');
         message.push_str(reason);
     }
-    Condition::new(kind::ROLLING_OUT, Is::True, "RollingOut", message)
+    Condition::new(kind::ROLLING_OUT, Is::True, kind::ROLLING_OUT, message)
 }
 
 fn scaling_up(input: &Input<'_>, counts: Counts) -> Condition {
@@ -170,7 +170,7 @@ fn scaling_up(input: &Input<'_>, counts: Counts) -> Condition {
     if let Some(missing) = missing {
         message.push_str(&format!(" is blocked because {missing}"));
     }
-    Condition::new(kind::SCALING_UP, Is::True, "ScalingUp", message)
+    Condition::new(kind::SCALING_UP, Is::True, kind::SCALING_UP, message)
 }
 
 fn scaling_down(input: &Input<'_>, counts: Counts, now: Timestamp) -> Condition {
@@ -185,7 +185,7 @@ fn scaling_down(input: &Input<'_>, counts: Counts, now: Timestamp) -> Condition 
     }
     let message = format!("Scaling down from {actual} to {wanted} replicas");
     let message = members::with_stale(message, input.machines, now);
-    Condition::new(kind::SCALING_DOWN, Is::True, "ScalingDown", message)
+    Condition::new(kind::SCALING_DOWN, Is::True, kind::SCALING_DOWN, message)
 }
 
 fn deleting(input: &Input<'_>, now: Timestamp) -> Condition {

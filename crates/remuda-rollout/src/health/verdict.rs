@@ -96,7 +96,7 @@ impl Verdict {
             Some(Condition::new(kind::HEALTH_CHECK_SUCCEEDED, status, reason, message))
         };
         let causes = match self {
-            Verdict::Healthy => return condition(Status::True, "HealthCheckSucceeded", String::new()),
+            Verdict::Healthy => return condition(Status::True, kind::HEALTH_CHECK_SUCCEEDED, String::new()),
             Verdict::Unhealthy { causes } => causes,
             Verdict::Pending { .. } | Verdict::NotEvaluated(_) => return None,
         };

@@ -136,7 +136,7 @@ fn up_to_date(input: &Input<'_>) -> Option<Condition> {
         let message = format!("* Node.status.nodeInfo.kubeletVersion {kubelet_version}, {version} required");
         return outdated("Updating", message);
     }
-    Some(Condition::new(kind::UP_TO_DATE, Is::True, "UpToDate", ""))
+    Some(Condition::new(kind::UP_TO_DATE, Is::True, kind::UP_TO_DATE, ""))
 }
 
 fn available(input: &Input<'_>, conditions: &Conditions, now: Timestamp) -> (Condition, Option<Duration>) {

@@ -22,8 +22,8 @@ impl Phase {
             Phase::Provisioning => "Provisioning",
             Phase::Provisioned => "Provisioned",
             Phase::Running => "Running",
-            Phase::ScalingUp => "ScalingUp",
-            Phase::ScalingDown => "ScalingDown",
+            Phase::ScalingUp => remuda_names::capi::condition::SCALING_UP,
+            Phase::ScalingDown => remuda_names::capi::condition::SCALING_DOWN,
             Phase::Scaling => "Scaling",
             Phase::Deleting => "Deleting",
         }

@@ -69,7 +69,7 @@ pub struct Old<'a> {
 }
 
 pub fn old(input: &Old<'_>, now: Timestamp) -> OldConditions {
-    const KINDS: [&str; 3] = ["BootstrapReady", "InfrastructureReady", "ReplicasReady"];
+    const KINDS: [&str; 3] = ["BootstrapReady", kind::INFRASTRUCTURE_READY, "ReplicasReady"];
     let [bootstrap, infrastructure, replicas] = KINDS;
     let waiting = |kind: &str, done: bool, reason: &str| match done {
         true => OldCondition::good(kind),

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use remuda_distro::version::{compare, parse_tolerant};
 use semver::Version;
 
-use crate::version::{compare, parse_tolerant};
+use super::creation::Throttle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
@@ -66,14 +67,42 @@ pub struct Preflight {
 /// A check that failed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
-    Pending { control_plane: String, version: String },
-    Provisioning { control_plane: String },
-    Upgrading { control_plane: String },
-    Newer { set: Version, control_plane: Version },
-    TooOld { set: Version, control_plane: Version },
-    Kubeadm { set: Version, control_plane: Version },
-    NotPropagated { set: String, control_plane: String },
-    Unreadable { what: &'static str, version: String },
+    /// What the Machines would belong to is going. No annotation skips this.
+    Deleting {
+        what: String,
+    },
+    /// Machines are made again too often. No annotation skips this.
+    Throttled(Throttle),
+    Pending {
+        control_plane: String,
+        version: String,
+    },
+    Provisioning {
+        control_plane: String,
+    },
+    Upgrading {
+        control_plane: String,
+    },
+    Newer {
+        set: Version,
+        control_plane: Version,
+    },
+    TooOld {
+        set: Version,
+        control_plane: Version,
+    },
+    Kubeadm {
+        set: Version,
+        control_plane: Version,
+    },
+    NotPropagated {
+        set: String,
+        control_plane: String,
+    },
+    Unreadable {
+        what: &'static str,
+        version: String,
+    },
 }
 
 const SKEW: u64 = 3;
@@ -130,6 +159,8 @@ impl fmt::Display for Failure {
             Failure::Unreadable { what, version } => {
                 return write!(f, "failed to parse version {version:?} of {what}");
             }
+            Failure::Deleting { what } => return write!(f, "{what} is being deleted"),
+            Failure::Throttled(throttle) => return throttle.fmt(f),
         };
         write!(f, " (\"{}\" preflight check failed)", check.as_str())
     }

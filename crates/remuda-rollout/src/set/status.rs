@@ -106,7 +106,7 @@ fn scaling_up(input: &Input<'_>, machines: &[Machine]) -> Condition {
     if !causes.is_empty() {
         message.push_str(&format!(" is blocked because:{}", causes.concat()));
     }
-    Condition::new(kind::SCALING_UP, Is::True, "ScalingUp", message)
+    Condition::new(kind::SCALING_UP, Is::True, kind::SCALING_UP, message)
 }
 
 fn scaling_down(input: &Input<'_>, machines: &[Machine], now: Timestamp) -> Condition {
@@ -119,7 +119,12 @@ fn scaling_down(input: &Input<'_>, machines: &[Machine], now: Timestamp) -> Cond
         return Condition::new(kind::SCALING_DOWN, Is::False, "NotScalingDown", "");
     }
     let message = format!("Scaling down from {actual} to {wanted} replicas");
-    Condition::new(kind::SCALING_DOWN, Is::True, "ScalingDown", members::with_stale(message, machines, now))
+    Condition::new(
+        kind::SCALING_DOWN,
+        Is::True,
+        kind::SCALING_DOWN,
+        members::with_stale(message, machines, now),
+    )
 }
 
 fn deleting(input: &Input<'_>, machines: &[Machine], now: Timestamp) -> Condition {

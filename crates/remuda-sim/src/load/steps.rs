@@ -75,6 +75,7 @@ impl Run {
 
     /// Installs our kinds and the namespace.
     pub(super) async fn install(&self) -> Result<(), LoadError> {
+        define::let_controllers_in(&self.options.client).await?;
         let definitions: Vec<Value> = kinds::definitions(self.options.providers.contract).collect();
         for (index, definition) in definitions.iter().enumerate() {
             self.tell(Stage::Install, index, definitions.len());

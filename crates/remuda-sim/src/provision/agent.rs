@@ -19,6 +19,7 @@ use remuda_agent::{
 };
 use remuda_api::core::Machine;
 use remuda_control::{Controller, Next, ObjectKey, Scope, drive};
+use remuda_distro::Distro;
 use remuda_names::rancher::{label, secret_type};
 use remuda_plan::{
     CheckedPlan, NodePlan,
@@ -236,12 +237,12 @@ impl Fleet {
         let labels = labels.filter_map(|label| label.as_str()?.split_once('='));
         let version = version(plan).unwrap_or_else(|| machine.spec.version.clone());
         let whose = machine.uid().unwrap_or_default();
-        let distribution = if version.contains("rke2") { "rke2" } else { "k3s" };
+        let distro = Distro::of(&version);
         let fails = self.happens(&server.to_string(), "ready fails", self.options.failures.ready);
         let left = self.left(&whose, "ready", &self.options.latencies.ready);
         let ready = !fails && left.is_none();
         let kubelet = Kubelet {
-            provider_id: format!("{distribution}://{}", server.name),
+            provider_id: format!("{distro}://{}", server.name),
             version,
             address: self.address(&server),
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),

@@ -323,10 +323,10 @@ impl Run {
         let mut resources: Vec<ApiResource> =
             [kinds::CONFIG, kinds::MACHINE, kinds::TEMPLATE].into_iter().map(kinds::resource).collect();
         for name in ["Machine", "MachineSet", "MachineDeployment", "Cluster"] {
-            resources.push(kind("cluster.x-k8s.io", "v1beta2", name));
+            resources.push(kind(remuda_names::capi::group::CORE, "v1beta2", name));
         }
         for name in ["RKEControlPlane", "RKECluster", "RKEBootstrap", "RKEBootstrapTemplate"] {
-            resources.push(kind("rke.cattle.io", "v1", name));
+            resources.push(kind(remuda_names::rancher::group::RKE, "v1", name));
         }
         resources.push(ApiResource::erase::<Secret>(&()));
         let (mut left, prefix) = (Vec::new(), format!("{}-", self.options.prefix));

@@ -1,22 +1,23 @@
 //! Kinds as scripts name them.
 
 use kube::{api::ApiResource, core::GroupVersionKind};
+use remuda_names::capi::group;
 
 /// Word, group, version, kind, plural.
 type Row = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 const KINDS: &[Row] = &[
-    ("cluster", "cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
-    ("machine", "cluster.x-k8s.io", "v1beta2", "Machine", "machines"),
-    ("machineset", "cluster.x-k8s.io", "v1beta2", "MachineSet", "machinesets"),
-    ("machinedeployment", "cluster.x-k8s.io", "v1beta2", "MachineDeployment", "machinedeployments"),
-    ("machinehealthcheck", "cluster.x-k8s.io", "v1beta2", "MachineHealthCheck", "machinehealthchecks"),
-    ("machinedrainrule", "cluster.x-k8s.io", "v1beta2", "MachineDrainRule", "machinedrainrules"),
-    ("machinepool", "cluster.x-k8s.io", "v1beta2", "MachinePool", "machinepools"),
-    ("clusterresourceset", "addons.cluster.x-k8s.io", "v1beta2", "ClusterResourceSet", "clusterresourcesets"),
+    ("cluster", group::CORE, "v1beta2", "Cluster", "clusters"),
+    ("machine", group::CORE, "v1beta2", "Machine", "machines"),
+    ("machineset", group::CORE, "v1beta2", "MachineSet", "machinesets"),
+    ("machinedeployment", group::CORE, "v1beta2", "MachineDeployment", "machinedeployments"),
+    ("machinehealthcheck", group::CORE, "v1beta2", "MachineHealthCheck", "machinehealthchecks"),
+    ("machinedrainrule", group::CORE, "v1beta2", "MachineDrainRule", "machinedrainrules"),
+    ("machinepool", group::CORE, "v1beta2", "MachinePool", "machinepools"),
+    ("clusterresourceset", group::ADDONS, "v1beta2", "ClusterResourceSet", "clusterresourcesets"),
     (
         "clusterresourcesetbinding",
-        "addons.cluster.x-k8s.io",
+        group::ADDONS,
         "v1beta2",
         "ClusterResourceSetBinding",
         "clusterresourcesetbindings",

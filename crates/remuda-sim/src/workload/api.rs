@@ -1,9 +1,10 @@
 //! Requests and answers, without the wire.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode, header::CONTENT_TYPE};
+use remuda_auth::request_info::{RequestInfo, parameter};
 use serde_json::{Value, json};
 
 use super::{
@@ -52,59 +53,19 @@ impl Target<'_> {
     }
 }
 
-fn target<'a>(parts: &[&'a str]) -> Option<Target<'a>> {
-    let (group, version, rest) = match parts {
-        ["api", version, rest @ ..] => ("", *version, rest),
-        ["apis", group, version, rest @ ..] => (*group, *version, rest),
-        _ => return None,
-    };
-    let (namespace, rest) = match rest {
-        // A path of at least a kind below a namespace; shorter ones are about the namespace itself.
-        ["namespaces", namespace, rest @ ..] if !matches!(rest, [] | ["status" | "finalize"]) => {
-            (Some(*namespace), rest)
-        }
-        rest => (None, rest),
-    };
-    let (plural, name, subresource) = match *rest {
-        [plural] => (plural, None, None),
-        [plural, name] => (plural, Some(name), None),
-        [plural, name, subresource] => (plural, Some(name), Some(subresource)),
-        _ => return None,
-    };
-    let kind = kinds::find(group, version, plural)?;
+fn target(info: &RequestInfo) -> Option<Target<'_>> {
+    if !info.is_resource() || info.verb_in_path || !info.rest.is_empty() {
+        return None;
+    }
+    let given = |text: &&str| !text.is_empty();
+    let namespace = info.in_namespace.then_some(info.namespace.as_str());
+    let name = Some(info.name.as_str()).filter(given);
+    let subresource = Some(info.subresource.as_str()).filter(given);
+    let kind = kinds::find(&info.group, &info.version, &info.resource)?;
     // One object of a namespaced kind is found in its namespace only.
     let placed = SERVED[kind].namespaced;
     let sound = if placed { namespace.is_some() || name.is_none() } else { namespace.is_none() };
     sound.then_some(Target { kind, namespace, name, subresource })
-}
-
-/// A value of a query.
-fn parameter(query: &str, key: &str) -> Option<String> {
-    let found = query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))?;
-    Some(decode(found))
-}
-
-fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let hex = |at: usize| after.get(at).and_then(|digit| char::from(*digit).to_digit(16));
-        match (first, hex(0), hex(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            (b'+', ..) => {
-                bytes.push(b' ');
-                rest = after;
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn parse(body: &[u8]) -> Result<Value, Failure> {
@@ -124,16 +85,14 @@ impl WorkloadCluster {
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<Answer, Failure> {
-        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        if method == Method::GET
-            && let Some(answer) = discovery(&parts)
-        {
-            return Ok(answer);
+        let info = RequestInfo::parse(method.as_str(), path, Some(query));
+        if !info.is_resource() && info.verb == "get" {
+            return discovery(&info.path).ok_or_else(Failure::no_such_path);
         }
-        let target = target(&parts).ok_or_else(Failure::no_such_path)?;
+        let target = target(&info).ok_or_else(Failure::no_such_path)?;
         let Some(name) = target.name else {
             return match *method {
-                Method::GET => self.list_or_watch(&target, query),
+                Method::GET => self.list_or_watch(&target, info.verb == "watch", query),
                 Method::POST => self.create(&target, parse(body)?),
                 _ => Err(not_allowed()),
             };
@@ -170,23 +129,24 @@ impl WorkloadCluster {
         }
     }
 
-    fn list_or_watch(&self, target: &Target<'_>, query: &str) -> Result<Answer, Failure> {
+    fn list_or_watch(&self, target: &Target<'_>, watch: bool, query: &str) -> Result<Answer, Failure> {
+        let parameter = |name: &str| parameter(query, name).map(Cow::into_owned);
         let filter = Filter {
-            labels: parameter(query, "labelSelector").unwrap_or_default(),
-            fields: parameter(query, "fieldSelector").unwrap_or_default(),
+            labels: parameter("labelSelector").unwrap_or_default(),
+            fields: parameter("fieldSelector").unwrap_or_default(),
         };
         let mut state = self.lock();
-        if matches!(parameter(query, "watch").as_deref(), Some("true" | "1")) {
-            if parameter(query, "sendInitialEvents").is_some_and(|asked| asked == "true") {
+        if watch {
+            if parameter("sendInitialEvents").is_some_and(|asked| asked == "true") {
                 let message = "sendInitialEvents is forbidden for watch";
                 return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
             }
-            let since = parameter(query, "resourceVersion").unwrap_or_default();
+            let since = parameter("resourceVersion").unwrap_or_default();
             let since = match since.as_str() {
                 "" | "0" => state.store.version(),
                 since => since.parse().map_err(|_| Failure::bad_request("resourceVersion is no number"))?,
             };
-            let seconds = parameter(query, "timeoutSeconds").and_then(|seconds| seconds.parse().ok());
+            let seconds = parameter("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
             let watch = state.store.watch(target.kind, target.namespace, since);
             let watch = watch.map_err(|_| Failure::expired())?;
             return Ok(Answer::Watch(watch, filter, seconds.map(Duration::from_secs)));
@@ -377,8 +337,10 @@ fn get<'a>(state: &'a State, target: &Target<'_>, name: &str) -> Result<&'a Arc<
     found.ok_or_else(|| Failure::not_found(target.served(), name))
 }
 
-fn discovery(parts: &[&str]) -> Option<Answer> {
-    let value = match parts {
+fn discovery(path: &str) -> Option<Answer> {
+    let path = path.trim_matches('/');
+    let parts: Vec<&str> = if path.is_empty() { Vec::new() } else { path.split('/').collect() };
+    let value = match parts.as_slice() {
         [] => json!({"paths": ["/api", "/apis", "/healthz", "/version"]}),
         ["healthz" | "livez" | "readyz"] => {
             return Some(Answer::Body(StatusCode::OK, Bytes::from_static(b"ok")));
@@ -425,8 +387,8 @@ mod tests {
     #[test]
     fn paths_name_objects() {
         let parts = |path: &'static str| {
-            let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-            target(&parts).map(|target| {
+            let info = RequestInfo::parse("GET", path, None);
+            target(&info).map(|target| {
                 let text = |part: Option<&str>| part.unwrap_or("-").to_owned();
                 let kind = SERVED[target.kind].plural;
                 format!(
@@ -454,14 +416,5 @@ mod tests {
         ] {
             assert_eq!(parts(path).as_deref(), expected, "{path}");
         }
-    }
-
-    #[test]
-    fn queries_are_decoded() {
-        let query = "labelSelector=a%3Db%2Cc+in+%28d%29&watch=true&x=%zz";
-        assert_eq!(parameter(query, "labelSelector").unwrap(), "a=b,c in (d)");
-        assert_eq!(parameter(query, "watch").unwrap(), "true");
-        assert_eq!(parameter(query, "x").unwrap(), "%zz");
-        assert_eq!(parameter(query, "label"), None);
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod load;
+mod parts;
 mod properties;
 mod providers;
 mod provision;

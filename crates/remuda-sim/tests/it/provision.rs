@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use http::{Request, Response, request::Parts};
+use http::Request;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -18,44 +18,37 @@ use kube::{
 };
 use remuda_api::{core::Machine, provisioning::Cluster};
 use remuda_control::Ctx;
-use remuda_gateway::{Authenticate, Body, Caller, Gateway, GatewayOptions, TunnelConnect};
+use remuda_gateway::{Gateway, GatewayOptions, TunnelConnect};
 use remuda_plan::key;
 use remuda_sim::{
     Failures, Latencies, Latency, Options,
     provision::{self, Door, Shape, kinds},
     workload::Workloads,
 };
+use remuda_testkit::{Component, doors::Doors};
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{clock, empty};
 
-const NAMESPACE: &str = "fleet-default";
+pub(crate) const NAMESPACE: &str = "fleet-default";
 const CLUSTERS: u32 = 2;
-
-struct Nobody;
-
-impl Authenticate for Nobody {
-    fn authenticate<'a>(&'a self, _: &'a Parts) -> BoxFuture<'a, Result<Caller, Response<Body>>> {
-        Box::pin(std::future::ready(Ok(Caller::default())))
-    }
-}
 
 /// The way into whichever gateway there is now.
 #[derive(Clone, Default)]
-struct InMemory(Arc<parking_lot::Mutex<Option<Gateway>>>);
+struct InMemory(Arc<parking_lot::Mutex<Option<Arc<Doors>>>>);
 
 impl Door for InMemory {
     fn open(&self) -> BoxFuture<'static, std::io::Result<remuda_tunnel::dial::BoxIo>> {
-        let gateway = self.0.lock().clone();
+        let doors = self.0.lock().clone();
         Box::pin(async move {
-            let gateway = gateway.ok_or(std::io::ErrorKind::ConnectionRefused)?;
+            let doors = doors.ok_or(std::io::ErrorKind::ConnectionRefused)?;
             let (near, far) = tokio::io::duplex(64 << 10);
             let service = service_fn(move |request: Request<Incoming>| {
-                let gateway = gateway.clone();
+                let doors = doors.clone();
                 let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-                async move { Ok::<_, std::convert::Infallible>(gateway.handle(peer, request).await) }
+                async move { Ok::<_, std::convert::Infallible>(doors.answer(peer, request).await) }
             });
             let connection = http1::Builder::new().serve_connection(TokioIo::new(far), service);
             tokio::spawn(connection.with_upgrades());
@@ -69,7 +62,7 @@ impl Door for InMemory {
 }
 
 /// A server's controllers at work.
-struct Server {
+pub(crate) struct Server {
     ctx: Arc<Ctx>,
     gateway: Gateway,
     stop: CancellationToken,
@@ -85,15 +78,15 @@ impl Server {
     }
 }
 
-struct World {
-    api: remuda_testkit::World,
+pub(crate) struct World {
+    pub(crate) api: remuda_testkit::World,
     door: InMemory,
     stop: CancellationToken,
     simulation: JoinSet<()>,
 }
 
 impl World {
-    async fn start(options: Options) -> Self {
+    pub(crate) async fn start(options: Options) -> Self {
         let api = empty().await;
         let ours = remuda_api::crd::all().chain(remuda_api::crd::rancher());
         futures::future::join_all(ours.map(|definition| api.define(definition))).await;
@@ -110,17 +103,26 @@ impl World {
     }
 
     /// Everything a server runs on its API but the machine provider.
-    fn serve(&self) -> Server {
-        let ctx = Arc::new(Ctx::new(self.api.client(), "remuda").with_clock(clock()));
-        let gateway = Gateway::new(GatewayOptions::new(ctx.clone(), Arc::new(Nobody)));
-        *self.door.0.lock() = Some(gateway.clone());
+    pub(crate) fn serve(&self) -> Server {
+        let ctx = Arc::new(Ctx::new(self.api.client_of(Component::Shared), "remuda").with_clock(clock()));
+        let acting = |component| Arc::new(ctx.acting_as(self.api.client_of(component), "remuda"));
+        let gateway = Gateway::new(GatewayOptions::new(acting(Component::Gateway)));
+        *self.door.0.lock() = Some(Doors::new(gateway.openings(), self.api.client()));
         let connect = Arc::new(TunnelConnect::new(&gateway, None));
-        let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), connect);
+        let workloads =
+            remuda_workload::Workloads::new(acting(Component::Workloads), Default::default(), connect);
         let stop = CancellationToken::new();
         let connections = remuda_workload::run(workloads.clone(), stop.clone());
-        let capi = remuda_capi::run(ctx.clone(), Default::default(), workloads.clone(), stop.clone());
-        let rke = remuda_rke::run(ctx.clone(), Default::default(), workloads, stop.clone());
-        let provisioning = remuda_provisioning::run(ctx.clone(), Default::default(), stop.clone());
+        let capi = remuda_capi::run(
+            acting(Component::ClusterApi),
+            Default::default(),
+            workloads.clone(),
+            stop.clone(),
+        );
+        let rke =
+            remuda_rke::run(acting(Component::ControlPlane), Default::default(), workloads, stop.clone());
+        let provisioning =
+            remuda_provisioning::run(acting(Component::Provisioning), Default::default(), stop.clone());
         let (front, end) = (gateway.clone(), stop.clone());
         let task = tokio::spawn(async move {
             tokio::join!(connections, capi, rke, provisioning, front.run(end));
@@ -128,18 +130,18 @@ impl World {
         Server { ctx, gateway, stop, task }
     }
 
-    fn clusters(&self) -> Api<Cluster> {
+    pub(crate) fn clusters(&self) -> Api<Cluster> {
         Api::namespaced(self.api.client(), NAMESPACE)
     }
 
     async fn create(&self, name: &str) {
-        let shape = Shape {
-            namespace: NAMESPACE.to_owned(),
-            name: name.to_owned(),
-            servers: 1,
-            workers: 2,
-            version: "v1.35.1+k3s1".to_owned(),
-        };
+        self.create_shape(name, 1, 2).await;
+    }
+
+    pub(crate) async fn create_shape(&self, name: &str, servers: u32, workers: u32) {
+        let version = "v1.35.1+k3s1".to_owned();
+        let shape =
+            Shape { namespace: NAMESPACE.to_owned(), name: name.to_owned(), servers, workers, version };
         for object in shape.objects() {
             if object["kind"] == kinds::CONFIG {
                 let configs: Api<DynamicObject> =
@@ -213,14 +215,14 @@ impl World {
         listed.items.iter().map(|machine| machine.uid().unwrap()).collect()
     }
 
-    async fn end(mut self, server: Server) {
+    pub(crate) async fn end(mut self, server: Server) {
         server.stop().await;
         self.stop.cancel();
         while self.simulation.join_next().await.is_some() {}
     }
 }
 
-fn parse<K: serde::de::DeserializeOwned>(object: Value) -> K {
+pub(crate) fn parse<K: serde::de::DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
 }
 

@@ -34,7 +34,7 @@ async fn annotate(world: &World, name: &str, annotations: Value) {
 }
 
 async fn hold(world: &World, kind: &str, name: &str, held: bool) {
-    let finalizers = if held { json!(["fake.test/hold"]) } else { json!(null) };
+    let finalizers = if held { json!(["infrastructure.cluster.x-k8s.io/hold"]) } else { json!(null) };
     let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
     world.fake(kind).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
@@ -402,7 +402,7 @@ async fn a_deletion_that_misses_a_definition_names_it_and_goes_on_when_it_is_the
     create_machine_only(&world, "m", json!({}), infrastructure).await;
     in_phase(&world, "m", "Pending").await;
     delete(&world, "m").await;
-    let why = "CRD fakegones.fake.test for kind FakeGone in group fake.test does not exist";
+    let why = "CRD fakegones.infrastructure.cluster.x-k8s.io for kind FakeGone in group infrastructure.cluster.x-k8s.io does not exist";
     says(&world, "m", "Deleting", &format!("True InternalError Failed to delete FakeGone: {why}")).await;
     says(&world, "m", "InfrastructureReady", &format!("Unknown InternalError {why}")).await;
     settle(&world).await;

@@ -12,7 +12,7 @@ async fn a_missing_definition_is_named_and_its_arrival_noticed() {
     world.create_fake("FakeConfig", "m", json!({})).await;
     create_machine_only(&world, "m", json!({}), json!({"infrastructureRef": reference("FakeLate", "m")}))
         .await;
-    let why = "CRD fakelates.fake.test for kind FakeLate in group fake.test does not exist";
+    let why = "CRD fakelates.infrastructure.cluster.x-k8s.io for kind FakeLate in group infrastructure.cluster.x-k8s.io does not exist";
     says(&world, "m", "InfrastructureReady", &format!("Unknown InternalError {why}")).await;
     settle(&world).await;
     world.define(fake_crd("FakeLate")).await;
@@ -68,8 +68,7 @@ async fn failures_of_providers_are_told_and_taken_back() {
         let old = old.v1beta1.unwrap_or_default();
         (old.failure_reason, old.failure_message)
     };
-    let message =
-        "Failure detected from referenced resource fake.test/v1, Kind=FakeMachine with name \"m\": no quota";
+    let message = "Failure detected from referenced resource infrastructure.cluster.x-k8s.io/v1, Kind=FakeMachine with name \"m\": no quota";
     let told = (Some("CreateError".to_owned()), Some(message.to_owned()));
     until("the failure is told", async || failure().await == told).await;
     world.report("FakeMachine", "m", json!({"failureReason": null, "failureMessage": null})).await;

@@ -110,7 +110,7 @@ fn ready(conditions: &[NodeCondition]) -> Condition {
     };
     let status = Is::parse(&ready.status).unwrap_or(Is::Unknown);
     let reason = match status {
-        Is::True => "NodeReady",
+        Is::True => kind::NODE_READY,
         Is::False => "NodeNotReady",
         Is::Unknown => "NodeReadyUnknown",
     };
@@ -152,7 +152,7 @@ fn healthy(conditions: &[NodeCondition]) -> Condition {
         lines = vec![format!("* Node.AllConditions: {}", causes[0])];
     }
     let (status, reason) = match (bad, unknown) {
-        (0, 0) => (Is::True, "NodeHealthy"),
+        (0, 0) => (Is::True, kind::NODE_HEALTHY),
         (0, _) => (Is::Unknown, "NodeHealthyUnknown"),
         _ => (Is::False, "NodeNotHealthy"),
     };

@@ -111,8 +111,11 @@ pub(super) async fn mark_up_to_date(
         return Ok(());
     };
     let mut after = status.conditions.clone();
-    let (reason, message) =
-        if up_to_date { ("UpToDate", "") } else { ("NotUpToDate", "* version or template changed") };
+    let (reason, message) = if up_to_date {
+        (condition::UP_TO_DATE, "")
+    } else {
+        ("NotUpToDate", "* version or template changed")
+    };
     let known = conditions::get(&after, condition::UP_TO_DATE);
     if known.is_some_and(|known| (known.status == "True") == up_to_date) {
         return Ok(());
