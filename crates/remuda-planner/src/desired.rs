@@ -8,11 +8,13 @@ mod config;
 mod files;
 mod install;
 mod manifests;
+mod operations;
 mod probes;
 mod registries;
 mod s3;
 mod values;
 
+pub(crate) use self::operations::VERIFY;
 use std::{
     cell::{OnceCell, RefCell},
     collections::BTreeMap,
@@ -20,10 +22,11 @@ use std::{
     sync::Arc,
 };
 
+use remuda_distro::Distro;
 use remuda_names::rancher::annotation;
 
 use crate::{
-    distro::{self, Distro},
+    distro,
     entry::Entry,
     input::{AgentManifest, Input, Taint, Tokens},
     node_plan::{File, NodePlan},

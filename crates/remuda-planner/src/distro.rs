@@ -1,80 +1,13 @@
-//! What K3s and RKE2 are: directories, units, ports, images.
+//! What the spec of a cluster makes of its distribution: directories, images, registries.
+
+use remuda_distro::Distro;
 
 use crate::spec::{ControlPlaneSpec, Networking};
-
-/// The Kubernetes distribution of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Distro {
-    K3s,
-    Rke2,
-}
-
-impl Distro {
-    /// The version says it: everything that is not K3s is RKE2.
-    pub fn of(version: &str) -> Distro {
-        if version.contains("k3s") { Distro::K3s } else { Distro::Rke2 }
-    }
-
-    /// Name in paths and images, and the command on the node.
-    pub fn name(self) -> &'static str {
-        match self {
-            Distro::K3s => "k3s",
-            Distro::Rke2 => "rke2",
-        }
-    }
-
-    /// Prefix of environment variables.
-    pub fn env(self) -> &'static str {
-        match self {
-            Distro::K3s => "K3S",
-            Distro::Rke2 => "RKE2",
-        }
-    }
-
-    /// Where other nodes join.
-    pub fn supervisor_port(self) -> u16 {
-        match self {
-            Distro::K3s => 6443,
-            Distro::Rke2 => 9345,
-        }
-    }
-
-    /// systemd unit of servers.
-    pub fn server_unit(self) -> &'static str {
-        match self {
-            Distro::K3s => "k3s",
-            Distro::Rke2 => "rke2-server",
-        }
-    }
-
-    /// systemd unit of workers.
-    pub fn agent_unit(self) -> &'static str {
-        match self {
-            Distro::K3s => "k3s-agent",
-            Distro::Rke2 => "rke2-agent",
-        }
-    }
-
-    /// The configuration file the planner owns.
-    pub fn config_path(self) -> &'static str {
-        match self {
-            Distro::K3s => "/etc/rancher/k3s/config.yaml.d/50-rancher.yaml",
-            Distro::Rke2 => "/etc/rancher/rke2/config.yaml.d/50-rancher.yaml",
-        }
-    }
-
-    pub(crate) fn registries_path(self) -> &'static str {
-        match self {
-            Distro::K3s => "/etc/rancher/k3s/registries.yaml",
-            Distro::Rke2 => "/etc/rancher/rke2/registries.yaml",
-        }
-    }
-}
 
 /// Directory of the distribution.
 pub fn data_dir(spec: &ControlPlaneSpec) -> String {
     if spec.data_directories.k8s_distro.is_empty() {
-        format!("/var/lib/rancher/{}", Distro::of(&spec.kubernetes_version).name())
+        Distro::of(&spec.kubernetes_version).data_dir().to_owned()
     } else {
         spec.data_directories.k8s_distro.clone()
     }

@@ -7,7 +7,12 @@
 use remuda_names::rancher::annotation;
 use remuda_plan::json;
 
-use crate::{entry::Entry, node_plan::NodePlan, spec::DrainOptions};
+use crate::{
+    entry::Entry,
+    node_plan::NodePlan,
+    reason::{DrainStep, Reason},
+    spec::DrainOptions,
+};
 
 /// Where a drain stands.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,7 +22,7 @@ pub(crate) enum Drain {
     /// Write this annotation and wait.
     Write(&'static str, String),
     Pending,
-    Error(String),
+    Error(Reason),
 }
 
 /// Before a plan that restarts the distribution is delivered. `alone` is whether the cluster has one machine.
@@ -37,7 +42,7 @@ pub(crate) fn drain(entry: &Entry<'_>, desired: &NodePlan, options: &DrainOption
     if entry.annotation(annotation::DRAIN_OPTIONS) != text {
         return Drain::Write(annotation::DRAIN_OPTIONS, text);
     }
-    if let Some(error) = error(entry, "draining") {
+    if let Some(error) = error(entry, DrainStep::Drain) {
         return error;
     }
     if entry.annotation(annotation::DRAIN_DONE) == text { Drain::Done } else { Drain::Pending }
@@ -50,19 +55,20 @@ pub(crate) fn undrain(entry: &Entry<'_>) -> Drain {
     if !options.is_empty() && options != uncordon {
         return Drain::Write(annotation::UNCORDON, options.to_owned());
     }
-    if let Some(error) = error(entry, "undraining") {
+    if let Some(error) = error(entry, DrainStep::Undrain) {
         return error;
     }
     if uncordon.is_empty() { Drain::Done } else { Drain::Pending }
 }
 
-fn error(entry: &Entry<'_>, step: &str) -> Option<Drain> {
+fn error(entry: &Entry<'_>, step: DrainStep) -> Option<Drain> {
     let error = entry.annotation(annotation::DRAIN_ERROR);
     // The API or the tunnel to it restarting is to be expected and no news.
     if error.is_empty() || error.contains("error trying to reach service") {
         return None;
     }
-    Some(Drain::Error(format!("error {step} machine {}: {error}", entry.name())))
+    let (machine, error) = (entry.name().to_owned(), error.to_owned());
+    Some(Drain::Error(Reason::DrainFailed { machine, step, error }))
 }
 
 /// The options as one string with sorted keys; the controller answers with the same string. The only node
@@ -98,6 +104,10 @@ mod tests {
         Machine { name: "m".into(), node: Some("m".into()), plan_secret: Some(secret), ..Machine::default() }
     }
 
+    fn failed(step: DrainStep, error: &str) -> Reason {
+        Reason::DrainFailed { machine: "m".to_owned(), step, error: error.to_owned() }
+    }
+
     const TEXT: &str = "{\"deleteEmptyDirData\":false,\"disableEviction\":false,\"enabled\":true,\"force\":false,\
                         \"gracePeriod\":0,\"skipWaitForDeleteTimeoutSeconds\":0,\"timeout\":120}";
 
@@ -122,7 +132,7 @@ mod tests {
         check(&[(annotation::DRAIN_OPTIONS, TEXT), (annotation::DRAIN_DONE, TEXT)], &Drain::Done);
         check(
             &[(annotation::DRAIN_OPTIONS, TEXT), (annotation::DRAIN_ERROR, "pdb")],
-            &Drain::Error("error draining machine m: pdb".to_owned()),
+            &Drain::Error(failed(DrainStep::Drain, "pdb")),
         );
         let blip = "x: error trying to reach service: eof";
         check(&[(annotation::DRAIN_OPTIONS, TEXT), (annotation::DRAIN_ERROR, blip)], &Drain::Pending);
@@ -158,6 +168,6 @@ mod tests {
         assert_eq!(undrained(&both[..1]), Drain::Write(annotation::UNCORDON, TEXT.to_owned()));
         assert_eq!(undrained(&both), Drain::Pending);
         let failed = [both[0], both[1], (annotation::DRAIN_ERROR, "x")];
-        assert_eq!(undrained(&failed), Drain::Error("error undraining machine m: x".to_owned()));
+        assert_eq!(undrained(&failed), Drain::Error(self::failed(DrainStep::Undrain, "x")));
     }
 }

@@ -3,7 +3,7 @@
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use remuda_names::rancher::{annotation, label};
-use remuda_plan::{key, probe, sha256_hex, state};
+use remuda_plan::{Report, key, probe};
 
 use crate::{
     input::{Machine, PlanSecret},
@@ -127,34 +127,16 @@ impl<'a> NodeState<'a> {
         let value = |key: &str| secret.data.get(key).map(Vec::as_slice).filter(|value| !value.is_empty());
         let plan_bytes = value(key::PLAN)?;
         let applied_bytes = value(key::APPLIED_PLAN);
-        let number = |key: &str| {
-            value(key).and_then(|value| std::str::from_utf8(value).ok()?.trim().parse::<i64>().ok())
-        };
-        let count = number(key::FAILURE_COUNT).unwrap_or(0);
-        let threshold = number(key::FAILURE_THRESHOLD).unwrap_or(1);
-        let mut failed = count > 0
-            && threshold != -1
-            && count >= threshold
-            && value(key::FAILED_CHECKSUM).is_some_and(|sum| sum == sha256_hex(plan_bytes).as_bytes());
-        let is_applied = applied_bytes == Some(plan_bytes);
-        let in_sync = match value(key::PLAN_STATE).map(std::str::from_utf8) {
-            Some(Ok(state::SUCCEEDED)) => true,
-            Some(Ok(state::IN_PROGRESS)) => false,
-            Some(Ok(state::FAILED)) => {
-                failed = true;
-                false
-            }
-            _ => is_applied,
-        };
+        let report = Report::read(|key| value(key).unwrap_or_default());
         let passed = secret.annotations.get(annotation::PLAN_PROBES_PASSED);
         Some(NodeState {
             plan_bytes,
             applied_bytes,
-            is_applied,
+            is_applied: applied_bytes == Some(plan_bytes),
             plan: OnceCell::new(),
             applied: OnceCell::new(),
-            failed,
-            in_sync,
+            failed: report.failed,
+            in_sync: report.applied,
             unhealthy: value(key::PROBE_STATUSES).map_or_else(Vec::new, unhealthy),
             probes_passed: passed.is_some_and(|time| !time.is_empty()),
         })
@@ -219,7 +201,7 @@ mod tests {
         let mut secret = PlanSecret::default();
         for line in data.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (key, value) = line.split_once('=').unwrap();
-            let value = value.replace("HASH", &sha256_hex(b"{}"));
+            let value = value.replace("HASH", &remuda_plan::sha256_hex(b"{}"));
             secret.data.insert(key.to_owned(), value.into_bytes());
         }
         let text = NodeState::new(&secret).map_or("none".to_owned(), |node| {
@@ -237,25 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_in_sync_once_its_bytes_were_applied() {
+    fn plans_are_judged_by_their_report() {
         check("plan={}", "out ok");
         check("plan={}\nappliedPlan={}", "in-sync ok");
-        check("plan={}\nappliedPlan={ }", "out ok");
-        check("plan={}\nplan-state=succeeded", "in-sync ok");
-        check("plan={}\nappliedPlan={}\nplan-state=in-progress", "out ok");
-        check("plan={}\nappliedPlan={}\nplan-state=pending", "in-sync ok");
         check("plan={}\nappliedPlan={}\nplan-state=failed", "out failed");
-    }
-
-    #[test]
-    fn failures_count_from_the_threshold_on_and_only_for_this_plan() {
         check("plan={}\nfailure-count=1\nfailed-checksum=HASH", "out failed");
-        check("plan={}\nfailure-count=1\nfailed-checksum=other", "out ok");
-        check("plan={}\nfailure-count=0\nfailed-checksum=HASH", "out ok");
-        check("plan={}\nfailure-count=2\nfailed-checksum=HASH\nfailure-threshold=3", "out ok");
-        check("plan={}\nfailure-count=3\nfailed-checksum=HASH\nfailure-threshold=3", "out failed");
-        check("plan={}\nfailure-count=9\nfailed-checksum=HASH\nfailure-threshold=-1", "out ok");
-        check("plan={}\nfailure-count=many\nfailed-checksum=HASH", "out ok");
+        check("plan={}\nfailure-count=1\nfailed-checksum=HASH\nfailure-threshold=3", "out ok");
     }
 
     #[test]

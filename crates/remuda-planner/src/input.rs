@@ -7,14 +7,17 @@ use std::{
 };
 
 use jiff::Timestamp;
-use remuda_names::rancher::name;
+use remuda_distro::Facts;
+use remuda_names::{
+    capi::condition,
+    rancher::{self, name},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
     driver::Driver,
     node_plan::File,
-    release::Release,
     spec::{ControlPlaneSpec, ControlPlaneStatus},
 };
 
@@ -25,8 +28,8 @@ pub struct Input {
     pub control_plane: ControlPlane,
     /// The owning CAPI Cluster, if it exists.
     pub cluster: Option<Cluster>,
-    /// See [`crate::release::Metadata::release`].
-    pub release: Release,
+    /// See [`remuda_distro::Catalog::facts`].
+    pub release: Facts,
     /// Machines of the cluster whose bootstrap is an RKEBootstrap, in any order.
     pub machines: Vec<Machine>,
     /// The secret with the join tokens.
@@ -36,8 +39,32 @@ pub struct Input {
     pub resources: Resources,
     pub settings: Settings,
     pub agent_manifest: AgentManifest,
+    /// ETCDSnapshots of the cluster, in any order.
+    pub snapshots: Vec<Snapshot>,
     /// Files that replace all manifests while the cluster is being pre-bootstrapped. Normally none.
     pub pre_bootstrap: Vec<File>,
+}
+
+/// An ETCDSnapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    pub name: String,
+    /// Name of the file.
+    pub file: String,
+    /// The Machine that holds it, if it is on one.
+    pub machine: Option<String>,
+    pub storage: Storage,
+    /// The version of Kubernetes when it was taken, if that was recorded.
+    pub version: Option<String>,
+    /// Its file is to be deleted.
+    pub deleting: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Storage {
+    #[default]
+    Local,
+    S3,
 }
 
 /// The RKEControlPlane.
@@ -173,16 +200,23 @@ impl Summary {
     /// that are bad news when `True` are left to others, and `Reconciled` is the planner's own.
     pub fn of<'a>(conditions: impl IntoIterator<Item = (&'a str, &'a str, &'a str, &'a str)>) -> Summary {
         const NEGATIVE: &[&str] = &[
-            "Reconciled",
-            "Deleting",
-            "Paused",
-            "Remediating",
-            "RollingOut",
-            "ScalingDown",
-            "ScalingUp",
-            "Updating",
+            rancher::condition::RECONCILED,
+            condition::DELETING,
+            condition::PAUSED,
+            condition::REMEDIATING,
+            condition::ROLLING_OUT,
+            condition::SCALING_DOWN,
+            condition::SCALING_UP,
+            condition::UPDATING,
         ];
-        const OPTIONAL: &[&str] = &["UpToDate", "Available", "HealthCheckSucceeded", "OwnerRemediated"];
+        const OPTIONAL: &[&str] = &[
+            condition::UP_TO_DATE,
+            condition::AVAILABLE,
+            condition::HEALTH_CHECK_SUCCEEDED,
+            condition::OWNER_REMEDIATED,
+            // What runs goes on to run without its agent.
+            rancher::condition::AGENT_CONNECTED,
+        ];
         let mut summary = Summary::default();
         for (kind, status, reason, message) in conditions {
             if status == "True" || NEGATIVE.contains(&kind) || OPTIONAL.contains(&kind) {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::Ipv6Addr};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use remuda_distro::Distro;
 use remuda_names::rancher::annotation;
 use remuda_plan::{
     key,
@@ -13,7 +14,6 @@ use serde_json::Value;
 
 use crate::{
     desired::Unrenderable,
-    distro::Distro,
     entry::Entry,
     input::{AddressKind, ControlPlane},
     output::Write,

@@ -19,7 +19,7 @@
 //! * [`node_plan`]: the plan itself and its bytes.
 //! * [`removal`]: whether a machine with an etcd member may go; asked by the bootstrap controller.
 //! * [`quorum`]: what may be done to an etcd member. Every restart and every removal asks it.
-//! * [`release`]: release metadata; [`distro`]: what K3s and RKE2 are.
+//! * [`distro`]: directories, images and registries of a cluster.
 //! * [`idempotent`]: instructions that run once, for operations.
 //!
 //! Where behaviour differs from Rancher's planner on purpose:
@@ -43,10 +43,11 @@ mod entry;
 pub mod idempotent;
 pub mod input;
 mod join;
+mod operation;
 pub mod output;
 mod planner;
 pub mod quorum;
-pub mod release;
+pub mod reason;
 pub mod removal;
 mod selector;
 pub mod spec;

@@ -3,14 +3,18 @@
 use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
-use remuda_names::rancher::{annotation, label};
+use remuda_names::{
+    rancher::{annotation, label},
+    waiting,
+};
 use remuda_plan::key;
 
 use crate::{
     desired::Unrenderable,
     input::{PlanSecret, Tokens},
     quorum::Refusal,
-    spec::{ControlPlaneStatus, rfc3339},
+    reason::{self, Reason},
+    spec::{ControlPlaneStatus, WaitingFor, rfc3339},
 };
 
 /// The decision. The caller makes no choices of its own: it carries out `writes` in order, then writes
@@ -87,8 +91,14 @@ pub enum Write {
     },
     /// Sets condition `ControlPlaneInitialized` of the CAPI Cluster to `False`.
     ClusterNotInitialized,
-    /// Unpauses the CAPI Cluster so that it can be deleted.
+    /// Pauses the CAPI Cluster: its machines must stay as they are.
+    Pause,
+    /// Unpauses the CAPI Cluster.
     Unpause,
+    /// Lets an ETCDSnapshot go whose file is gone.
+    ReleaseSnapshot {
+        name: String,
+    },
 }
 
 /// Message of [`Write::ClusterNotInitialized`]; the reason is `NotInitialized`.
@@ -112,7 +122,9 @@ impl fmt::Display for Write {
             Write::CreateState { name, .. } => write!(f, "create secret {name}"),
             Write::ForceRemove { machine } => write!(f, "{machine}: remove without asking etcd"),
             Write::ClusterNotInitialized => f.write_str("cluster: control plane not initialized"),
+            Write::Pause => f.write_str("cluster: pause"),
             Write::Unpause => f.write_str("cluster: unpause"),
+            Write::ReleaseSnapshot { name } => write!(f, "snapshot {name}: its file is gone"),
         }
     }
 }
@@ -227,6 +239,18 @@ pub enum Waiting {
     },
     Roles,
     NotSupported(Operation),
+    /// What was done is forgotten, since it is not asked for any more.
+    Refreshing(Operation),
+    /// An operation has begun, or goes on with its next step.
+    Begun(Operation),
+    /// Plans of an operation.
+    Errand {
+        errands: Vec<Errand>,
+        progress: Progress,
+    },
+    ShuttingDown,
+    ShutDown,
+    CertificatesRotated,
     Paused,
     EtcdReplaced,
     ViableInitNode,
@@ -249,23 +273,138 @@ pub enum Waiting {
         action: Action,
         tier: TierName,
         machines: Vec<String>,
-        details: Vec<String>,
+        details: Vec<Reason>,
     },
     /// Machines whose own conditions are bad. Does not hold up later tiers.
     Machines {
         failing: bool,
         tier: TierName,
         machines: Vec<String>,
-        details: Vec<String>,
+        details: Vec<Reason>,
     },
     /// A server still in the making. Does not hold up later tiers.
     Driver(Unrenderable),
 }
 
-/// Operations the planner does not carry out yet.
+impl Waiting {
+    /// A stable name, for those who tell them apart.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Waiting::ReleaseData { .. } => waiting::RELEASE_DATA,
+            Waiting::Cluster => waiting::CLUSTER,
+            Waiting::Infrastructure => waiting::INFRASTRUCTURE,
+            Waiting::Uninitializing { .. } => waiting::UNINITIALIZING,
+            Waiting::EtcdDeleted => waiting::ETCD_DELETED,
+            Waiting::LastMembers { .. } => waiting::LAST_MEMBERS,
+            Waiting::Roles => waiting::ROLES,
+            Waiting::NotSupported(_) => waiting::NOT_SUPPORTED,
+            Waiting::Refreshing(_)
+            | Waiting::Begun(_)
+            | Waiting::Errand { .. }
+            | Waiting::ShuttingDown
+            | Waiting::ShutDown
+            | Waiting::CertificatesRotated => waiting::OPERATION,
+            Waiting::Paused => waiting::PAUSED,
+            Waiting::EtcdReplaced => waiting::ETCD_REPLACED,
+            Waiting::ViableInitNode => waiting::VIABLE_INIT_NODE,
+            Waiting::FormerInitNode { .. } => waiting::FORMER_INIT_NODE,
+            Waiting::DesignatedInitNode { .. } => waiting::DESIGNATED_INIT_NODE,
+            Waiting::JoinUrl { .. } => waiting::JOIN_URL,
+            Waiting::ControlPlane => waiting::CONTROL_PLANE,
+            Waiting::MarkingInitialized => waiting::MARKING_INITIALIZED,
+            Waiting::AtLeastOne { .. } => waiting::AT_LEAST_ONE,
+            Waiting::Tier { action, .. } => match action {
+                Action::Uncordoning => waiting::UNCORDONING,
+                Action::Draining => waiting::DRAINING,
+                Action::Configuring => waiting::CONFIGURING,
+                Action::Done => waiting::MACHINES_DONE,
+            },
+            Waiting::Machines { failing: true, .. } => waiting::MACHINES_FAILING,
+            Waiting::Machines { failing: false, .. } => waiting::MACHINES_NOT_READY,
+            Waiting::Driver(_) => waiting::DRIVER,
+        }
+    }
+
+    /// As it is stored in the status. It says no more than the text does, so it changes with the text only, and
+    /// costs no write of its own.
+    pub(crate) fn as_data(&self) -> WaitingFor {
+        let (machines, details): (&[String], &[Reason]) = match self {
+            Waiting::LastMembers { machines } => (machines, &[]),
+            Waiting::FormerInitNode { machine } => (std::slice::from_ref(machine), &[]),
+            Waiting::Tier { machines, details, .. } | Waiting::Machines { machines, details, .. } => {
+                (machines, if machines.len() == 1 { details } else { &[] })
+            }
+            Waiting::JoinUrl { after: Some(first) } => {
+                return WaitingFor { code: self.code().to_owned(), ..first.as_data() };
+            }
+            _ => (&[], &[]),
+        };
+        WaitingFor {
+            code: self.code().to_owned(),
+            machines: machines.iter().take(NAMED).cloned().collect(),
+            reasons: details.iter().map(Reason::as_data).collect(),
+        }
+    }
+}
+
+/// What a plan of an operation is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errand {
+    Snapshot { machine: String },
+    SnapshotRestart,
+    SnapshotDelete { snapshot: String, machine: String },
+    SnapshotCheck { snapshot: String, machine: String },
+    Stop { machine: String },
+    Restore,
+    Certificates { machine: String },
+}
+
+impl fmt::Display for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Errand::Snapshot { machine } => write!(f, "etcd snapshot on node {machine}"),
+            Errand::SnapshotRestart => f.write_str("etcd snapshot creation management plane restart"),
+            Errand::SnapshotDelete { snapshot, machine } => {
+                write!(f, "deletion of etcd snapshot {snapshot} on node {machine}")
+            }
+            Errand::SnapshotCheck { snapshot, machine } => {
+                write!(f, "check of etcd snapshot {snapshot} on node {machine}")
+            }
+            Errand::Stop { machine } => write!(f, "services to stop on node {machine}"),
+            Errand::Restore => f.write_str("etcd restore"),
+            Errand::Certificates { machine } => write!(f, "[{machine}] certificate rotation"),
+        }
+    }
+}
+
+/// How far a plan of an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    Starting,
+    Applying,
+    Probing,
+}
+
+/// Why a snapshot cannot be restored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    #[error("there is no such snapshot")]
+    Unknown,
+    #[error("it is being deleted")]
+    Deleting,
+    #[error("the machine that holds it is gone or cannot begin a cluster")]
+    NoMachine,
+    #[error("it is in S3, from which restores are not supported yet")]
+    Storage,
+    #[error("it was taken with Kubernetes {taken}, whose objects this version cannot serve")]
+    Version { taken: String },
+}
+
+/// What can be done to a cluster once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     SnapshotCreate,
+    SnapshotDelete,
     SnapshotRestore,
     RotateCertificates,
     RotateEncryptionKeys,
@@ -275,6 +414,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Operation::SnapshotCreate => "etcd snapshot creation (etcdSnapshotCreate)",
+            Operation::SnapshotDelete => "etcd snapshot deletion",
             Operation::SnapshotRestore => "etcd restore (etcdSnapshotRestore)",
             Operation::RotateCertificates => "certificate rotation (rotateCertificates)",
             Operation::RotateEncryptionKeys => "encryption key rotation (rotateEncryptionKeys)",
@@ -333,6 +473,30 @@ impl fmt::Display for Waiting {
                 f.write_str("waiting for at least one control plane, etcd, and worker node to be registered")
             }
             Waiting::NotSupported(operation) => write!(f, "{operation} is not supported yet"),
+            Waiting::Refreshing(operation) => {
+                let what = match operation {
+                    Operation::SnapshotCreate | Operation::SnapshotDelete => "etcd create",
+                    Operation::SnapshotRestore => "etcd restore",
+                    Operation::RotateCertificates => "certificate rotation",
+                    Operation::RotateEncryptionKeys => "encryption key rotation",
+                };
+                write!(f, "refreshing {what} state")
+            }
+            Waiting::Begun(operation) => write!(f, "starting {operation}"),
+            Waiting::Errand { errands, progress } => {
+                for (at, errand) in errands.iter().enumerate() {
+                    let comma = if at == 0 { "" } else { ", " };
+                    match progress {
+                        Progress::Starting => write!(f, "{comma}starting {errand}")?,
+                        Progress::Applying => write!(f, "{comma}waiting for {errand}")?,
+                        Progress::Probing => write!(f, "{comma}waiting for {errand} probes")?,
+                    }
+                }
+                Ok(())
+            }
+            Waiting::CertificatesRotated => f.write_str("certificate rotation done"),
+            Waiting::ShuttingDown => f.write_str("shutting down cluster"),
+            Waiting::ShutDown => f.write_str("cluster shutdown complete, running etcd restore"),
             Waiting::Paused => f.write_str("CAPI cluster or RKEControlPlane is paused"),
             Waiting::EtcdReplaced => f.write_str(
                 "rkecontrolplane was already initialized but no etcd machines exist that have plans, \
@@ -374,18 +538,23 @@ impl fmt::Display for Waiting {
     }
 }
 
-fn named(f: &mut fmt::Formatter<'_>, machines: &[String], details: &[String]) -> fmt::Result {
+/// How many machines are named.
+const NAMED: usize = 3;
+
+fn named(f: &mut fmt::Formatter<'_>, machines: &[String], details: &[Reason]) -> fmt::Result {
     f.write_str(&at_most_three(machines))?;
     if machines.len() == 1 && !details.is_empty() {
-        write!(f, ": {}", details.join(", "))?;
+        write!(f, ": {}", reason::join(details))?;
     }
     Ok(())
 }
 
 /// `machines` are sorted.
 fn at_most_three(machines: &[String]) -> String {
-    match machines.get(..3) {
-        Some(three) if machines.len() > 3 => format!("{} and {} more", three.join(","), machines.len() - 3),
+    match machines.get(..NAMED) {
+        Some(three) if machines.len() > NAMED => {
+            format!("{} and {} more", three.join(","), machines.len() - NAMED)
+        }
         _ => machines.join(","),
     }
 }
@@ -422,6 +591,10 @@ pub enum Failure {
     StateType { namespace: String, name: String, found: String, expected: &'static str },
     #[error("concurrency must be a number or a percentage: {value:?}")]
     Concurrency { value: String },
+    #[error("operation {errand} failed")]
+    Errand { errand: Errand },
+    #[error("snapshot {snapshot} cannot be restored: {unusable}")]
+    Snapshot { snapshot: String, unusable: Unusable },
     #[error(transparent)]
     Unrenderable(#[from] Unrenderable),
 }
@@ -431,7 +604,7 @@ pub enum Failure {
 pub struct Report {
     pub verdict: Verdict,
     /// As shown on the Machine.
-    pub messages: Vec<String>,
+    pub reasons: Vec<Reason>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -447,7 +620,7 @@ pub enum Verdict {
     Quorum(Refusal),
     Draining,
     Uncordoning,
-    /// Its plan is there, and something about it is not done; the messages say what.
+    /// Its plan is there, and something about it is not done; the reasons say what.
     Pending,
 }
 

@@ -2,24 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use remuda_distro::Distro;
 use remuda_names::rancher::{condition, label, secret_type};
 use remuda_plan::naming::safe_concat_name;
 
 use crate::{
     desired::Renderer,
-    distro::Distro,
     election::{self, Election},
     entry::Entry,
     input::{Input, StateSecret, Tokens},
     join::{self, Servers},
+    operation,
     output::{Again, Failure, Operation, Outcome, Output, Report, TierName, Verdict, Waiting, Write},
     quorum::Members,
-    spec::{ConditionStatus, ControlPlaneStatus},
+    spec::{ConditionStatus, ControlPlaneStatus, UpgradeStrategy},
     tier::{self, Join, Shared, Tier, Unclean},
 };
 
 /// Why a pass ends before its last phase.
-enum Stop {
+pub(crate) enum Stop {
     Stopped,
     Waiting(Waiting),
     Again(Again),
@@ -38,14 +39,14 @@ impl From<Failure> for Stop {
     }
 }
 
-struct Pass<'a> {
-    input: &'a Input,
+pub(crate) struct Pass<'a> {
+    pub(crate) input: &'a Input,
     /// By name.
-    entries: Vec<Entry<'a>>,
-    tokens: &'a Tokens,
-    status: ControlPlaneStatus,
-    writes: Vec<Write>,
-    reports: BTreeMap<String, Report>,
+    pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) status: ControlPlaneStatus,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) reports: BTreeMap<String, Report>,
 }
 
 type Phase = fn(&mut Pass<'_>) -> Result<(), Stop>;
@@ -61,9 +62,10 @@ const PHASES: &[Phase] = &[
     join_urls,
     roles,
     state,
-    snapshot_create,
-    snapshot_restore,
-    certificates,
+    operation::snapshot::create,
+    operation::restore::run,
+    operation::snapshot::delete,
+    operation::certificates::rotate,
     encryption_keys,
     paused,
     etcd_replaced,
@@ -106,6 +108,7 @@ fn finish(pass: Pass<'_>, stop: Option<Stop>) -> Output {
                 set(kind, ConditionStatus::True, "", "");
             }
             status.applied_spec = Some(control_plane.stored_spec.clone());
+            status.waiting_for = None;
             Outcome::Settled
         }
         Some(Stop::Stopped) => Outcome::Stopped,
@@ -116,6 +119,7 @@ fn finish(pass: Pass<'_>, stop: Option<Stop>) -> Output {
                 let message = "RKEControlPlane has not been fully reconciled yet";
                 set(condition::RECONCILED, ConditionStatus::Unknown, "Waiting", message);
             }
+            status.waiting_for = Some(waiting.as_data());
             Outcome::Waiting(waiting)
         }
         Some(Stop::Again(again)) => {
@@ -129,6 +133,7 @@ fn finish(pass: Pass<'_>, stop: Option<Stop>) -> Output {
             for kind in [condition::READY, condition::RECONCILED] {
                 set(kind, ConditionStatus::False, "Error", &failure.to_string());
             }
+            status.waiting_for = None;
             Outcome::Failed(failure)
         }
     };
@@ -267,32 +272,6 @@ fn state(pass: &mut Pass<'_>) -> Result<(), Stop> {
     }
 }
 
-fn snapshot_create(pass: &mut Pass<'_>) -> Result<(), Stop> {
-    let status = &pass.status;
-    let usable = status.control_plane_initialized() && status.is_true(condition::BOOTSTRAPPED);
-    let asked = pass.input.control_plane.spec.etcd_snapshot_create.as_ref().filter(|_| usable);
-    let done = matches!(status.etcd_snapshot_create_phase.as_str(), "Finished" | "Failed")
-        && status.etcd_snapshot_create.as_ref() == asked;
-    refuse(Operation::SnapshotCreate, asked.is_some() && !done)
-}
-
-fn snapshot_restore(pass: &mut Pass<'_>) -> Result<(), Stop> {
-    let status = &pass.status;
-    let asked = pass.input.control_plane.spec.etcd_snapshot_restore.as_ref();
-    let asked = asked.filter(|asked| !asked.name.is_empty());
-    let done = matches!(status.etcd_snapshot_restore_phase.as_str(), "Finished" | "Failed")
-        && status.etcd_snapshot_restore.as_ref() == asked;
-    refuse(Operation::SnapshotRestore, asked.is_some() && !done)
-}
-
-fn certificates(pass: &mut Pass<'_>) -> Result<(), Stop> {
-    let status = &pass.status;
-    let asked = pass.input.control_plane.spec.rotate_certificates.as_ref();
-    let asked = asked.filter(|_| status.control_plane_initialized());
-    let pending = asked.is_some_and(|asked| asked.generation != status.certificate_rotation_generation);
-    refuse(Operation::RotateCertificates, pending)
-}
-
 fn encryption_keys(pass: &mut Pass<'_>) -> Result<(), Stop> {
     let status = &pass.status;
     let asked = pass.input.control_plane.spec.rotate_encryption_keys.as_ref();
@@ -331,7 +310,20 @@ fn not_init_or_deleting(entry: &Entry<'_>) -> bool {
     !entry.init || entry.machine.deleting
 }
 
+/// What is to be spared when plans are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// Pods are moved away first, a few machines change at a time, etcd keeps its quorum.
+    Full,
+    /// Nothing runs that could be disturbed.
+    None,
+}
+
 fn reconcile(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    reconcile_all(pass, Care::Full)
+}
+
+pub(crate) fn reconcile_all(pass: &mut Pass<'_>, care: Care) -> Result<(), Stop> {
     let input = pass.input;
     let spec = &input.control_plane.spec;
     let fixed = input.control_plane.labels.get(label::INIT_NODE_MACHINE_ID).map_or("", String::as_str);
@@ -344,10 +336,14 @@ fn reconcile(pass: &mut Pass<'_>) -> Result<(), Stop> {
             return Err(Stop::Again(again));
         }
     };
-    let strategy = &spec.upgrade_strategy;
+    let careless = UpgradeStrategy::default();
+    let strategy = if care == Care::Full { &spec.upgrade_strategy } else { &careless };
     let renderer = Renderer::new(input, pass.tokens, pass.status.control_plane_initialized());
     let servers = Servers::new(&pass.entries);
-    let mut members = Members::of_entries(&pass.entries);
+    let mut members = match care {
+        Care::Full => Members::of_entries(&pass.entries),
+        Care::None => Members::default(),
+    };
     let mut conditioned = BTreeSet::new();
     let mut ignored: Option<Waiting> = None;
     let mut run = |pass: &mut Pass<'_>, tier: &Tier<'_>| -> Result<(), Stop> {

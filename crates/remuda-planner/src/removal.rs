@@ -7,10 +7,10 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
+use remuda_distro::Distro;
 use remuda_names::rancher::annotation;
 
 use crate::{
-    distro::Distro,
     entry::{Entry, Roles},
     input::Machine,
     quorum::{Members, Refusal},

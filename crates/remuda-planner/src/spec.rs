@@ -298,8 +298,33 @@ pub struct ControlPlaneStatus {
     pub etcd_snapshot_restore: Option<SnapshotRestore>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub etcd_snapshot_restore_phase: String,
+    /// What the cluster waits for, in codes; the text of condition `Ready` says the same in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<WaitingFor>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+/// What a cluster waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WaitingFor {
+    pub code: String,
+    /// Machines it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<String>,
+    /// What is the matter with the machine, if it is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<ReasonCode>,
+}
+
+/// A reason as data: its code, and what it is about, such as the names of probes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ReasonCode {
+    pub code: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<String>,
 }
 
 fn is_zero(value: &i64) -> bool {
@@ -386,7 +411,7 @@ impl ControlPlaneStatus {
 
 /// Whole seconds in UTC, as Kubernetes writes times.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    remuda_base::rfc3339(time.as_second())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use remuda_distro::version;
 use remuda_names::rancher::annotation;
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     join::Servers,
     output::{Action, Delivery, Failure, PlanWrite, Report, TierName, Verdict, Waiting, Write},
     quorum::Members,
-    release::parse_version,
+    reason::{self, Reason},
     spec::DrainOptions,
 };
 
@@ -114,11 +115,11 @@ struct Groups {
     ready: Vec<String>,
     failing: Vec<String>,
     not_ready: Vec<String>,
-    messages: BTreeMap<String, Vec<String>>,
+    reasons: BTreeMap<String, Vec<Reason>>,
 }
 
 impl Groups {
-    fn add(&mut self, entry: &Entry<'_>, verdict: Verdict, messages: Vec<String>) {
+    fn add(&mut self, entry: &Entry<'_>, verdict: Verdict, reasons: Vec<Reason>) {
         let name = entry.name().to_owned();
         if entry.machine.summary.error {
             self.failing.push(name.clone());
@@ -135,7 +136,7 @@ impl Groups {
             _ => &mut self.configuring,
         };
         group.push(name.clone());
-        self.messages.insert(name, messages);
+        self.reasons.insert(name, reasons);
     }
 }
 
@@ -158,9 +159,9 @@ pub(crate) fn reconcile<'a>(shared: &mut Shared<'_, 'a>, tier: &Tier<'_>) -> Res
     let mut budget = Budget { limit, unavailable };
     let mut groups = Groups::default();
     for candidate in &candidates {
-        let (verdict, messages) = judge(shared, tier, candidate, &mut budget);
-        groups.add(candidate.entry, verdict, messages.clone());
-        shared.reports.insert(candidate.entry.name().to_owned(), Report { verdict, messages });
+        let (verdict, reasons) = judge(shared, tier, candidate, &mut budget);
+        groups.add(candidate.entry, verdict, reasons.clone());
+        shared.reports.insert(candidate.entry.name().to_owned(), Report { verdict, reasons });
     }
     conclude(shared, tier.name, groups)
 }
@@ -197,26 +198,26 @@ fn judge(
     tier: &Tier<'_>,
     candidate: &Candidate<'_, '_>,
     budget: &mut Budget,
-) -> (Verdict, Vec<String>) {
+) -> (Verdict, Vec<Reason>) {
     let entry = candidate.entry;
     let status = plan_status(candidate);
-    let mut messages = entry.machine.summary.messages.clone();
-    messages.extend(status.clone());
+    let mut reasons: Vec<_> = entry.machine.summary.messages.iter().cloned().map(Reason::Condition).collect();
+    reasons.extend(status.clone());
     let verdict = match (&candidate.desired, &entry.node) {
         (Some(desired), None) => deliver(shared, tier, entry, desired, Delivery::Initial),
         (Some(desired), Some(_)) if candidate.minor => deliver(shared, tier, entry, desired, Delivery::Minor),
         (Some(desired), Some(node)) if candidate.change => {
             let turn = node.failed || node.never_healthy() || budget.allows(candidate);
             if turn {
-                change(shared, tier, candidate, desired, budget, &mut messages)
+                change(shared, tier, candidate, desired, budget, &mut reasons)
             } else {
                 Verdict::Hold { unavailable: budget.unavailable, limit: budget.limit }
             }
         }
         _ if status.is_some() => Verdict::Pending,
-        _ => applied(shared, entry, &mut messages),
+        _ => applied(shared, entry, &mut reasons),
     };
-    (verdict, messages)
+    (verdict, reasons)
 }
 
 /// How many machines of the tier may be unavailable at a time, and how many are. A limit of 0 is none.
@@ -243,12 +244,12 @@ fn change(
     candidate: &Candidate<'_, '_>,
     desired: &Desired,
     budget: &mut Budget,
-    messages: &mut Vec<String>,
+    reasons: &mut Vec<Reason>,
 ) -> Verdict {
     let entry = candidate.entry;
     let restarts = candidate.restarts();
     if restarts && let Err(refusal) = shared.members.may_restart(entry.name()) {
-        messages.push(format!("waiting for etcd: {refusal}"));
+        reasons.push(Reason::Quorum(refusal));
         return Verdict::Quorum(refusal);
     }
     budget.spend(candidate);
@@ -260,16 +261,16 @@ fn change(
     match drain::drain(entry, &desired.plan, tier.drain, alone) {
         Drain::Done => {
             if !entry.annotation(annotation::DRAIN_DONE).is_empty() {
-                messages.push("drain completed".to_owned());
+                reasons.push(Reason::Drained);
             } else if plan_status(candidate).is_none() {
-                messages.push(WAITING_FOR_PLAN.to_owned());
+                reasons.push(Reason::Plan);
             }
             return deliver(shared, tier, entry, desired, Delivery::Changed { restarts });
         }
-        Drain::Error(error) => messages.push(error),
-        Drain::Pending => messages.push("draining node".to_owned()),
+        Drain::Error(error) => reasons.push(error),
+        Drain::Pending => reasons.push(Reason::Draining),
         Drain::Write(key, value) => {
-            messages.push("draining node".to_owned());
+            reasons.push(Reason::Draining);
             annotate(shared, entry, key, value);
         }
     }
@@ -277,15 +278,15 @@ fn change(
 }
 
 /// The machine has its plan and is healthy. What is left?
-fn applied(shared: &mut Shared<'_, '_>, entry: &Entry<'_>, messages: &mut Vec<String>) -> Verdict {
+fn applied(shared: &mut Shared<'_, '_>, entry: &Entry<'_>, reasons: &mut Vec<Reason>) -> Verdict {
     match drain::undrain(entry) {
         Drain::Done => {}
         Drain::Error(error) => {
-            messages.push(error);
+            reasons.push(error);
             return Verdict::Uncordoning;
         }
         pending => {
-            messages.push("waiting for uncordon to finish".to_owned());
+            reasons.push(Reason::Uncordon);
             if let Drain::Write(key, value) = pending {
                 annotate(shared, entry, key, value);
             }
@@ -293,23 +294,22 @@ fn applied(shared: &mut Shared<'_, '_>, entry: &Entry<'_>, messages: &mut Vec<St
         }
     }
     let connected = shared.control_plane.status.agent_connected;
-    let pending = if connected && !kubelet_is_current(shared.control_plane, entry) {
-        "waiting for kubelet to update"
+    let other_version = other_kubelet(shared.control_plane, entry).filter(|_| connected);
+    let pending = if let Some(reported) = other_version {
+        Reason::Kubelet { reported: reported.to_owned() }
     } else if entry.roles.control_plane && shared.pre_bootstrap {
-        "waiting for cluster pre-bootstrap to complete"
+        Reason::PreBootstrap
     } else if entry.roles.control_plane && !connected {
-        "waiting for cluster agent to connect"
+        Reason::ClusterAgent
     } else {
         return Verdict::Ready;
     };
-    messages.push(pending.to_owned());
+    reasons.push(pending);
     Verdict::Pending
 }
 
-const WAITING_FOR_PLAN: &str = "waiting for plan to be applied";
-
 /// What a machine's plan is waiting for; `None` if for nothing.
-fn plan_status(candidate: &Candidate<'_, '_>) -> Option<String> {
+fn plan_status(candidate: &Candidate<'_, '_>) -> Option<Reason> {
     let entry = candidate.entry;
     // A plan equal to the desired one has instructions and no error.
     let plain = |node: &&NodeState<'_>| candidate.desired.is_none() || node.is_plain();
@@ -318,28 +318,27 @@ fn plan_status(candidate: &Candidate<'_, '_>) -> Option<String> {
     let has_instructions =
         |node: &&NodeState<'_>| plain(node) || node.plan().is_some_and(|plan| !plan.instructions.is_empty());
     let Some(node) = entry.node.as_ref().filter(has_instructions) else {
-        let text = if entry.roles.etcd {
-            "waiting for bootstrap etcd to be available"
+        return Some(if entry.roles.etcd {
+            Reason::BootstrapEtcd
         } else if entry.roles.control_plane {
-            "waiting for etcd to be available"
+            Reason::Etcd
         } else {
-            "waiting for control plane to be available"
-        };
-        return Some(text.to_owned());
+            Reason::ControlPlane
+        });
     };
     let error = if plain(&node) { None } else { error(node) };
     if !node.has_applied() {
-        Some("waiting for agent to check in and apply initial plan".to_owned())
-    } else if error.is_some() {
-        error
+        Some(Reason::Agent)
+    } else if let Some(error) = error {
+        Some(Reason::PlanError(error))
     } else if !node.healthy() {
-        Some(format!("waiting for probes: {}", node.unhealthy.join(", ")))
+        Some(Reason::Probes(node.unhealthy.clone()))
     } else if node.in_sync {
         None
     } else if node.failed {
-        Some("failure while applying plan".to_owned())
+        Some(Reason::PlanFailed)
     } else {
-        Some(WAITING_FOR_PLAN.to_owned())
+        Some(Reason::Plan)
     }
 }
 
@@ -372,11 +371,13 @@ fn annotate(shared: &mut Shared<'_, '_>, entry: &Entry<'_>, key: &'static str, v
     shared.writes.push(Write::Annotate { machine: entry.name().to_owned(), secret, key, value });
 }
 
-/// Build metadata and pre-releases do not show in what a kubelet reports.
-fn kubelet_is_current(control_plane: &ControlPlane, entry: &Entry<'_>) -> bool {
-    let Some(reported) = &entry.machine.kubelet_version else { return true };
-    let core = |text: &str| parse_version(text).map(|version| (version.major, version.minor, version.patch));
-    core(reported).is_some_and(|reported| Some(reported) == core(&control_plane.spec.kubernetes_version))
+/// The version a kubelet reports, if it is not the cluster's. Build metadata and pre-releases do not show in it.
+fn other_kubelet<'a>(control_plane: &ControlPlane, entry: &Entry<'a>) -> Option<&'a str> {
+    let reported = entry.machine.kubelet_version.as_deref()?;
+    let core = |text: &str| version::parse(text).map(|version| (version.major, version.minor, version.patch));
+    let current =
+        core(reported).is_some_and(|reported| Some(reported) == core(&control_plane.spec.kubernetes_version));
+    (!current).then_some(reported)
 }
 
 /// How many machines may be unavailable at a time; 0 is any number.
@@ -406,14 +407,14 @@ fn conclude(shared: &mut Shared<'_, '_>, tier: TierName, groups: Groups) -> Resu
         at.and_then(|at| entries.get(at))
     };
     let mut first = None;
-    let no_messages = BTreeMap::new();
+    let no_reasons = BTreeMap::new();
     let all = [
-        (Action::Uncordoning, &groups.uncordoning, &groups.messages),
-        (Action::Draining, &groups.draining, &groups.messages),
-        (Action::Configuring, &groups.configuring, &groups.messages),
-        (Action::Done, &groups.ready, &no_messages),
+        (Action::Uncordoning, &groups.uncordoning, &groups.reasons),
+        (Action::Draining, &groups.draining, &groups.reasons),
+        (Action::Configuring, &groups.configuring, &groups.reasons),
+        (Action::Done, &groups.ready, &no_reasons),
     ];
-    for (action, names, messages) in all {
+    for (action, names, reasons) in all {
         let mut waiting = false;
         for name in names {
             let Some(entry) = find(name) else { continue };
@@ -421,11 +422,11 @@ fn conclude(shared: &mut Shared<'_, '_>, tier: TierName, groups: Groups) -> Resu
                 waiting = true;
                 continue;
             }
-            let message = messages.get(name).filter(|messages| !messages.is_empty());
-            waiting |= set_reconciled(shared, entry, message.map(|messages| messages.join(", ")));
+            let told = reasons.get(name).filter(|reasons| !reasons.is_empty());
+            waiting |= set_reconciled(shared, entry, told.map(|reasons| reason::join(reasons)));
         }
         if waiting && first.is_none() {
-            let details = details(names, messages);
+            let details = details(names, reasons);
             first = Some(Waiting::Tier { action, tier, machines: names.clone(), details });
         }
     }
@@ -434,16 +435,16 @@ fn conclude(shared: &mut Shared<'_, '_>, tier: TierName, groups: Groups) -> Resu
     }
     for (failing, names) in [(true, groups.failing), (false, groups.not_ready)] {
         if !names.is_empty() {
-            let details = details(&names, &groups.messages);
+            let details = details(&names, &groups.reasons);
             return Err(Unclean::Ignorable(Waiting::Machines { failing, tier, machines: names, details }));
         }
     }
     Ok(())
 }
 
-fn details(names: &[String], messages: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+fn details(names: &[String], reasons: &BTreeMap<String, Vec<Reason>>) -> Vec<Reason> {
     match names {
-        [one] => messages.get(one).cloned().unwrap_or_default(),
+        [one] => reasons.get(one).cloned().unwrap_or_default(),
         _ => Vec::new(),
     }
 }

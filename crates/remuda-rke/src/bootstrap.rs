@@ -8,6 +8,7 @@
 mod children;
 mod payload;
 mod removal;
+mod take_node;
 
 use std::sync::Arc;
 
@@ -185,10 +186,13 @@ async fn reconcile(object: Arc<RkeBootstrap>, ctx: Arc<Bootstraps>) -> Result<Ne
         Guarded::Released => Ok(Next::Done),
         Guarded::Dying(object) => match ctx.hook(&key, &object).await? {
             Hook::Held(again) => Ok(Next::After(again)),
-            Hook::Free => {
-                release(&api, &object, &(), finalizer::BOOTSTRAP).await?;
-                Ok(Next::Done)
-            }
+            Hook::Free => match ctx.take_node(&key, &object).await {
+                Some(again) => Ok(Next::After(again)),
+                None => {
+                    release(&api, &object, &(), finalizer::BOOTSTRAP).await?;
+                    Ok(Next::Done)
+                }
+            },
         },
         Guarded::Live(object) => {
             let hook = ctx.hook(&key, &object).await;

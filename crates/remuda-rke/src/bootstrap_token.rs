@@ -19,6 +19,15 @@ use crate::{Error, error::is_code, settings, shared::Rke};
 const LONG: SignedDuration = SignedDuration::from_mins(30);
 const SHORT: SignedDuration = SignedDuration::from_secs(30);
 
+/// What settings of this controller are unless they are set.
+pub(crate) fn setting_defaults() -> [(&'static str, String); 3] {
+    [
+        (setting::INSTALLER_TOKEN_TTL_ENABLED, "true".to_owned()),
+        (setting::INSTALLER_TOKEN_LONG_TTL, format!("{}s", LONG.as_secs())),
+        (setting::INSTALLER_TOKEN_SHORT_TTL, format!("{}s", SHORT.as_secs())),
+    ]
+}
+
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("bootstrap-token", &rke.ctx, rke.tokens.clone()).workers(rke.options.workers);

@@ -5,7 +5,7 @@ use remuda_api::rke::Condition;
 
 /// Whole seconds in UTC, as Kubernetes writes times.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    remuda_base::rfc3339(time.as_second())
 }
 
 /// What a condition says, without when it began to.

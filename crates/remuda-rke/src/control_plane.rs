@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use remuda_api::{
     core::{Cluster, Machine},
     management,
-    rke::{RkeControlPlane, RkeControlPlaneStatus},
+    rke::{EtcdSnapshot, RkeControlPlane, RkeControlPlaneStatus},
 };
 use remuda_control::{
     Chain, Controller, Next, ObjectKey, Waker, drive_keys,
@@ -180,7 +180,15 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
             woken
         },
     );
-    vec![plans, machines, clusters, managed, settings, states, secrets, config_maps]
+    let snapshots = when_changed(
+        &rke.snapshots,
+        waker.clone(),
+        |snapshot: &EtcdSnapshot| {
+            (objects::is_deleting(&snapshot.metadata), snapshot.metadata.owner_references.clone())
+        },
+        |snapshot| vec![ObjectKey::of(&snapshot.metadata).sibling(&snapshot.spec.cluster_name)],
+    );
+    vec![snapshots, plans, machines, clusters, managed, settings, states, secrets, config_maps]
 }
 
 /// Clusters that may use an object as files, as its annotation lists them.

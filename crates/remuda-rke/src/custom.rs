@@ -68,7 +68,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         waker.clone(),
         |control_plane: &RkeControlPlane| {
             let managed = control_plane.spec.management_cluster_name.clone();
-            (managed, control_plane.metadata.owner_references.clone())
+            let deleting = objects::is_deleting(&control_plane.metadata);
+            (managed, deleting, control_plane.metadata.owner_references.clone())
         },
         move |_| all(),
     );
@@ -140,6 +141,10 @@ impl Rke {
         let Some(control_plane) = control_plane else {
             return Ok(Registered::Waiting("no control plane of this cluster"));
         };
+        // Its removal deletes machines that register; each would be one more.
+        if objects::is_deleting(&control_plane.metadata) {
+            return Ok(Registered::Waiting("the control plane of this cluster is being deleted"));
+        }
         let home = ObjectKey::of(&control_plane.metadata);
         let owner = objects::owner(&control_plane.metadata, "Cluster");
         let cluster = owner.and_then(|owner| self.clusters.get(&home.sibling(&owner.name)));

@@ -139,7 +139,14 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Next, Error>
     let mut after = before.clone();
     let outcome = match options(task.text) {
         Err(error) => Err(Trouble::Failed(error)),
-        Ok(options) => ctx.step(&key, &machine, &task, &options, &mut after).await,
+        Ok(options) => match ctx.step(&key, &machine, &task, &options, &mut after).await {
+            // How far the drain is cannot be seen; its time passes all the same.
+            Err(Trouble::Unreachable(again)) if !task.uncordon => {
+                let left = ctx.time_left(&key, task.text, &options, "the cluster cannot be reached");
+                left.and_then(|left| Err(Trouble::Unreachable(again.min(left))))
+            }
+            outcome => outcome,
+        },
     };
     let next = match outcome {
         // What went wrong last time stays said until it is known to go better.
@@ -171,11 +178,12 @@ struct Task<'a> {
 fn task(annotations: &std::collections::BTreeMap<String, String>) -> Option<Task<'_>> {
     let value = |key: &str| annotations.get(key).map_or("", String::as_str);
     let (text, done) = (value(annotation::DRAIN_OPTIONS), value(annotation::DRAIN_DONE));
-    if !text.is_empty() && text != done {
+    let uncordon = value(annotation::UNCORDON);
+    // A drain that the planner no longer waits for is over, whether or not it was done.
+    if !text.is_empty() && text != done && text != uncordon {
         return Some(Task { text, uncordon: false });
     }
-    let text = value(annotation::UNCORDON);
-    (!text.is_empty()).then_some(Task { text, uncordon: true })
+    (!uncordon.is_empty()).then_some(Task { text: uncordon, uncordon: true })
 }
 
 fn options(text: &str) -> Result<DrainOptions, String> {
@@ -225,13 +233,15 @@ impl Drains {
             self.schedule(&cluster, lease, name, false).await?;
         }
         if !answered(secret, annotation::PRE_DRAIN, &options.pre_drain_hooks, task.text) {
+            // The time of the drain is not that of its hooks.
+            self.started.lock().remove(key);
             return Ok(Progress::Step);
         }
         if let Some(lease) = lease.filter(|_| options.enabled) {
             let now = self.rke.ctx.clock.now();
             let left = pods::drain(&lease, name, options, now).await?;
             if !left.is_empty() {
-                self.in_time(key, task.text, options, now, &left)?;
+                self.time_left(key, task.text, options, &pods_left(&left))?;
                 return Ok(Progress::Going);
             }
         }
@@ -274,32 +284,37 @@ impl Drains {
         }
     }
 
-    /// A drain that takes too long has failed; it is then begun anew.
-    fn in_time(
+    /// How much of its time a drain has left. One that takes too long has failed; it is then begun anew.
+    fn time_left(
         &self,
         key: &ObjectKey,
         text: &str,
         options: &DrainOptions,
-        now: Timestamp,
-        left: &[String],
-    ) -> Result<(), Trouble> {
+        why: &str,
+    ) -> Result<Duration, Trouble> {
+        let now = self.rke.ctx.clock.now();
         let timeout = if options.timeout > 0 { SignedDuration::from_secs(options.timeout) } else { TIMEOUT };
         let mut started = self.started.lock();
         let begun = started.entry(key.clone()).or_insert_with(|| (text.to_owned(), now));
         if begun.0 != text {
             *begun = (text.to_owned(), now);
         }
-        if now.duration_since(begun.1) < timeout {
-            return Ok(());
+        let left = timeout - now.duration_since(begun.1);
+        match Duration::try_from(left) {
+            Ok(left) if !left.is_zero() => Ok(left),
+            _ => {
+                begun.1 = now;
+                let seconds = timeout.as_secs();
+                Err(Trouble::Failed(format!("drain did not end within {seconds}s: {why}")))
+            }
         }
-        begun.1 = now;
-        let shown = left.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = if left.len() > 3 { format!(" and {} more", left.len() - 3) } else { String::new() };
-        Err(Trouble::Failed(format!(
-            "drain did not end within {}s: pods left: {shown}{more}",
-            timeout.as_secs()
-        )))
     }
+}
+
+fn pods_left(left: &[String]) -> String {
+    let shown = left.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if left.len() > 3 { format!(" and {} more", left.len() - 3) } else { String::new() };
+    format!("pods left: {shown}{more}")
 }
 
 #[cfg(test)]
@@ -324,6 +339,8 @@ mod tests {
         check(&[(drain, "{}"), (done, "{}")], None);
         check(&[(drain, "{}"), (done, "{}"), (end, "{}")], Some(("{}", true)));
         check(&[(drain, "new"), (done, "{}"), (end, "{}")], Some(("new", false)));
+        // Switched off before it was done.
+        check(&[(drain, "{}"), (end, "{}")], Some(("{}", true)));
     }
 
     #[test]

@@ -9,11 +9,11 @@ use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
-use remuda_api::core::Machine;
+use remuda_api::{core::Machine, rke::RkeBootstrap};
 use remuda_control::{Chain, ObjectKey, write::conditions};
 use remuda_names::{
     capi::condition,
-    rancher::{condition as rancher_condition, label, secret_key, secret_type},
+    rancher::{annotation, condition as rancher_condition, label, secret_key, secret_type},
 };
 use remuda_plan::key;
 use remuda_planner::{
@@ -32,6 +32,7 @@ const CONNECTION_DOWN: &str = "ConnectionDown";
 const READS: usize = 16;
 /// What of a plan Secret's data anybody here reads or writes.
 const DATA: &[&str] = &[
+    key::APPLIED_OUTPUT,
     key::PLAN,
     key::APPLIED_CHECKSUM,
     key::APPLIED_PLAN,
@@ -43,6 +44,19 @@ const DATA: &[&str] = &[
     key::PROBE_STATUSES,
     key::APPLIED_PERIODIC_OUTPUT,
 ];
+
+/// Labels that say what a machine is for and which one it is. They decide which tokens its plan carries.
+const IDENTITY_LABELS: &[&str] = &[
+    label::ETCD_ROLE,
+    label::CONTROL_PLANE_ROLE,
+    label::WORKER_ROLE,
+    label::OS,
+    label::NODE_NAME,
+    label::MACHINE_ID,
+];
+/// Annotations that say how its Node is configured.
+const IDENTITY_ANNOTATIONS: &[&str] =
+    &[annotation::TAINTS, annotation::LABELS, annotation::ADDRESS, annotation::INTERNAL_ADDRESS];
 
 /// Machines of one cluster.
 pub(crate) struct Seen {
@@ -87,7 +101,14 @@ impl Rke {
                 seen.versions.insert(name, secret.resource_version().unwrap_or_default());
             }
             let driver = self.driver_of(machine);
-            seen.machines.push(view(machine, secret.as_deref().map(plan_secret), driver));
+            let bootstrap = objects::bootstrap_of(machine)
+                .and_then(|name| self.bootstraps.get(&ObjectKey::namespaced(namespace, name)));
+            let secret = secret.as_deref().map(|secret| {
+                let mut secret = plan_secret(secret);
+                identify(&mut secret, machine, bootstrap.as_deref());
+                secret
+            });
+            seen.machines.push(view(machine, secret, driver));
         }
         Ok(seen)
     }
@@ -147,7 +168,8 @@ impl Drivers {
         let driver = match archive.filter(|archive| !archive.0.is_empty()) {
             None => Driver::Unsaved,
             Some(archive) => match DriverConfig::from_state(&archive.0) {
-                Ok(config) => Driver::Saved(config),
+                Ok(Some(config)) => Driver::Saved(config),
+                Ok(None) => Driver::Unsaved,
                 Err(error) => {
                     tracing::warn!(secret = %key, error = %Chain(&error), "machine state cannot be read");
                     Driver::Unsaved
@@ -191,6 +213,27 @@ pub(crate) fn plan_secret(secret: &Secret) -> PlanSecret {
         labels: secret.labels().clone(),
         annotations: secret.annotations().clone(),
         data: wanted.collect(),
+    }
+}
+
+/// Puts what a machine is in place of what its plan Secret says about it. The labels and annotations there are
+/// copies of the RKEBootstrap's, in an object that the machine's agent writes to. Without an RKEBootstrap the
+/// Machine is asked for the roles; the Secret goes with its RKEBootstrap anyway.
+fn identify(secret: &mut PlanSecret, machine: &Machine, bootstrap: Option<&RkeBootstrap>) {
+    fn replace(copy: &mut BTreeMap<String, String>, keys: &[&str], source: &BTreeMap<String, String>) {
+        for key in keys {
+            match source.get(*key) {
+                Some(value) => copy.insert((*key).to_owned(), value.clone()),
+                None => copy.remove(*key),
+            };
+        }
+    }
+    match bootstrap {
+        Some(bootstrap) => {
+            replace(&mut secret.labels, IDENTITY_LABELS, bootstrap.labels());
+            replace(&mut secret.annotations, IDENTITY_ANNOTATIONS, bootstrap.annotations());
+        }
+        None => replace(&mut secret.labels, IDENTITY_LABELS, machine.labels()),
     }
 }
 
@@ -283,6 +326,34 @@ mod tests {
         let calm = machine("n", &[("Ready", "True", "Ready"), ("Updating", "False", "NotUpdating")]);
         assert_eq!(calm.summary, Summary::default());
         assert!(machine("n", &[("Ready", "False", "NotReady")]).summary.transitioning);
+    }
+
+    #[test]
+    fn what_a_machine_is_for_is_not_taken_from_its_plan_secret() {
+        let labels = |keys: &[&str]| -> BTreeMap<String, String> {
+            keys.iter().map(|key| ((*key).to_owned(), "true".to_owned())).collect()
+        };
+        let secret = || PlanSecret {
+            labels: labels(&[label::CONTROL_PLANE_ROLE, label::ETCD_ROLE, label::INIT_NODE]),
+            annotations: [
+                (annotation::TAINTS.to_owned(), "[]".to_owned()),
+                (annotation::JOIN_URL.to_owned(), "https://10.0.0.1:9345".to_owned()),
+            ]
+            .into(),
+            ..PlanSecret::default()
+        };
+        let mut machine = Machine::default();
+        machine.metadata.labels = Some(labels(&[label::WORKER_ROLE]));
+        let mut bootstrap = RkeBootstrap::named("m");
+        bootstrap.metadata.labels = Some(labels(&[label::WORKER_ROLE, label::OS]));
+        let mut seen = secret();
+        identify(&mut seen, &machine, Some(&bootstrap));
+        assert_eq!(seen.labels, labels(&[label::WORKER_ROLE, label::OS, label::INIT_NODE]));
+        let kept: Vec<&str> = seen.annotations.keys().map(String::as_str).collect();
+        assert_eq!(kept, [annotation::JOIN_URL], "marks of the planner stay");
+        let mut orphan = secret();
+        identify(&mut orphan, &machine, None);
+        assert_eq!(orphan.labels, labels(&[label::WORKER_ROLE, label::INIT_NODE]));
     }
 
     #[test]

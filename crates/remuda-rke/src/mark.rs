@@ -1,5 +1,6 @@
 //! Conditions that we put on Machines, whose controller is somebody else.
 
+use jiff::Timestamp;
 use kube::{Api, ResourceExt, api::Patch};
 use remuda_api::core::Machine;
 use remuda_control::{
@@ -17,15 +18,24 @@ impl Rke {
     /// Sets a condition of a Machine and tells its new version. Nothing is written, and `None` told, when it is
     /// so already or the Machine is gone; conditions of others stay as they are.
     pub(crate) async fn mark(&self, key: &ObjectKey, says: Says<'_>) -> Result<Option<String>, Error> {
+        self.mark_at(key, says, self.ctx.clock.now()).await
+    }
+
+    /// [`Rke::mark`] of what has been so since `since`.
+    pub(crate) async fn mark_at(
+        &self,
+        key: &ObjectKey,
+        says: Says<'_>,
+        since: Timestamp,
+    ) -> Result<Option<String>, Error> {
         let Some(machine) = self.machines.get(key) else {
             return Ok(None);
         };
         let api: Api<Machine> = self.api(key.namespace.as_deref().unwrap_or_default());
         let mut base = (*machine).clone();
-        let now = self.ctx.clock.now();
         for attempt in 1.. {
             let mut known = base.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-            if !conditions::set(&mut known, says, now) {
+            if !conditions::set(&mut known, says, since) {
                 return Ok(None);
             }
             let metadata = json!({"uid": base.uid(), "resourceVersion": base.resource_version()});

@@ -15,13 +15,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use remuda_api::core::Machine;
 use remuda_control::{Controller, Next, ObjectKey, drive, write::conditions::Says};
+use remuda_distro::Distro;
 use remuda_names::rancher::{annotation, condition};
 use remuda_plan::{
-    key,
+    Report, key,
     output::{PeriodicResults, pack, unpack},
-    probe, sha256_hex, state,
+    probe, sha256_hex,
 };
-use remuda_planner::{distro::Distro, input::PlanSecret, node_plan::NodePlan};
+use remuda_planner::{input::PlanSecret, node_plan::NodePlan};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, conditions::rfc3339, machines::plan_secret, objects, shared::Rke};
@@ -51,7 +52,7 @@ async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
             Verdict::Failed => failure(&machine, distro),
         };
         let (status, reason) = match verdict {
-            Verdict::Good => (Some(true), "PlanApplied"),
+            Verdict::Good => (Some(true), condition::PLAN_APPLIED),
             Verdict::Failed => (Some(false), "Error"),
         };
         let says =
@@ -115,19 +116,12 @@ enum Verdict {
 
 /// `None` while the agent may still succeed by itself.
 fn judge(secret: &PlanSecret) -> Option<Verdict> {
-    let value = |key: &str| secret.data.get(key).map(Vec::as_slice).unwrap_or_default();
-    let plan = value(key::PLAN);
-    if plan.is_empty() {
-        return None;
+    let report = Report::read(|key| secret.data.get(key).map(Vec::as_slice).unwrap_or_default());
+    match report {
+        Report { delivered: false, .. } => None,
+        Report { failing: false, .. } => Some(Verdict::Good),
+        Report { gave_up, .. } => gave_up.then_some(Verdict::Failed),
     }
-    let ended = value(key::PLAN_STATE) == state::FAILED.as_bytes();
-    let failed = ended || value(key::FAILED_CHECKSUM) == sha256_hex(plan).as_bytes();
-    if !failed {
-        return Some(Verdict::Good);
-    }
-    let most = value(key::MAX_FAILURES);
-    let given_up = ended || most == b"-1" || (!most.is_empty() && value(key::FAILURE_COUNT) == most);
-    given_up.then_some(Verdict::Failed)
 }
 
 fn failure(machine: &Machine, distro: Distro) -> String {

@@ -31,34 +31,9 @@ pub(crate) fn of_plans(settings: &Informer<Setting>) -> input::Settings {
     }
 }
 
-/// A duration as Go writes it, such as `1h30m` or `1.5s`; `None` for anything else.
+/// A duration as Go writes it, such as `1h30m` or `1.5s`; `None` for anything else, and for negative ones.
 pub(crate) fn duration(text: &str) -> Option<SignedDuration> {
-    let mut rest = text.trim();
-    if rest == "0" {
-        return Some(SignedDuration::ZERO);
-    }
-    let mut total = 0_f64;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let seconds = match &rest[..unit] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        total += number * seconds;
-        rest = &rest[unit..];
-    }
-    SignedDuration::try_from_secs_f64(total).ok()
+    remuda_base::duration::parse(text.trim()).and_then(|duration| SignedDuration::try_from(duration).ok())
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use remuda_api::{
     core::{Cluster, Machine},
     management::{self, Setting},
-    rke::{CustomMachine, RkeBootstrap, RkeCluster, RkeControlPlane},
+    rke::{CustomMachine, EtcdSnapshot, RkeBootstrap, RkeCluster, RkeControlPlane},
 };
 use remuda_control::{Ctx, Informer, ObjectKey, Scope, informer::Cached};
 use remuda_names::{
     gateway::secret::ACCOUNT_TOKEN_TYPE,
-    rancher::{label, secret_type},
+    rancher::{group, label, secret_type},
 };
 use remuda_workload::Workloads;
 
@@ -55,6 +55,7 @@ pub(crate) struct Rke {
     pub(crate) control_planes: Informer<RkeControlPlane>,
     pub(crate) bootstraps: Informer<RkeBootstrap>,
     pub(crate) custom_machines: Informer<CustomMachine>,
+    pub(crate) snapshots: Informer<EtcdSnapshot>,
     /// Management Clusters.
     pub(crate) managed: Informer<management::Cluster>,
     pub(crate) settings: Informer<Setting>,
@@ -82,6 +83,7 @@ impl Rke {
             control_planes: informers.of(Scope::all()),
             bootstraps: informers.of(Scope::all()),
             custom_machines: informers.of(Scope::all()),
+            snapshots: informers.of(Scope::all()),
             managed: informers.of(Scope::all()),
             settings: informers.of(Scope::all()),
             plans: informers.of(typed(secret_type::PLAN)),
@@ -109,6 +111,7 @@ impl Rke {
             self.control_planes.wait_synced(),
             self.bootstraps.wait_synced(),
             self.custom_machines.wait_synced(),
+            self.snapshots.wait_synced(),
             self.managed.wait_synced(),
             self.settings.wait_synced(),
             self.plans.wait_synced(),
@@ -122,6 +125,9 @@ impl Rke {
     fn index(&self) {
         self.machines.add_index(BY_CLUSTER, |machine| {
             vec![filed(&machine.namespace().unwrap_or_default(), &machine.spec.cluster_name)]
+        });
+        self.snapshots.add_index(BY_CLUSTER, |snapshot| {
+            vec![filed(&snapshot.namespace().unwrap_or_default(), &snapshot.spec.cluster_name)]
         });
         self.machines.add_index(BY_BOOTSTRAP, |machine| {
             let name = objects::bootstrap_of(machine).map(str::to_owned);
@@ -177,10 +183,21 @@ impl Rke {
         self.machines.by_index(BY_BOOTSTRAP, &filed(namespace, &bootstrap.name)).into_iter().next()
     }
 
-    /// Machine and cluster a plan Secret belongs to, of a cluster whose control plane is ours.
+    /// The Machine a plan Secret belongs to: its owner's owner. The label with a Machine's name is for people and
+    /// selectors; a wrong one must not make one machine answer for another.
     pub(crate) fn machine_of_plan(&self, secret: &Secret) -> Option<Arc<Machine>> {
-        let name = secret.labels().get(label::MACHINE_NAME)?;
-        self.machines.get(&ObjectKey::of(&secret.metadata).sibling(name))
+        let key = ObjectKey::of(&secret.metadata);
+        let mut owners = secret.metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| {
+            owner.kind == "RKEBootstrap" && objects::group_of(&owner.api_version) == group::RKE
+        })?;
+        let bootstrap = self.bootstraps.get(&key.sibling(&owner.name))?;
+        let owned = bootstrap.metadata.uid.as_deref() == Some(&*owner.uid)
+            && objects::plan_name(&owner.name) == *key.name;
+        let owner = objects::owner(&bootstrap.metadata, "Machine").filter(|_| owned)?;
+        let machine = self.machines.get(&key.sibling(&owner.name))?;
+        let named = objects::bootstrap_of(&machine) == Some(&bootstrap.name_any());
+        (named && machine.metadata.uid.as_deref() == Some(&*owner.uid)).then_some(machine)
     }
 
     /// The Cluster of a Machine.

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use remuda_names::rancher::annotation;
+use remuda_names::{
+    driver::{Addresses, facts},
+    rancher::annotation,
+};
 use serde_json::{Value, json};
 
 use super::{Unrenderable, config::Config, values};
@@ -70,16 +73,13 @@ fn split_one(address: &str) -> Vec<String> {
 }
 
 fn node_addresses(known: &Known, config: &mut Config) {
-    // Machines of the pod driver are pods; the network they see is none of ours.
-    if known.driver == "pod" {
-        return;
-    }
+    let internal = match facts(&known.driver).addresses {
+        Addresses::None => return,
+        Addresses::ExternalIfAlone if known.internal.is_empty() => &known.external,
+        Addresses::ExternalIfAlone | Addresses::Saved => &known.internal,
+    };
     let family = primary_family(config);
     let mut inside = values::texts(config.get("node-ip"));
-    let internal = match known.driver.as_str() {
-        "digitalocean" if known.internal.is_empty() => &known.external,
-        _ => &known.internal,
-    };
     for address in internal.iter().chain([&known.ipv6]) {
         if !address.is_empty() && !inside.contains(address) {
             inside.push(address.clone());

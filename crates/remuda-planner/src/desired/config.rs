@@ -2,16 +2,12 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
+use remuda_distro::Distro;
 use remuda_names::rancher::{annotation, label};
 use serde_json::{Value, json};
 
 use super::{Renderer, Unrenderable, addresses, s3, values};
-use crate::{
-    distro::{self, Distro},
-    entry::Entry,
-    node_plan::File,
-    selector,
-};
+use crate::{distro, entry::Entry, node_plan::File, selector};
 
 pub(super) type Config = BTreeMap<String, Value>;
 
@@ -101,11 +97,11 @@ pub(super) fn user_config(renderer: &Renderer<'_>, entry: &Entry<'_>) -> Result<
     }
     let mut config = Config::new();
     for (name, value) in merged {
-        let Some(boolean) = renderer.input.release.argument(name, key.0) else { continue };
+        let Some(argument) = renderer.input.release.argument(name, key.0) else { continue };
         let value = match value {
             // Numbers, objects and nulls have never reached nodes.
             Value::Null | Value::Number(_) | Value::Object(_) => continue,
-            value if boolean => Value::Bool(values::is_true(value)),
+            value if argument.is_boolean() => Value::Bool(values::is_true(value)),
             value => value.clone(),
         };
         config.insert(name.to_owned(), value);

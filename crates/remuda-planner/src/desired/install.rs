@@ -17,21 +17,28 @@ pub(super) fn install(
     files: &[File],
     config: Option<&(usize, String)>,
 ) -> Instruction {
-    let spec = &renderer.input.control_plane.spec;
-    let distro = renderer.distro.env();
     let (stamp, drain) = stamps(renderer, files, config);
-    let mut env = Vec::new();
+    let prefix = if entry.windows { "WINS_" } else { "" };
+    let stamps = vec![format!("{prefix}RESTART_STAMP={stamp}"), format!("{prefix}DRAIN_HASH={drain}")];
+    instruction(renderer, entry, stamps)
+}
+
+/// Runs the installer image without starting or restarting anything.
+pub(super) fn install_without_start(renderer: &Renderer<'_>, entry: &Entry<'_>) -> Instruction {
+    let distro = renderer.distro.env_prefix();
+    instruction(renderer, entry, vec![format!("INSTALL_{distro}_SKIP_START=true")])
+}
+
+fn instruction(renderer: &Renderer<'_>, entry: &Entry<'_>, mut env: Vec<String>) -> Instruction {
+    let spec = &renderer.input.control_plane.spec;
+    let distro = renderer.distro.env_prefix();
     let data_dir = &renderer.data_dir;
     let own = spec.agent_env_vars.iter().filter(|var| !var.value.is_empty());
     if entry.windows {
-        env.push(format!("WINS_RESTART_STAMP={stamp}"));
-        env.push(format!("WINS_DRAIN_HASH={drain}"));
         env.extend(own.map(|var| windows_variable(&var.name, &var.value)));
         env.push(format!("$env:{distro}_DATA_DIR=\"c:{data_dir}\""));
         env.push(windows_variable("INSTALL_RKE2_VERSION", &spec.kubernetes_version));
     } else {
-        env.push(format!("RESTART_STAMP={stamp}"));
-        env.push(format!("DRAIN_HASH={drain}"));
         env.extend(own.map(|var| format!("{}={}", var.name, var.value)));
         env.push(format!("{distro}_DATA_DIR={data_dir}"));
     }
@@ -69,7 +76,7 @@ fn stamps(renderer: &Renderer<'_>, files: &[File], config: Option<&(usize, Strin
     let generation = control_plane.status.config_generation.to_string();
     stamp.update(&generation);
     drain.update(&generation);
-    (hex(&stamp.finalize()), hex(&drain.finalize()))
+    (hex(stamp.finalize()), hex(drain.finalize()))
 }
 
 /// A variable as Windows agents take it in plans: no `$env:` prefix, no quotes, booleans without `$`.

@@ -7,8 +7,10 @@ use super::{
     config::{CONTROLLER_MANAGER, Component, Config, SCHEDULER},
     values,
 };
+use remuda_distro::Distro;
+
 use crate::{
-    distro::{self, Distro},
+    distro,
     entry::Entry,
     node_plan::{HttpGet, Probe},
 };

@@ -6,6 +6,7 @@
 mod gates;
 mod hostile;
 mod lifecycle;
+mod operations;
 mod plans;
 mod quorum;
 mod removal;

@@ -4,9 +4,10 @@
 //! change. `UPDATE_GOLDEN=1` rewrites both. Bytes of files that are not dynamic must never change: every
 //! node of every cluster would restart.
 
-use std::{fmt::Write as _, fs, path::PathBuf};
+use std::{fmt::Write as _, fs, path::PathBuf, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use remuda_distro::release::Argument;
 use remuda_names::rancher::{annotation, label, secret_type};
 use remuda_plan::sha256_hex;
 
@@ -300,7 +301,8 @@ fn prime_is_for_rke2_servers_that_know_it() {
     world.input.settings.prime = true;
     world.settle();
     assert_eq!(config(&world, "a").get("prime"), None);
-    world.input.release.server_args.insert("prime".to_owned(), true);
+    let boolean = Argument { kind: "boolean".to_owned(), ..Argument::default() };
+    Arc::make_mut(&mut world.input.release.server_args).insert("prime".into(), boolean);
     world.settle();
     assert_eq!(config(&world, "a")["prime"], true);
     assert_eq!(config(&world, "w").get("prime"), None);

@@ -1,12 +1,10 @@
 //! Whether the hook that keeps an etcd machine's server comes off.
 
 use jiff::{SignedDuration, Timestamp};
+use remuda_distro::Distro;
 use remuda_names::rancher::annotation;
 
-use remuda_planner::{
-    distro::Distro,
-    removal::{Cluster, Decision, Gone, Held, Input, Node, decide},
-};
+use remuda_planner::removal::{Cluster, Decision, Gone, Held, Input, Node, decide};
 use serde_json::json;
 
 use crate::world::World;

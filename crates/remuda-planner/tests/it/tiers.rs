@@ -6,6 +6,7 @@ use remuda_planner::{
     driver::{Driver, DriverConfig},
     input::Summary,
     output::{Outcome, Output, Verdict, Write},
+    reason::Reason,
 };
 use serde_json::{Value, json};
 
@@ -103,7 +104,7 @@ fn a_failed_plan_is_reported_and_can_be_replaced_at_once() {
     secret.data.insert("failure-count".to_owned(), b"1".to_vec());
     secret.data.insert("failed-checksum".to_owned(), hash.into_bytes());
     let output = world.step();
-    assert_eq!(output.machines["w1"].messages, ["failure while applying plan"]);
+    assert_eq!(output.machines["w1"].reasons, [Reason::PlanFailed]);
     world.edit(|spec| {
         spec["machineSelectorConfig"] = json!([{
             "machineLabelSelector": {"matchLabels": {"rke.cattle.io/worker-role": "true"}},

@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, io::Write as _, sync::Arc};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use flate2::{Compression, write::GzEncoder};
 use jiff::{SignedDuration, Timestamp};
+use remuda_distro::{Catalog, Distro};
 use remuda_names::rancher::{annotation, label};
 
 use remuda_planner::{
-    distro::Distro,
     driver::Driver,
     input::{
         Address, AddressKind, AgentManifest, Cluster, ControlPlane, Input, Machine, PlanSecret, Reconciled,
@@ -17,9 +17,7 @@ use remuda_planner::{
     },
     node_plan::NodePlan,
     output::{Outcome, Output, Write},
-    plan,
-    release::Metadata,
-    removal,
+    plan, removal,
 };
 use serde_json::{Value, json};
 
@@ -74,7 +72,7 @@ pub fn base(version: &str, spec: Value) -> Input {
             infrastructure_provisioned: true,
             ..Cluster::default()
         }),
-        release: Metadata::bundled().release(version, None),
+        release: Catalog::shipped().facts(version),
         machines: Vec::new(),
         state: StateSecret::Missing,
         fresh_tokens: Tokens { server: "server-token".to_owned(), agent: "agent-token".to_owned() },
@@ -83,6 +81,7 @@ pub fn base(version: &str, spec: Value) -> Input {
         agent_manifest: AgentManifest::Render(Arc::new(|taints: &[Taint]| {
             format!("agent tolerating {} taints\n", taints.len())
         })),
+        snapshots: Vec::new(),
         pre_bootstrap: Vec::new(),
     }
 }
@@ -184,7 +183,7 @@ impl World {
         self.input.control_plane.stored_spec = spec;
         self.input.control_plane.generation += 1;
         let version = self.input.control_plane.spec.kubernetes_version.clone();
-        self.input.release = Metadata::bundled().release(&version, None);
+        self.input.release = Catalog::shipped().facts(&version);
     }
 
     /// Decides and carries out the decision.
@@ -207,6 +206,12 @@ impl World {
                         is_true: message.is_none(),
                         message: message.clone().unwrap_or_default(),
                     });
+                }
+                Write::Pause | Write::Unpause => {
+                    self.input.cluster.as_mut().unwrap().paused = *write == Write::Pause;
+                }
+                Write::ReleaseSnapshot { name } => {
+                    self.input.snapshots.retain(|snapshot| snapshot.name != *name);
                 }
                 Write::CreateState { tokens, .. } => self.input.state = StateSecret::Present(tokens.clone()),
                 Write::ClusterNotInitialized => {

@@ -15,13 +15,13 @@ use remuda_api::{
     rke::{RkeBootstrap, RkeControlPlane},
 };
 use remuda_control::{ObjectKey, Waker, write::conditions::Says};
+use remuda_distro::Distro;
 use remuda_names::{
     annotation::{ETCD_LEAVING, ETCD_REMOVAL_REFUSED},
     cluster_agent,
     rancher::{annotation, condition, label, name},
 };
 use remuda_planner::{
-    distro::Distro,
     input,
     removal::{self, Decision, Held},
 };

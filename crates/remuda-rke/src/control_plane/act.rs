@@ -107,6 +107,11 @@ impl ControlPlanes {
             Write::CreateState { name, tokens } => self.create_state(object, name, tokens).await,
             Write::ForceRemove { machine } => self.force_remove(key, machine).await,
             Write::ClusterNotInitialized => self.not_initialized(key, object).await,
+            Write::Pause => {
+                let Some(cluster) = self.cluster_name(object) else { return Ok(()) };
+                self.patch::<Cluster>(&key.sibling(cluster), json!({"spec": {"paused": true}})).await
+            }
+            Write::ReleaseSnapshot { name } => crate::snapshots::release(&self.rke, &key.sibling(name)).await,
             Write::Unpause => {
                 let Some(cluster) = self.cluster_name(object) else { return Ok(()) };
                 let patch = json!({

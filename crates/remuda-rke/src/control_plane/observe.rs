@@ -78,7 +78,7 @@ impl ControlPlanes {
         };
         let input = Input {
             now: rke.ctx.clock.now(),
-            release: rke.options.releases.release(&control_plane.spec.kubernetes_version, None),
+            release: rke.options.releases.get().facts(&control_plane.spec.kubernetes_version),
             agent_manifest: self
                 .agent_manifest(object, &control_plane, &settings, managed.as_deref(), &token)
                 .await?,
@@ -89,6 +89,7 @@ impl ControlPlanes {
             fresh_tokens,
             resources,
             settings,
+            snapshots: crate::snapshots::of(rke, key),
             pre_bootstrap: Vec::new(),
         };
         let cluster = cluster.map_or_else(|| key.clone(), |cluster| ObjectKey::of(&cluster.metadata));

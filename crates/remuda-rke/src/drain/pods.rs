@@ -14,7 +14,7 @@ use remuda_control::{
     Chain,
     write::{controller_of, evict},
 };
-use remuda_names::capi::annotation::MIRROR_POD;
+use remuda_names::{capi::annotation::MIRROR_POD, cluster_agent, rancher::name::SYSTEM};
 use remuda_planner::spec::DrainOptions;
 use remuda_workload::Lease;
 
@@ -127,6 +127,8 @@ struct View {
     namespace: String,
     name: String,
     mirror: bool,
+    /// The other end of our connection to the cluster.
+    cluster_agent: bool,
     controller: Controller,
     finished: bool,
     local_storage: bool,
@@ -146,6 +148,8 @@ fn view(pod: &Pod, missing: &BTreeSet<(String, String)>) -> View {
         namespace: pod.namespace().unwrap_or_default(),
         name: pod.name_any(),
         mirror: pod.annotations().contains_key(MIRROR_POD),
+        cluster_agent: pod.namespace().as_deref() == Some(SYSTEM)
+            && pod.labels().get("app").is_some_and(|app| app == cluster_agent::NAME),
         controller: match (controller_of(&pod.metadata), daemon_set(pod)) {
             (None, _) => Controller::None,
             (_, Some(set)) if missing.contains(&set) => Controller::Orphan,
@@ -223,6 +227,11 @@ fn judge(pod: &View, options: &DrainOptions, now: Timestamp) -> Result<bool, Ref
     if pod.finished {
         return Ok(true);
     }
+    // Without it the controller could not end the drain, nor uncordon the node that it may have nowhere else to be but on.
+    // It outlives the restart of its node's distribution as every pod does.
+    if pod.cluster_agent {
+        return Ok(false);
+    }
     match pod.controller {
         Controller::DaemonSet if options.ignore_daemon_sets.unwrap_or(true) => return Ok(false),
         Controller::DaemonSet => return Err(Refusal::DaemonSet),
@@ -239,8 +248,8 @@ fn judge(pod: &View, options: &DrainOptions, now: Timestamp) -> Result<bool, Ref
 mod tests {
     use super::*;
 
-    /// `pods` is one pod per line: `name controller [finished] [local] [mirror] [deleted=seconds]`; answers what
-    /// becomes of them at second 100.
+    /// `pods` is one pod per line: `name controller [finished] [local] [mirror] [agent] [deleted=seconds]`; answers
+    /// what becomes of them at second 100.
     #[track_caller]
     fn check(options: &DrainOptions, pods: &str, expected: &str) {
         let views: Vec<View> = pods
@@ -262,6 +271,7 @@ mod tests {
                     finished: words.contains(&"finished"),
                     local_storage: words.contains(&"local"),
                     mirror: words.contains(&"mirror"),
+                    cluster_agent: words.contains(&"agent"),
                     deleted: deleted.map(|at| Timestamp::from_second(at.parse().unwrap()).unwrap()),
                 }
             })
@@ -307,5 +317,13 @@ mod tests {
         let impatient = DrainOptions { skip_wait_for_delete_timeout_seconds: 60, ..options };
         check(&impatient, PODS, "evict web,cache,job,bare,lost going ");
         check(&DrainOptions::default(), "", "evict  going ");
+    }
+
+    #[test]
+    fn the_cluster_agent_stays_where_it_is() {
+        let pods = "agent replicaset local agent
+                    former replicaset agent deleted=10
+                    dead replicaset agent finished";
+        check(&DrainOptions::default(), pods, "evict dead going ");
     }
 }

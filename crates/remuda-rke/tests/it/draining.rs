@@ -75,3 +75,84 @@ async fn a_worker_is_drained_when_its_hooks_allow_and_then_used_again() {
     assert!(!cordoned(&world, "server").await);
     running.stop().await;
 }
+
+/// The agent of the cluster, as the manifest of a control plane node has it.
+async fn create_cluster_agent(world: &World, node: &str) -> String {
+    let namespace = json!({"metadata": {"name": "cattle-system"}});
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(world.workload.client());
+    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    let pod = json!({
+        "metadata": {"name": "cattle-cluster-agent-1", "labels": {"app": "cattle-cluster-agent"}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+    });
+    let pods: Api<Pod> = Api::namespaced(world.workload.client(), "cattle-system");
+    let pod = pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    pod.uid().unwrap()
+}
+
+fn control_plane_drain(enabled: bool, hooks: serde_json::Value) -> serde_json::Value {
+    json!({"upgradeStrategy": {"controlPlaneDrainOptions": {
+        "enabled": enabled, "timeout": 60, "gracePeriod": 0, "force": true, "preDrainHooks": hooks,
+    }}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_leaves_the_cluster_agent_where_it_is() {
+    let world = World::start(control_plane_drain(true, json!([]))).await;
+    world.agents.run();
+    let running = world.run();
+    world.register("server:ec worker:w").await;
+    world.settle().await;
+    create_pod(&world, "web", "server").await;
+    let agent = create_cluster_agent(&world, "server").await;
+    world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
+    until("the pod is evicted", async || pods(&world).await.is_empty()).await;
+    world.settle().await;
+    let agents: Api<Pod> = Api::namespaced(world.workload.client(), "cattle-system");
+    let found = agents.get_opt("cattle-cluster-agent-1").await.unwrap();
+    let found = found.expect("without it the cluster could not be reached");
+    assert_eq!(found.uid(), Some(agent));
+    assert!(found.metadata.deletion_timestamp.is_none());
+    assert!(!cordoned(&world, "server").await);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_of_a_cluster_out_of_reach_fails_in_time_and_ends_when_switched_off() {
+    let hooks = json!([{"annotation": "example.com/before"}]);
+    let world = World::start(control_plane_drain(true, hooks)).await;
+    world.agents.run();
+    let running = world.run();
+    world.register("server:ec worker:w").await;
+    world.settle().await;
+    create_pod(&world, "web", "server").await;
+    world.agents.told();
+    world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
+    let secrets = world.api::<Secret>();
+    let name = format!("{}-machine-plan", machine_name("server"));
+    let annotation = async |key: &str| secrets.get(&name).await.unwrap().annotations().get(key).cloned();
+    until("the hook is asked", async || annotation("rke.cattle.io/pre-drain").await.is_some()).await;
+    assert!(cordoned(&world, "server").await);
+
+    world.tunnel.cut();
+    let question = annotation("rke.cattle.io/pre-drain").await.unwrap();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"example.com/before": question}}}));
+    secrets.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    until("the drain has failed", async || annotation("rke.cattle.io/drain-error").await.is_some()).await;
+    let why = annotation("rke.cattle.io/drain-error").await.unwrap();
+    assert_eq!(why, "drain did not end within 60s: the cluster cannot be reached");
+    let told = async || world.condition("Ready").await;
+    until("people are told", async || told().await.contains("the cluster cannot be reached")).await;
+
+    // Whoever wants no drain gets the change without one, and the node is used again.
+    world.edit(control_plane_drain(false, json!([]))).await;
+    until("the plan is applied", async || world.agents.told().contains(&"server applied".to_owned())).await;
+    world.tunnel.mend();
+    until("the node is used again", async || !cordoned(&world, "server").await).await;
+    world.settle().await;
+    assert_eq!(pods(&world).await, ["web"], "nothing was evicted");
+    let secret = secrets.get(&name).await.unwrap();
+    let left = secret.annotations().keys().find(|key| key.contains("drain") || key.contains("uncordon"));
+    assert_eq!(left, None);
+    running.stop().await;
+}

@@ -11,5 +11,7 @@ mod draining;
 mod etcd;
 mod failing;
 mod pool;
+mod stale;
+mod tampered;
 mod whole;
 mod world;

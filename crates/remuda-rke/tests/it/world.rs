@@ -18,7 +18,7 @@ use remuda_control::{
     Ctx, ObjectKey,
     clock::{Clock, TimerClock},
 };
-use remuda_testkit::World as Api2;
+use remuda_testkit::{Component, Line, World as Api2};
 use remuda_workload::{Connect, Down};
 use serde_json::{Value, json};
 use sha2_hex::short;
@@ -66,6 +66,8 @@ pub(crate) struct World {
     api: Api2,
     pub(crate) workload: Api2,
     pub(crate) agents: Agents,
+    /// The way of controllers to the workload cluster.
+    pub(crate) tunnel: Line,
     clock: TimerClock,
 }
 
@@ -78,9 +80,9 @@ impl Deref for World {
 }
 
 /// Every cluster is the same one.
-struct Line(Api2);
+struct Tunnel(Line);
 
-impl Connect for Line {
+impl Connect for Tunnel {
     fn connect(&self, _: &ObjectKey) -> BoxFuture<'_, Result<Client, Down>> {
         let client = self.0.client();
         Box::pin(async { Ok(client) })
@@ -137,7 +139,8 @@ impl World {
         }
         let workload = Api2::with(config).await;
         let agents = Agents::new(&api, &workload);
-        let world = Self { api, workload, agents, clock };
+        let tunnel = workload.line();
+        let world = Self { api, workload, agents, tunnel, clock };
         world.furnish(spec).await;
         world
     }
@@ -188,10 +191,12 @@ impl World {
 
     /// Starts all controllers, and the connections they use.
     pub(crate) fn run(&self) -> Running {
-        let ctx = Arc::new(Ctx::new(self.client(), "remuda-test").with_clock(Arc::new(self.clock)));
+        let ctx = Ctx::new(self.client_of(Component::Shared), "remuda-test").with_clock(Arc::new(self.clock));
+        let acting = |component| Arc::new(ctx.acting_as(self.client_of(component), "remuda-test"));
         let stop = CancellationToken::new();
-        let line = Arc::new(Line(self.workload.clone()));
-        let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), line);
+        let tunnel = Arc::new(Tunnel(self.tunnel.clone()));
+        let workloads =
+            remuda_workload::Workloads::new(acting(Component::Workloads), Default::default(), tunnel);
         let connections = remuda_workload::run(workloads.clone(), stop.clone());
         let leave = vec![
             "ClusterResourceSet",
@@ -201,12 +206,13 @@ impl World {
             "MachineHealthCheck",
         ];
         let options = remuda_capi::Options { leave, ..Default::default() };
-        let capi = remuda_capi::run(ctx.clone(), options, workloads.clone(), stop.clone());
-        let rke = remuda_rke::run(ctx.clone(), Default::default(), workloads, stop.clone());
+        let capi = remuda_capi::run(acting(Component::ClusterApi), options, workloads.clone(), stop.clone());
+        let rke =
+            remuda_rke::run(acting(Component::ControlPlane), Default::default(), workloads, stop.clone());
         let task = tokio::spawn(async move {
             tokio::join!(connections, capi, rke);
         });
-        Running { ctx, stop, task }
+        Running { ctx: Arc::new(ctx), stop, task }
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>

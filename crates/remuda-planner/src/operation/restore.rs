@@ -1,0 +1,213 @@
+//! `etcdSnapshotRestore`: the cluster becomes again what it was when a snapshot was taken.
+//!
+//! ```text
+//! Started ─ the file is read where it lies ─► Shutdown ─ all services stop ─► Restore ─ one server has the state
+//!   │ not whole: Failed, nothing was touched       ─► … ─ all others join it again ─► Finished
+//! ```
+//!
+//! From `Shutdown` on there is no way back but another restore; a failure stays and is told until one is asked for.
+
+use remuda_names::rancher::condition;
+
+use super::{Limits, assign, assign_and_check, renderer, snapshot};
+use crate::{
+    entry::Entry,
+    input::{Snapshot, Storage},
+    output::{Again, Errand, Failure, Operation, Progress, Unusable, Waiting, Write},
+    planner::{self, Pass, Stop},
+    spec::{ConditionStatus, SnapshotRestore},
+};
+
+mod phase {
+    pub(super) const STARTED: &str = super::snapshot::phase::STARTED;
+    pub(super) const SHUTDOWN: &str = "Shutdown";
+    pub(super) const RESTORE: &str = "Restore";
+    pub(super) const POD_CLEANUP: &str = "PostRestorePodCleanup";
+    pub(super) const INITIAL_RESTART: &str = "InitialRestartCluster";
+    pub(super) const NODE_CLEANUP: &str = "PostRestoreNodeCleanup";
+    pub(super) const RESTART: &str = super::snapshot::phase::RESTART;
+    pub(super) const FINISHED: &str = super::snapshot::phase::FINISHED;
+    pub(super) const FAILED: &str = super::snapshot::phase::FAILED;
+}
+
+pub(crate) fn run(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let status = &mut pass.status;
+    let asked = pass.input.control_plane.spec.etcd_snapshot_restore.clone();
+    let Some(asked) = asked.filter(|asked| !asked.name.is_empty()) else {
+        if status.etcd_snapshot_restore.is_none() && status.etcd_snapshot_restore_phase.is_empty() {
+            return Ok(());
+        }
+        status.etcd_snapshot_restore = None;
+        status.etcd_snapshot_restore_phase.clear();
+        return Err(Waiting::Refreshing(Operation::SnapshotRestore).into());
+    };
+    if status.etcd_snapshot_restore.as_ref() != Some(&asked) {
+        status.etcd_snapshot_restore = Some(asked);
+        enter(pass, phase::STARTED);
+        return Err(Waiting::Begun(Operation::SnapshotRestore).into());
+    }
+    match pass.status.etcd_snapshot_restore_phase.clone().as_str() {
+        phase::STARTED => check(pass, &asked),
+        phase::SHUTDOWN => shut_down(pass, &asked),
+        phase::RESTORE => reset(pass, &asked),
+        phase::POD_CLEANUP => again(pass, phase::INITIAL_RESTART),
+        phase::INITIAL_RESTART => again(pass, phase::NODE_CLEANUP),
+        phase::NODE_CLEANUP => again(pass, phase::RESTART),
+        phase::RESTART => again(pass, phase::FINISHED),
+        _ => Ok(()),
+    }
+}
+
+fn enter(pass: &mut Pass<'_>, phase: &str) {
+    phase.clone_into(&mut pass.status.etcd_snapshot_restore_phase);
+    let (status, reason, message) = match phase {
+        phase::FINISHED => (ConditionStatus::True, "", ""),
+        phase => (ConditionStatus::Unknown, "Waiting", phase),
+    };
+    pass.status.set(condition::SNAPSHOT_RESTORED, status, reason, message, pass.input.now);
+}
+
+/// The restore is over before it began.
+fn refuse(pass: &mut Pass<'_>, failure: Failure) -> Result<(), Stop> {
+    phase::FAILED.clone_into(&mut pass.status.etcd_snapshot_restore_phase);
+    let (kind, message) = (condition::SNAPSHOT_RESTORED, failure.to_string());
+    pass.status.set(kind, ConditionStatus::False, "Error", &message, pass.input.now);
+    Err(failure.into())
+}
+
+/// The machine that is to begin, and the file on it.
+fn place<'p, 'a>(pass: &'p Pass<'a>, asked: &SnapshotRestore) -> Result<(&'p Entry<'a>, String), Unusable> {
+    let known = pass.input.snapshots.iter().find(|snapshot| snapshot.name == asked.name);
+    let Some(Snapshot { machine, file, storage, version, deleting, .. }) = known else {
+        // A name no object has is that of a file, and there must be no doubt where.
+        let mut fit = pass.entries.iter().filter(|entry| entry.can_be_init() && entry.node.is_some());
+        return match (fit.next(), fit.next()) {
+            (Some(entry), None) => Ok((entry, asked.name.clone())),
+            _ => Err(Unusable::Unknown),
+        };
+    };
+    if *storage != Storage::Local {
+        return Err(Unusable::Storage);
+    }
+    if *deleting {
+        return Err(Unusable::Deleting);
+    }
+    if too_old(version.as_deref(), &pass.input.control_plane.spec.kubernetes_version) {
+        return Err(Unusable::Version { taken: version.clone().unwrap_or_default() });
+    }
+    let machine = machine.as_deref().ok_or(Unusable::NoMachine)?;
+    let entry = pass.entries.iter().find(|entry| entry.name() == machine);
+    let entry = entry.filter(|entry| entry.can_be_init() && entry.node.is_some());
+    entry.map(|entry| (entry, file.clone())).ok_or(Unusable::NoMachine)
+}
+
+/// Objects of before 1.25 cannot be served from then on.
+fn too_old(taken: Option<&str>, current: &str) -> bool {
+    let before = |text: &str| {
+        remuda_distro::version::parse(text).is_some_and(|version| (version.major, version.minor) < (1, 25))
+    };
+    taken.is_some_and(before) && !before(current)
+}
+
+/// Nothing has been touched. The file is read on the machine that holds it.
+fn check(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
+    let renderer = renderer(pass);
+    let (entry, file) = match place(pass, asked) {
+        Ok(found) => found,
+        Err(unusable) => {
+            let failure = Failure::Snapshot { snapshot: asked.name.clone(), unusable };
+            return refuse(pass, failure);
+        }
+    };
+    let desired = renderer.snapshot_check(entry, &file, &value(asked)).map_err(Failure::Unrenderable)?;
+    let machine = entry.name().to_owned();
+    let errand = Errand::SnapshotCheck { snapshot: asked.name.clone(), machine };
+    let mut writes = Vec::new();
+    let checked = assign_and_check(&mut writes, entry, &desired, Limits::of(1), errand);
+    pass.writes.extend(writes);
+    match checked {
+        Ok(()) => {}
+        Err(Stop::Failed(failure)) => return refuse(pass, failure),
+        Err(stop) => return Err(stop),
+    }
+    pass.status.initialization.control_plane_initialized = Some(false);
+    enter(pass, phase::SHUTDOWN);
+    Err(Waiting::ShuttingDown.into())
+}
+
+/// The machine that has the snapshot begins; all services stop.
+fn shut_down(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
+    let unusable = |unusable| Failure::Snapshot { snapshot: asked.name.clone(), unusable };
+    let first = place(pass, asked).map_err(unusable)?.0.name().to_owned();
+    let mark = |entry: &Entry<'_>, marked| Write::Mark {
+        machine: entry.name().to_owned(),
+        secret: entry.secret.map_or_else(String::new, |secret| secret.name.clone()),
+        marked,
+    };
+    let moved = pass.entries.iter().filter(|entry| entry.init != (entry.name() == first));
+    let moved: Vec<Write> = moved.map(|entry| mark(entry, entry.name() == first)).collect();
+    if !moved.is_empty() {
+        pass.writes.extend(moved);
+        return Err(Stop::Again(Again::Election));
+    }
+    let leaving = pass.entries.iter().filter(|entry| entry.roles.etcd && entry.machine.deleting);
+    let leaving: Vec<String> = leaving.map(|entry| entry.name().to_owned()).collect();
+    if !leaving.is_empty() {
+        let forced = leaving.iter().map(|machine| Write::ForceRemove { machine: machine.clone() });
+        pass.writes.extend(forced);
+        return Err(Waiting::EtcdDeleted.into());
+    }
+    let renderer = renderer(pass);
+    let mut under = Vec::new();
+    for entry in pass.entries.iter().filter(|entry| entry.node.is_some() && !entry.windows) {
+        let desired = renderer.stop(entry, &value(asked)).map_err(Failure::Unrenderable)?;
+        // Agents try without end: what cannot be stopped must not be taken for what is.
+        if assign(&mut pass.writes, entry, &desired, Limits::ENDLESS) != super::Assigned::Done {
+            under.push(Errand::Stop { machine: entry.name().to_owned() });
+        }
+    }
+    if !under.is_empty() {
+        return Err(Waiting::Errand { errands: under, progress: Progress::Applying }.into());
+    }
+    pass.status.set(condition::BOOTSTRAPPED, ConditionStatus::False, "", "", pass.input.now);
+    enter(pass, phase::RESTORE);
+    Err(Waiting::ShutDown.into())
+}
+
+/// One server is given the state of the snapshot.
+fn reset(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
+    if pass.input.cluster.as_ref().is_some_and(|cluster| !cluster.paused) {
+        pass.writes.push(Write::Pause);
+    }
+    let unusable = |unusable| Failure::Snapshot { snapshot: asked.name.clone(), unusable };
+    let renderer = renderer(pass);
+    let (entry, file) = place(pass, asked).map_err(unusable)?;
+    let desired = renderer.reset(entry, &file, &value(asked)).map_err(Failure::Unrenderable)?;
+    let mut writes = Vec::new();
+    let done = assign_and_check(&mut writes, entry, &desired, Limits::of(1), Errand::Restore);
+    pass.writes.extend(writes);
+    if let Err(Stop::Failed(failure)) = &done {
+        let (kind, message) = (condition::SNAPSHOT_RESTORED, failure.to_string());
+        pass.status.set(kind, ConditionStatus::False, "Error", &message, pass.input.now);
+    }
+    done?;
+    // Another stamp: every node starts again, on the new state.
+    pass.status.config_generation += 1;
+    enter(pass, phase::POD_CLEANUP);
+    Err(Waiting::Begun(Operation::SnapshotRestore).into())
+}
+
+/// All machines get their ordinary plans, without asking whom that disturbs: nothing runs.
+fn again(pass: &mut Pass<'_>, next: &str) -> Result<(), Stop> {
+    if pass.input.cluster.as_ref().is_some_and(|cluster| cluster.paused) {
+        pass.writes.push(Write::Unpause);
+    }
+    planner::reconcile_all(pass, planner::Care::None)?;
+    enter(pass, next);
+    if next == phase::FINISHED { Ok(()) } else { Err(Waiting::Begun(Operation::SnapshotRestore).into()) }
+}
+
+/// What an attempt is known by on nodes.
+fn value(asked: &SnapshotRestore) -> String {
+    format!("{} {} {}", asked.name, asked.generation, asked.restore_rke_config)
+}

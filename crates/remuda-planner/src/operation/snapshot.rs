@@ -1,0 +1,148 @@
+//! `etcdSnapshotCreate`: a snapshot of every etcd member.
+
+use remuda_names::rancher::{annotation, condition};
+use remuda_plan::{key, output};
+
+use super::{Assigned, Limits, assign, renderer};
+use crate::{
+    desired::VERIFY,
+    entry::Entry,
+    output::{Errand, Failure, Operation, Progress, Waiting, Write},
+    planner::{Pass, Stop},
+    spec::ConditionStatus,
+};
+
+pub(crate) mod phase {
+    pub(crate) const STARTED: &str = "Started";
+    pub(crate) const RESTART: &str = "RestartCluster";
+    pub(crate) const FINISHED: &str = "Finished";
+    pub(crate) const FAILED: &str = "Failed";
+}
+
+pub(crate) fn create(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let status = &mut pass.status;
+    let Some(asked) = pass.input.control_plane.spec.etcd_snapshot_create.clone() else {
+        if status.etcd_snapshot_create.is_none() && status.etcd_snapshot_create_phase.is_empty() {
+            return Ok(());
+        }
+        status.etcd_snapshot_create = None;
+        status.etcd_snapshot_create_phase.clear();
+        return Err(Waiting::Refreshing(Operation::SnapshotCreate).into());
+    };
+    if !status.control_plane_initialized() || !status.is_true(condition::BOOTSTRAPPED) {
+        return Ok(());
+    }
+    if status.etcd_snapshot_create.as_ref() != Some(&asked) {
+        status.etcd_snapshot_create = Some(asked);
+        phase::STARTED.clone_into(&mut status.etcd_snapshot_create_phase);
+        let kind = condition::SNAPSHOT_CREATED;
+        status.set(kind, ConditionStatus::Unknown, "Waiting", phase::STARTED, pass.input.now);
+        return Err(Waiting::Begun(Operation::SnapshotCreate).into());
+    }
+    match status.etcd_snapshot_create_phase.as_str() {
+        phase::STARTED => take(pass),
+        phase::RESTART => give_back(pass),
+        _ => Ok(()),
+    }
+}
+
+/// Takes a snapshot on every member at once: one that fails leaves the others.
+fn take(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    if !pass.entries.iter().any(|entry| entry.init && !entry.join_url().is_empty()) {
+        return Ok(());
+    }
+    let renderer = renderer(pass);
+    let (mut under, mut failed) = (Vec::new(), Vec::new());
+    let mut progress = Progress::Applying;
+    for entry in &pass.entries {
+        if !entry.roles.etcd || entry.node.is_none() || entry.machine.deleting {
+            continue;
+        }
+        let desired = renderer.snapshot(entry).map_err(Failure::Unrenderable)?;
+        let errand = Errand::Snapshot { machine: entry.name().to_owned() };
+        match assign(&mut pass.writes, entry, &desired, Limits::of(3)) {
+            Assigned::Under(one) => {
+                progress = progress.min(one);
+                under.push(errand);
+            }
+            Assigned::Failed => failed.push(errand),
+            Assigned::Done => pass.writes.extend(verification(entry)),
+        }
+    }
+    if !under.is_empty() {
+        return Err(Waiting::Errand { errands: under, progress }.into());
+    }
+    let now = pass.input.now;
+    if let Some(errand) = failed.into_iter().next() {
+        let failure = Failure::Errand { errand };
+        phase::FAILED.clone_into(&mut pass.status.etcd_snapshot_create_phase);
+        let message = failure.to_string();
+        pass.status.set(condition::SNAPSHOT_CREATED, ConditionStatus::False, "Error", &message, now);
+        return Err(failure.into());
+    }
+    phase::RESTART.clone_into(&mut pass.status.etcd_snapshot_create_phase);
+    Err(Waiting::Begun(Operation::SnapshotCreate).into())
+}
+
+/// What the agent found when it read the snapshot, kept before the next plan takes its place.
+fn verification(entry: &Entry<'_>) -> Option<Write> {
+    const LIMIT: usize = 16 << 10;
+    let secret = entry.secret?;
+    let packed = secret.data.get(key::APPLIED_OUTPUT)?;
+    let outputs = output::unpack::<output::Blob>(packed).ok()?;
+    let said = String::from_utf8(outputs.get(VERIFY)?.0.clone()).ok()?;
+    let value = said.lines().find(|line| line.starts_with('{') && line.len() <= LIMIT)?.to_owned();
+    let known = entry.annotation(annotation::SNAPSHOT_VERIFICATION) == value;
+    (!known).then(|| Write::Annotate {
+        machine: entry.name().to_owned(),
+        secret: secret.name.clone(),
+        key: annotation::SNAPSHOT_VERIFICATION,
+        value,
+    })
+}
+
+/// Gives the members their ordinary plans again. Nothing restarts: the stamp is the one they have.
+fn give_back(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    let renderer = renderer(pass);
+    let limits = Limits { max_failures: Some(1), failure_threshold: Some(-1) };
+    for entry in &pass.entries {
+        if !entry.roles.etcd || entry.node.is_none() || entry.machine.deleting {
+            continue;
+        }
+        let desired = renderer.desired(entry, "").map_err(Failure::Unrenderable)?;
+        if let Assigned::Under(progress) = assign(&mut pass.writes, entry, &desired, limits) {
+            return Err(Waiting::Errand { errands: vec![Errand::SnapshotRestart], progress }.into());
+        }
+    }
+    phase::FINISHED.clone_into(&mut pass.status.etcd_snapshot_create_phase);
+    pass.status.set(condition::SNAPSHOT_CREATED, ConditionStatus::True, "", "", pass.input.now);
+    Ok(())
+}
+
+/// Deletes files of ETCDSnapshots that are being deleted. A machine that is gone has taken its files along.
+pub(crate) fn delete(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    if !pass.status.control_plane_initialized() {
+        return Ok(());
+    }
+    let renderer = renderer(pass);
+    for snapshot in pass.input.snapshots.iter().filter(|snapshot| snapshot.deleting) {
+        let released = Write::ReleaseSnapshot { name: snapshot.name.clone() };
+        let entry = pass.entries.iter().find(|entry| {
+            Some(entry.name()) == snapshot.machine.as_deref()
+                && entry.node.is_some()
+                && !entry.machine.deleting
+        });
+        let Some(entry) = entry else {
+            pass.writes.push(released);
+            continue;
+        };
+        let desired = renderer.snapshot_removal(entry, &snapshot.file).map_err(Failure::Unrenderable)?;
+        let errand =
+            Errand::SnapshotDelete { snapshot: snapshot.name.clone(), machine: entry.name().to_owned() };
+        super::assign_and_check(&mut pass.writes, entry, &desired, Limits::of(3), errand)?;
+        pass.writes.push(released);
+        // The plan is the one of this snapshot: one at a time.
+        return Err(Waiting::Begun(Operation::SnapshotDelete).into());
+    }
+    Ok(())
+}
