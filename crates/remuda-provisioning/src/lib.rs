@@ -31,7 +31,7 @@ use futures::future::BoxFuture;
 use remuda_control::{Ctx, Named, together};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{cluster::Problem, error::Error};
+pub use self::{cluster::Problem, error::Error, settings::NAMESPACES};
 
 /// What a server is, as its settings say unless somebody set them otherwise.
 #[derive(Debug, Clone)]
@@ -54,6 +54,8 @@ pub struct Options {
     pub agent_image: String,
     /// Version of this server.
     pub server_version: String,
+    /// Defaults of settings that others read.
+    pub other_settings: Vec<(&'static str, String)>,
     /// How many objects of one kind are reconciled at once.
     pub workers: usize,
 }
@@ -70,6 +72,7 @@ impl Default for Options {
             system_agent_version: String::new(),
             agent_image: String::new(),
             server_version: String::new(),
+            other_settings: Vec::new(),
             workers: 4,
         }
     }

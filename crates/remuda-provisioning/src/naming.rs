@@ -45,9 +45,32 @@ pub fn is_legacy_id(cluster: &str) -> bool {
     id.len() == 5 && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
+/// Names the server gives: those of management Clusters, and `local`. A cluster of such a name would be taken for
+/// the one it is named after.
+pub fn is_reserved(cluster: &str) -> bool {
+    let managed = cluster.strip_prefix("c-m-").unwrap_or_default();
+    is_legacy(cluster)
+        || managed.len() == 8
+            && managed.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_management_clusters_are_reserved() {
+        for (name, expected) in [
+            ("local", true),
+            ("c-abc12", true),
+            ("c-m-abcd2345", true),
+            ("c-m-abcd", false),
+            ("c-m-abcd-efg", false),
+            ("demo", false),
+        ] {
+            assert_eq!(is_reserved(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn the_user_of_a_cluster_is_named_after_it() {

@@ -72,6 +72,8 @@ pub(crate) enum Need {
     Write,
     /// Its predecessor is still being deleted.
     Wait,
+    /// There is one of its name that was made for something else. It is not ours to change or to delete.
+    Foreign,
 }
 
 impl ObjectSet {
@@ -149,6 +151,10 @@ pub(crate) fn need(child: &Child, existing: Option<&Value>) -> Need {
     let Some(existing) = existing else {
         return Need::Write;
     };
+    let set = |object: &Value| object["metadata"]["labels"][object_set::HASH].clone();
+    if set(existing) != set(&child.value) {
+        return Need::Foreign;
+    }
     if !existing["metadata"]["deletionTimestamp"].is_null() {
         return Need::Wait;
     }

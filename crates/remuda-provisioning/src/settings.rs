@@ -23,7 +23,7 @@ const AGENT_IMAGE: &str = "rancher/rancher-agent";
 /// Objects in clusters are the same for ours and for the original, which everybody can pull.
 const AUTH_IMAGE: &str = "rancher/kube-api-auth:v0.15.0";
 /// Namespaces there always are.
-const NAMESPACES: [&str; 4] = [name::FLEET_DEFAULT, name::FLEET_LOCAL, name::GLOBAL_DATA, name::SYSTEM];
+pub const NAMESPACES: [&str; 4] = [name::FLEET_DEFAULT, name::FLEET_LOCAL, name::GLOBAL_DATA, name::SYSTEM];
 
 /// Settings as they are now.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
         ("", version) => format!("{AGENT_IMAGE}:{version}"),
         (image, _) => image.to_owned(),
     };
-    vec![
+    let own = [
         (setting::SERVER_URL, options.server_url.clone()),
         (setting::CACERTS, options.ca_pem.clone()),
         (setting::INTERNAL_CACERTS, options.internal_ca_pem.clone()),
@@ -84,8 +84,12 @@ pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
         (setting::SYSTEM_AGENT_VERSION, options.system_agent_version.clone()),
         (setting::AGENT_IMAGE, agent_image),
         (setting::AUTH_IMAGE, AUTH_IMAGE.to_owned()),
+        (setting::RELEASE_DATA, String::new()),
         (setting::SERVER_VERSION, options.server_version.clone()),
-    ]
+        (setting::TOKEN_TTL, String::new()),
+        (setting::TOKEN_GRACE, String::new()),
+    ];
+    own.into_iter().chain(options.other_settings.iter().cloned()).collect()
 }
 
 /// Ensures all, and tries again until it is done or told to stop.

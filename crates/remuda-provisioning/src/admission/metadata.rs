@@ -7,12 +7,13 @@ use remuda_names::rancher::{
 use remuda_schema::FieldError;
 use serde_json::{Map, Value};
 
-use super::{Findings, Known, Write};
+use super::{Findings, Write};
 use crate::naming;
 
 const CREATOR_FIELD: &str = "metadata.annotations[field.cattle.io/creatorId]";
 const NAME: &str = "cluster name must be between 2 and 63 characters, must not begin with a hyphen, cannot be \"local\" \
-                    nor of the form \"c-xxxxx\", and can only contain lowercase alphanumeric characters or ' - '";
+                    nor of the form \"c-xxxxx\" or \"c-m-xxxxxxxx\", which are names of the server, and can only contain \
+                    lowercase alphanumeric characters or ' - '";
 
 /// Whoever creates a cluster is its creator, whatever was written: it gives rights.
 pub(super) fn set_creator(object: &mut Value, user: &str) {
@@ -50,18 +51,16 @@ pub(super) fn creator(write: &Write<'_>, object: &Value, findings: &mut Findings
     }
 }
 
-pub(super) fn name(write: &Write<'_>, object: &Value, known: &Known, findings: &mut Findings) {
+pub(super) fn name(write: &Write<'_>, object: &Value, findings: &mut Findings) {
     let name = object["metadata"]["name"].as_str().unwrap_or(write.name);
     // Still to be generated, and judged then.
     if name.is_empty() {
         return;
     }
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_valid = if name == LOCAL {
-        write.namespace == FLEET_LOCAL
-    } else if naming::is_legacy_id(name) {
-        // Ours, to show a cluster that was imported otherwise.
-        known.management_cluster.unwrap_or(true)
+    let is_valid = if naming::is_reserved(name) {
+        // To show a cluster that was made otherwise.
+        write.is_server && (name != LOCAL || write.namespace == FLEET_LOCAL)
     } else {
         (2..=63).contains(&name.len()) && !name.starts_with('-') && name.bytes().skip(1).all(plain)
     };

@@ -4,16 +4,26 @@ use std::collections::BTreeMap;
 
 use remuda_names::{
     provisioning::annotation::CONFIG_POLICY,
-    rancher::{annotation::ALLOW_SCHEMA_DROP, name::LOCAL},
+    rancher::{annotation::ALLOW_SCHEMA_DROP, group, name::LOCAL},
 };
 use remuda_schema::FieldError;
 use serde_json::Value;
 
 use super::{Findings, is_empty, list};
-use crate::cluster::update::Policy;
+use crate::cluster::{pool::DEFAULT_QUANTITY, update::Policy};
 
 /// The longest name that fits a label.
 const NAME: usize = 63;
+
+/// The pools of a cluster.
+pub(super) fn of(cluster: &Value) -> impl Iterator<Item = &Value> {
+    list(&cluster["spec"]["rkeConfig"]["machinePools"])
+}
+
+/// Machines a pool asks for.
+pub(super) fn quantity(pool: &Value) -> i64 {
+    pool["quantity"].as_i64().unwrap_or(DEFAULT_QUANTITY.into())
+}
 
 pub(super) fn names(spec: &Value, findings: &mut Findings) {
     for (place, pool) in list(&spec["rkeConfig"]["machinePools"]).enumerate() {
@@ -31,6 +41,25 @@ pub(super) fn policies(spec: &Value, findings: &mut Findings) {
         let field =
             format!("spec.rkeConfig.machinePools[{place}].machineDeploymentAnnotations[{CONFIG_POLICY}]");
         policy_at(&field, policy, findings);
+    }
+}
+
+/// A pool is made from a machine configuration, or from a template of another provider. Templates of our own belong
+/// to the pool they were made for.
+pub(super) fn config_references(old: Option<&Value>, spec: &Value, findings: &mut Findings) {
+    let before: Vec<&Value> =
+        old.map(|old| list(&old["rkeConfig"]["machinePools"]).collect()).unwrap_or_default();
+    for (place, pool) in list(&spec["rkeConfig"]["machinePools"]).enumerate() {
+        let version = &pool["machineConfigRef"]["apiVersion"];
+        let known = before.iter().any(|known| known["machineConfigRef"] == pool["machineConfigRef"]);
+        let config = format!("{}/v1", group::MACHINE_CONFIG);
+        let group = version.as_str().unwrap_or_default().split('/').next().unwrap_or_default();
+        let is_wrong =
+            group == group::MACHINE || group == group::MACHINE_CONFIG && *version != config.as_str();
+        if is_wrong && !known {
+            let field = format!("spec.rkeConfig.machinePools[{place}].machineConfigRef.apiVersion");
+            findings.invalid(&field, version, &format!("must be {config}, or of another provider"));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Findings, Write, is_empty};
+use crate::archive;
 
 const FIELD: &str = "spec.rkeConfig.etcdSnapshotRestore";
 
@@ -17,6 +18,21 @@ pub enum Snapshot {
         has_version: bool,
         has_config: bool,
     },
+}
+
+impl Snapshot {
+    /// What an ETCDSnapshot says of the cluster it is of.
+    pub fn read(snapshot: Option<&Value>) -> Self {
+        let Some(snapshot) = snapshot else { return Self::Missing };
+        let metadata = snapshot["snapshotFile"]["metadata"].as_str().unwrap_or_default();
+        match archive::from_snapshot(metadata) {
+            None => Self::Unreadable("it holds no spec of the cluster".to_owned()),
+            Some(spec) => Self::Readable {
+                has_version: !spec.kubernetes_version.is_empty(),
+                has_config: spec.rke_config.is_some(),
+            },
+        }
+    }
 }
 
 /// More than the data can be restored only from a snapshot that has more than data.

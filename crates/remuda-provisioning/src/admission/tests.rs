@@ -1,5 +1,8 @@
+mod versions;
+
 use super::*;
 use proptest::prelude::*;
+use remuda_distro::Catalog;
 use serde_json::json;
 
 const CREATOR: &str = "field.cattle.io/creatorId";
@@ -9,7 +12,7 @@ fn cluster(spec: Value) -> Value {
 }
 
 fn write<'a>(name: &'a str, old: Option<&'a Value>) -> Write<'a> {
-    Write { namespace: "fleet-default", name, user: "jane", old }
+    Write { namespace: "fleet-default", name, user: "jane", is_server: false, old }
 }
 
 /// What is wrong, one line each, after the code.
@@ -35,28 +38,31 @@ fn updated(old: Value, new: Value, known: &Known) -> String {
 #[test]
 fn names_are_judged_at_creation() {
     let long = "a".repeat(64);
-    for (namespace, name, exists, accepted) in [
-        ("fleet-default", "demo", None, true),
-        ("fleet-default", "1-a", None, true),
-        ("fleet-default", "a", None, false),
-        ("fleet-default", "-a", None, false),
-        ("fleet-default", "a.b", None, false),
-        ("fleet-default", "Demo", None, true),
-        ("fleet-default", "dEmo", None, false),
-        ("fleet-default", long.as_str(), None, false),
-        ("fleet-default", &long[1..], None, true),
-        ("fleet-default", "local", None, false),
-        ("fleet-local", "local", None, true),
-        ("fleet-default", "c-abc12", Some(false), false),
-        ("fleet-default", "c-abc12", Some(true), true),
-        ("fleet-default", "c-m-abcdefgh", Some(false), true),
+    for (namespace, name, is_server, accepted) in [
+        ("fleet-default", "demo", false, true),
+        ("fleet-default", "1-a", false, true),
+        ("fleet-default", "a", false, false),
+        ("fleet-default", "-a", false, false),
+        ("fleet-default", "a.b", false, false),
+        ("fleet-default", "Demo", false, true),
+        ("fleet-default", "dEmo", false, false),
+        ("fleet-default", long.as_str(), false, false),
+        ("fleet-default", &long[1..], false, true),
+        ("fleet-default", "local", false, false),
+        ("fleet-default", "local", true, false),
+        ("fleet-local", "local", false, false),
+        ("fleet-local", "local", true, true),
+        ("fleet-default", "c-abc12", false, false),
+        ("fleet-default", "c-abc12", true, true),
+        ("fleet-default", "c-m-abcdefgh", false, false),
+        ("fleet-default", "c-m-abcdefgh", true, true),
     ] {
         let mut object = cluster(json!({}));
         object["metadata"]["name"] = name.into();
-        let known = Known { management_cluster: exists, ..Known::default() };
-        let found = judge(&Write { namespace, ..write(name, None) }, &object, &known);
+        let write = Write { namespace, is_server, ..write(name, None) };
+        let found = judge(&write, &object, &Known::default());
         // The server refuses names that are none before it comes to this.
-        assert_eq!(found.is_ok(), accepted, "{namespace}/{name}");
+        assert_eq!(found.is_ok(), accepted, "{namespace}/{name} {is_server}");
     }
     assert!(created(json!({})).is_empty());
 }
@@ -65,12 +71,12 @@ fn names_are_judged_at_creation() {
 fn who_creates_a_cluster_is_its_creator() {
     for annotations in [json!(null), json!({}), json!({CREATOR: "mallory"})] {
         let mut object = json!({"metadata": {"annotations": annotations}});
-        fill_in(&write("demo", None), &mut object);
+        fill_in(&write("demo", None), &mut object, &Catalog::shipped());
         assert_eq!(object["metadata"]["annotations"], json!({CREATOR: "jane"}));
     }
     let mut object = json!({"metadata": {"annotations": {"field.cattle.io/no-creator-rbac": "true"}}});
     let before = object.clone();
-    fill_in(&write("demo", None), &mut object);
+    fill_in(&write("demo", None), &mut object, &Catalog::shipped());
     assert_eq!(object, before);
 }
 
@@ -270,21 +276,30 @@ fn a_restore_needs_a_snapshot_that_can_do_it() {
 }
 
 #[test]
-fn credentials_are_judged_when_they_change() {
-    let with = |name: &str| {
-        let s3 = json!({"cloudCredentialName": name});
-        json!({"cloudCredentialSecretName": name, "rkeConfig": {"etcd": {"s3": s3}}})
+fn pools_are_not_made_from_templates_of_ours() {
+    let pools = |version: Value| {
+        let reference = json!({"apiVersion": version, "kind": "LocalMachineTemplate", "name": "x"});
+        let pool =
+            json!({"name": "a", "etcdRole": true, "controlPlaneRole": true, "machineConfigRef": reference});
+        json!({"rkeConfig": {"machinePools": [pool]}})
     };
-    let known = Known { may_read_credential: Some(false), s3_credential: Some(false), ..Known::default() };
-    assert_eq!(
-        updated(with("a"), with("cattle-global-data:b"), &known),
-        "400 spec.cloudCredentialSecretName: Forbidden: jane cannot get the secret cattle-global-data/b\n\
-         spec.rkeConfig.etcd.s3.cloudCredentialName: Forbidden: etcd s3 cloud credential secret cattle-global-data/b is \
-         not found"
-    );
-    let mut other = with("a");
-    other["kubernetesVersion"] = "v1".into();
-    assert_eq!(updated(with("a"), other, &known), "");
+    for version in
+        [json!(null), json!(""), json!("rke-machine-config.cattle.io/v1"), json!("infra.example.com/v1")]
+    {
+        assert_eq!(created(pools(version.clone())), "", "{version}");
+    }
+    for version in ["rke-machine.cattle.io/v1", "rke-machine.cattle.io/v2", "rke-machine-config.cattle.io/v2"]
+    {
+        let refused = created(pools(version.into()));
+        let field = "422 spec.rkeConfig.machinePools[0].machineConfigRef.apiVersion: ";
+        assert!(refused.starts_with(field), "{refused}");
+    }
+    // One that is there already does not hinder other writes.
+    let (mut old, mut new) =
+        (pools("rke-machine.cattle.io/v1".into()), pools("rke-machine.cattle.io/v1".into()));
+    old["rkeConfig"]["machinePools"][0]["quantity"] = 1.into();
+    new["rkeConfig"]["machinePools"][0]["quantity"] = 2.into();
+    assert_eq!(updated(old, new, &Known::default()), "");
 }
 
 #[test]
@@ -293,17 +308,17 @@ fn what_a_driver_could_do_stays_known() {
     let old = cluster(pools(json!("{}")));
     for lost in [json!(null), json!("")] {
         let mut object = cluster(pools(lost.clone()));
-        fill_in(&write("demo", Some(&old)), &mut object);
+        fill_in(&write("demo", Some(&old)), &mut object, &Catalog::shipped());
         assert_eq!(object, old);
         let mut object = cluster(pools(lost));
         object["metadata"]["annotations"]["provisioning.cattle.io/allow-dynamic-schema-drop"] = "true".into();
         let before = object.clone();
-        fill_in(&write("demo", Some(&old)), &mut object);
+        fill_in(&write("demo", Some(&old)), &mut object, &Catalog::shipped());
         assert_eq!(object, before);
     }
     let mut object = cluster(pools(json!("{\"a\":1}")));
     let before = object.clone();
-    fill_in(&write("demo", Some(&old)), &mut object);
+    fill_in(&write("demo", Some(&old)), &mut object, &Catalog::shipped());
     assert_eq!(object, before);
 }
 
@@ -379,11 +394,11 @@ proptest! {
     fn no_shape_of_an_object_is_too_odd(old in anything(), new in anything(), fresh in any::<bool>()) {
         let write = write("demo", (!fresh).then_some(&old));
         let mut filled = new;
-        fill_in(&write, &mut filled);
+        fill_in(&write, &mut filled, &Catalog::shipped());
         let _ = judge(&write, &filled, &Known::default());
         let _ = warnings(write.old, &filled);
         let mut again = filled.clone();
-        fill_in(&write, &mut again);
+        fill_in(&write, &mut again, &Catalog::shipped());
         prop_assert_eq!(again, filled);
     }
 }
@@ -392,7 +407,10 @@ proptest! {
 fn a_policy_for_edits_of_configurations_is_one_of_three() {
     const POLICY: &str = "remuda.io/config-update-policy";
     let pools = |policy: &str| {
-        let pool = json!({"name": "a", "machineDeploymentAnnotations": {POLICY: policy}});
+        let annotations = json!({POLICY: policy});
+        let pool = json!({
+            "name": "a", "etcdRole": true, "controlPlaneRole": true, "machineDeploymentAnnotations": annotations,
+        });
         json!({"rkeConfig": {"machinePools": [pool]}})
     };
     for policy in ["Never", "Ask", "Auto"] {
@@ -408,6 +426,6 @@ fn a_policy_for_edits_of_configurations_is_one_of_three() {
     object["metadata"]["annotations"][POLICY] = "sometimes".into();
     let refused = refusal(judge(&write("demo", None), &object, &Known::default()));
     assert!(refused.starts_with(&format!("422 metadata.annotations[{POLICY}]: ")), "{refused}");
-    // One that is there already keeps nobody from writing anything else.
+    // One that is there already does not hinder other writes.
     assert_eq!(refusal(judge(&write("demo", Some(&object.clone())), &object, &Known::default())), "");
 }

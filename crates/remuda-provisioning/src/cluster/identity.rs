@@ -64,7 +64,10 @@ pub(super) fn is_ours(cluster: &Cluster, existing: &management::Cluster, set: &O
         .status
         .as_ref()
         .is_some_and(|status| Some(&status.cluster_name) == existing.metadata.name.as_ref());
-    known || set.made(&existing.metadata) || cluster.metadata.name == existing.metadata.name
+    // One that was made before there were provisioning Clusters is shown by one of its name, which only we make.
+    let shown = cluster.metadata.name.as_deref().is_some_and(naming::is_legacy)
+        && cluster.metadata.name == existing.metadata.name;
+    known || set.made(&existing.metadata) || shown
 }
 
 /// Workspace a cluster belongs to: what its annotation says, else where it is already, else its namespace.

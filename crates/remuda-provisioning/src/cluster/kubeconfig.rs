@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use remuda_api::{
@@ -27,7 +27,7 @@ use remuda_names::{
     rancher::{label, secret_key},
 };
 
-use super::Clusters;
+use super::{Clusters, Problem};
 use crate::{Error, error::is_code, naming, settings::Server};
 
 /// For a cache to hear of a write of our own.
@@ -87,14 +87,17 @@ pub(super) async fn ensure(
     {
         return Ok(Some(name));
     }
-    // The token is good for nothing before its user is there and bound.
-    let owner = make_user(ctx, cluster, management, &user).await?;
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
     let what = || format!("secrets {namespace}/{name}");
+    // Caches lag, and a key that others hold is not replaced for that.
+    let known = secrets.get_opt(&name).await.map_err(Error::api("read", what()))?;
+    if known.as_ref().is_some_and(|known| !is_made_for(known, cluster)) {
+        return Err(Problem::Foreign { kind: "Secret".to_owned(), name }.into());
+    }
+    // The token is good for nothing before its user is there and bound.
+    let owner = make_user(ctx, cluster, management, &user).await?;
     let bearer = {
-        // Caches lag, and a key that others hold is not replaced for that.
         let tokens: Api<Token> = Api::all(ctx.client.clone());
-        let known = secrets.get_opt(&name).await.map_err(Error::api("read", what()))?;
         let token = tokens.get_opt(&user).await.map_err(Error::api("read", format!("token {user}")))?;
         let bearer = known.as_ref().and_then(held);
         match bearer.filter(|bearer| token.is_some_and(|token| is_of(&token, &user, &id, bearer))) {
@@ -108,6 +111,16 @@ pub(super) async fn ensure(
     let written = written.map_err(Error::api("apply", what()))?;
     this.kubeconfigs.wait_for(&written.resource_version().unwrap_or_default(), HEARD).await;
     Ok(Some(name))
+}
+
+/// Whether a Secret was made for a cluster, or for one of its name whose place it took: after a restore the uid of
+/// its owner is another.
+fn is_made_for(secret: &Secret, cluster: &Cluster) -> bool {
+    secret.owner_references().iter().any(|owner| {
+        owner.kind == Cluster::kind(&())
+            && owner.name == cluster.name_any()
+            && owner.api_version.split_once('/').is_some_and(|(group, _)| group == Cluster::group(&()))
+    })
 }
 
 /// The token in a Secret, as `name:key`.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::{Api, ResourceExt, api::Patch};
 use remuda_api::{
+    core,
     provisioning::{Cluster, ClusterSpec, RkeConfig},
     rke::{EtcdSnapshot, RkeControlPlane},
 };
@@ -122,6 +123,10 @@ impl Clusters {
         if let Some(restore) = rollback::wanted(config, control_plane) {
             let former = self.former(cluster, &restore.name).await?;
             if let Some(after) = rollback::roll_back(&cluster.spec, &former, &restore.restore_rke_config) {
+                if let Some((field, object)) = rollback::introduces(cluster, &after)? {
+                    let snapshot = restore.name.clone();
+                    return Err(Problem::SnapshotNames { snapshot, field, object }.into());
+                }
                 let encode = |source| Error::Encode { what: "a spec", source };
                 let after = serde_json::to_value(after).map_err(encode)?;
                 rolls_back = true;
@@ -170,26 +175,47 @@ impl Clusters {
     }
 
     /// Applies all children, then deletes those that are no longer among them. Nothing is deleted unless
-    /// everything wanted is in place.
+    /// everything wanted is in place, and nothing is made below something that goes: Cluster API would delete it,
+    /// it would be made again, and each time there would be servers for it.
     async fn apply(
         &self,
         cluster: &Cluster,
-        children: Vec<Child>,
+        mut children: Vec<Child>,
         progress: &mut Progress,
     ) -> Result<Option<String>, Error> {
         let set = object_set_of(cluster);
+        let mut needs = Vec::with_capacity(children.len());
+        for child in &mut children {
+            set.mark(child);
+            let existing = self.find(&child.kind, &child.key)?;
+            needs.push((object_set::need(child, existing.as_ref()), existing.is_some()));
+        }
+        let going =
+            children.iter().zip(&needs).find(|(child, (need, _))| is_root(child) && *need == Need::Wait);
+        if let Some((child, _)) = going {
+            return Ok(Some(awaits(child)));
+        }
         let mut waiting = None;
         let mut wanted = BTreeSet::new();
-        for mut child in children {
-            set.mark(&mut child);
-            match object_set::need(&child, self.find(&child.kind, &child.key)?.as_ref()) {
+        let mut is_alive = false;
+        for (child, (need, exists)) in children.into_iter().zip(needs) {
+            match need {
                 Need::Nothing => {}
-                Need::Wait => {
-                    waiting =
-                        Some(format!("waiting for former {} {} to delete", child.kind.kind, child.key.name));
+                Need::Foreign => {
+                    let (kind, name) = (child.kind.kind.clone(), child.key.name.to_string());
+                    return Err(Problem::Foreign { kind, name }.into());
                 }
+                Need::Wait => waiting = Some(awaits(&child)),
                 Need::Write => {
+                    if child.kind.kind == "MachineDeployment" && !exists && !is_alive {
+                        if let Some(going) = self.going(cluster).await? {
+                            return Ok(Some(going));
+                        }
+                        is_alive = true;
+                    }
                     let written = object_set::apply(&self.ctx, &child).await?;
+                    // What was just written is known to stay.
+                    is_alive |= is_capi_cluster(&child) && written.metadata.deletion_timestamp.is_none();
                     if child.kind.kind == "RKEControlPlane" {
                         progress.control_plane = Some(typed(&written)?);
                     }
@@ -202,4 +228,28 @@ impl Clusters {
         }
         Ok(waiting)
     }
+
+    /// What is waited for if the Cluster of Cluster API is going. Asked of the API itself: each kind has a cache of
+    /// its own, and one may show what was deleted below a Cluster before another shows why.
+    async fn going(&self, cluster: &Cluster) -> Result<Option<String>, Error> {
+        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        let clusters: Api<core::Cluster> = Api::namespaced(self.ctx.client.clone(), &namespace);
+        let found = clusters.get_metadata_opt(&name).await;
+        let found = found.map_err(Error::api("read", format!("cluster-api cluster {namespace}/{name}")))?;
+        let going = found.is_none_or(|found| found.metadata.deletion_timestamp.is_some());
+        Ok(going.then(|| format!("waiting for former Cluster {name} to delete")))
+    }
+}
+
+fn is_capi_cluster(child: &Child) -> bool {
+    child.kind.kind == "Cluster"
+}
+
+/// What everything else of a cluster is below of.
+fn is_root(child: &Child) -> bool {
+    is_capi_cluster(child) || matches!(child.kind.kind.as_str(), "RKECluster" | "RKEControlPlane")
+}
+
+fn awaits(child: &Child) -> String {
+    format!("waiting for former {} {} to delete", child.kind.kind, child.key.name)
 }

@@ -23,7 +23,7 @@ use super::problem::Problem;
 use crate::{Error, duration, naming};
 
 /// Machines of a pool that says nothing of their number.
-const DEFAULT_QUANTITY: i32 = 1;
+pub(crate) const DEFAULT_QUANTITY: i32 = 1;
 const LINUX: &str = "linux";
 
 /// What pools must have before anything is made of them.

@@ -33,4 +33,13 @@ pub enum Problem {
     NoSnapshot { namespace: String, name: String },
     #[error("etcd snapshot {namespace}/{name} holds no spec of the cluster")]
     NoSnapshotSpec { namespace: String, name: String },
+    #[error(
+        "the spec in etcd snapshot {snapshot} names {object} at {field}, which the spec of the cluster does not; write \
+         that field first, or restore with restoreRKEConfig none or kubernetesVersion"
+    )]
+    SnapshotNames { snapshot: String, field: String, object: String },
+    #[error(
+        "{kind} {name} exists and was not made for this cluster; remove or rename it, or name the cluster otherwise"
+    )]
+    Foreign { kind: String, name: String },
 }

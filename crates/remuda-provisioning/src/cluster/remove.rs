@@ -26,7 +26,7 @@ use remuda_names::{
     rancher::{condition, finalizer, group},
 };
 
-use super::{BY_CLUSTER, Clusters, identity, object_set_of, template};
+use super::{BY_CLUSTER, Clusters, happening, identity, object_set_of, template};
 use crate::{
     condition::{Says, get, set},
     error::Error,
@@ -124,6 +124,9 @@ pub(super) async fn reconcile(this: &Clusters, api: &Api<Cluster>, cluster: &Clu
     let mut status = cluster.status.clone().unwrap_or_default();
     tell(&mut status, says.as_ref(), this.ctx.clock.now());
     let written = write_status(&this.ctx, api, cluster, &status).await;
+    if written.is_ok() {
+        happening::tell_removal(&this.ctx.recorder, cluster);
+    }
     let cluster = match written {
         Ok(Some(written)) => written,
         Ok(None) => cluster.clone(),

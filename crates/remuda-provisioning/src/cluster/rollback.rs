@@ -1,8 +1,15 @@
 //! What of a cluster's spec returns to its former state when a snapshot is restored.
 
+use kube::{Resource, ResourceExt};
 use remuda_api::{
-    provisioning::{ClusterSpec, RkeConfig},
+    provisioning::{Cluster, ClusterSpec, RkeConfig},
     rke::{RkeControlPlane, SnapshotRestore},
+};
+use serde_json::json;
+
+use crate::{
+    Error,
+    admission::references::{self, Place},
 };
 
 /// The restore that wants the spec of the snapshot, unless the control plane has taken it up already.
@@ -44,6 +51,25 @@ pub(super) fn roll_back(spec: &ClusterSpec, former: &ClusterSpec, mode: &str) ->
     (after != *spec).then_some(after)
 }
 
+/// The first object that the spec after a rollback names and the spec before does not, with its field. A snapshot
+/// comes from machines, and a name in it was never authorized: people write it into the spec first.
+pub(super) fn introduces(cluster: &Cluster, after: &ClusterSpec) -> Result<Option<(String, String)>, Error> {
+    let encode = |source| Error::Encode { what: "a spec", source };
+    let object =
+        |spec: &ClusterSpec| serde_json::to_value(spec).map(|spec| json!({"spec": spec})).map_err(encode);
+    let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let (group, kind) = (Cluster::group(&()), Cluster::kind(&()));
+    let place = Place { group: &group, kind: &kind, namespace: &namespace, name: &name };
+    let described = match references::introduced(place, Some(&object(&cluster.spec)?), &object(after)?) {
+        Ok(introduced) => introduced.into_iter().next().map(|reference| {
+            let target = reference.target;
+            (reference.field, format!("{} {}/{}", target.kind, target.namespace, target.name))
+        }),
+        Err(too_many) => Some(("spec".to_owned(), too_many.to_string())),
+    };
+    Ok(described)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -75,6 +101,32 @@ mod tests {
         assert_eq!(config.config.etcd, now.rke_config.as_ref().unwrap().config.etcd);
         assert_eq!(config.machine_pools[0].name, "new");
         assert_eq!(roll_back(&all, &then, "all"), None);
+    }
+
+    #[test]
+    fn a_snapshot_brings_no_names_of_its_own() {
+        let with = |secret: &str, argument: &str| {
+            spec(json!({"kubernetesVersion": "v1", "rkeConfig": {
+                "registries": {"configs": {"r.corp": {"authConfigSecretName": secret}}},
+                "machineGlobalConfig": {"cloud-provider-config": argument},
+            }}))
+        };
+        let mut cluster = Cluster::named("demo");
+        cluster.metadata.namespace = Some("fleet-default".to_owned());
+        cluster.spec = with("mine", "plain");
+        let found = |then: &ClusterSpec| {
+            let after = roll_back(&cluster.spec, then, "all").unwrap();
+            introduces(&cluster, &after).unwrap()
+        };
+        let mut then = with("mine", "plain");
+        then.kubernetes_version = "v0".to_owned();
+        assert_eq!(found(&then), None);
+        let (field, object) = found(&with("theirs", "plain")).unwrap();
+        assert_eq!(field, "spec.rkeConfig.registries.configs[r.corp].authConfigSecretName");
+        assert_eq!(object, "Secret fleet-default/theirs");
+        let (field, object) = found(&with("mine", "secret://kube-system:x")).unwrap();
+        assert_eq!(field, "spec.rkeConfig.machineGlobalConfig.cloud-provider-config");
+        assert_eq!(object, "Secret kube-system/x");
     }
 
     #[test]

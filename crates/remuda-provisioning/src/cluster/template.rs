@@ -73,7 +73,7 @@ pub(super) fn hash(deployment: &str, fields: &Map<String, Value>) -> String {
     hasher.update(deployment);
     hasher.update(escape_html(&text));
     let digest = hasher.finalize();
-    digest[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    remuda_base::hex(&digest[..4])
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -8,6 +8,7 @@ use remuda_api::{
     provisioning,
     rke::RkeControlPlane,
 };
+use remuda_distro::Distro;
 use remuda_names::rancher::{annotation, condition};
 
 use crate::condition::{Says, get, is_true, set};
@@ -51,13 +52,7 @@ fn info(view: &View<'_>, status: &mut ClusterStatus) {
     let running = status.version.as_ref().map(|version| version.git_version.as_str()).unwrap_or_default();
     let wanted = view.provisioned.map(|cluster| cluster.spec.kubernetes_version.as_str()).unwrap_or_default();
     let version = if running.is_empty() { wanted } else { running }.to_owned();
-    let runtime = if version.contains("+k3s") {
-        "k3s"
-    } else if version.contains("+rke2") {
-        "rke2"
-    } else {
-        ""
-    };
+    let runtime = Distro::reported(&version).map_or("", Distro::name);
     if !runtime.is_empty() {
         runtime.clone_into(&mut status.provider);
     }

@@ -100,3 +100,44 @@ async fn nobody_takes_the_identity_of_another_cluster() {
     assert!(namespaces.get("kube-system").await.unwrap().metadata.deletion_timestamp.is_none());
     running.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_others_made_under_the_names_of_a_cluster_stays_theirs() {
+    let (world, running) = World::running().await;
+    let theirs: remuda_api::core::Cluster = serde_json::from_value(json!({
+        "metadata": {"name": "edge", "namespace": NAMESPACE, "labels": {"team": "other"}},
+        "spec": {"paused": true},
+    }))
+    .unwrap();
+    let capi = world.api::<remuda_api::core::Cluster>();
+    let before = capi.create(&PostParams::default(), &theirs).await.unwrap();
+    world.create("edge", edge()).await;
+    world.told("edge", "RKECluster", "False", "Cluster edge exists and was not made for this cluster").await;
+    assert_eq!(capi.get("edge").await.unwrap().metadata.resource_version, before.metadata.resource_version);
+    world.clusters().delete("edge", &Default::default()).await.unwrap();
+    until("it is gone", async || world.clusters().get_opt("edge").await.unwrap().is_none()).await;
+    assert_eq!(capi.get("edge").await.unwrap().metadata.resource_version, before.metadata.resource_version);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_that_others_made_is_not_replaced() {
+    let (world, running) = World::running().await;
+    let secrets = world.api::<k8s_openapi::api::core::v1::Secret>();
+    let theirs = json!({"metadata": {"name": "edge-kubeconfig", "namespace": NAMESPACE}, "stringData": {"value": "theirs"}});
+    let before =
+        secrets.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    world.create("edge", edge()).await;
+    let cluster = world.told("edge", "Created", "True", "").await;
+    world.connect(&cluster.status.unwrap().cluster_name, true).await;
+    world
+        .eventually(&world.clusters(), "edge", "is ready", |edge| {
+            edge.status.as_ref().is_some_and(|status| status.ready)
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(secrets.get("edge-kubeconfig").await.unwrap(), before);
+    let status = world.clusters().get("edge").await.unwrap().status.unwrap();
+    assert_eq!(status.client_secret_name, "", "owners read the Secret that is named there");
+    running.stop().await;
+}

@@ -12,6 +12,7 @@ use remuda_api::{
     rke::{RkeCluster, RkeControlPlane},
 };
 use remuda_control::Ctx;
+use remuda_testkit::Component;
 use remuda_workload::KubeconfigSecret;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -22,13 +23,16 @@ use crate::world::{World, edge, until};
 /// Starts the controllers of Cluster API beside ours, and those of our providers if asked to.
 fn others(world: &World, providers: bool) -> (Arc<Ctx>, CancellationToken, JoinHandle<()>) {
     // Under the same name as ours, as in a server.
-    let ctx = Arc::new(Ctx::new(world.client(), "remuda-test").with_clock(Arc::new(world.clock)));
+    let ctx = Ctx::new(world.client_of(Component::Shared), "remuda-test").with_clock(Arc::new(world.clock));
+    let acting = |component| Arc::new(ctx.acting_as(world.client_of(component), "remuda-test"));
     let stop = CancellationToken::new();
-    let connect = Arc::new(KubeconfigSecret::new(&ctx));
-    let workloads = remuda_workload::Workloads::new(ctx.clone(), Default::default(), connect);
+    let connect = Arc::new(KubeconfigSecret::new(&acting(Component::Workloads)));
+    let workloads =
+        remuda_workload::Workloads::new(acting(Component::Workloads), Default::default(), connect);
     let connections = remuda_workload::run(workloads.clone(), stop.clone());
-    let cluster_api = remuda_capi::run(ctx.clone(), Default::default(), workloads.clone(), stop.clone());
-    let ours = remuda_rke::run(ctx.clone(), Default::default(), workloads, stop.clone());
+    let cluster_api =
+        remuda_capi::run(acting(Component::ClusterApi), Default::default(), workloads.clone(), stop.clone());
+    let ours = remuda_rke::run(acting(Component::ControlPlane), Default::default(), workloads, stop.clone());
     let task = tokio::spawn(async move {
         let ours = async {
             if providers {
@@ -37,7 +41,7 @@ fn others(world: &World, providers: bool) -> (Arc<Ctx>, CancellationToken, JoinH
         };
         tokio::join!(connections, cluster_api, ours);
     });
-    (ctx, stop, task)
+    (Arc::new(ctx), stop, task)
 }
 
 #[tokio::test(start_paused = true)]

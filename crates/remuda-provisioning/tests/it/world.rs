@@ -19,7 +19,7 @@ use remuda_control::{
     clock::{Clock, TimerClock},
 };
 use remuda_provisioning::Options;
-pub(crate) use remuda_testkit::until;
+pub(crate) use remuda_testkit::{Component, until};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -150,7 +150,8 @@ impl World {
 
     /// Starts all controllers.
     pub(crate) fn run(&self) -> Running {
-        let ctx = Arc::new(Ctx::new(self.client(), "remuda-test").with_clock(Arc::new(self.clock)));
+        let ctx = Ctx::new(self.client_of(Component::Shared), "remuda-test").with_clock(Arc::new(self.clock));
+        let ctx = Arc::new(ctx.acting_as(self.client_of(Component::Provisioning), "remuda-test"));
         let options = Options {
             server_url: SERVER.to_owned(),
             ca_pem: "PEM".to_owned(),
