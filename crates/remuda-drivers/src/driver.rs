@@ -2,6 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
+use remuda_names::driver::{Facts, facts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -26,6 +27,10 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 pub trait Driver: Send + Sync {
     /// The driver's name, the prefix of its flags.
     fn name(&self) -> &str;
+    /// What others have to know of it, beside its flags.
+    fn facts(&self) -> &'static Facts {
+        facts(self.name())
+    }
     fn flags(&self) -> Pending<'_, Vec<Flag>>;
     /// Takes over the record of a machine; missing fields keep their defaults.
     fn load(&self, config: Config) -> Pending<'_, ()>;

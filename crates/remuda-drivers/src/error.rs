@@ -69,6 +69,7 @@ enum Meaning {
     Plain,
     NotFound,
     Unsupported,
+    HostKeyChanged,
 }
 
 /// A failed driver call.
@@ -113,6 +114,11 @@ impl Error {
         Self { class: Class::Other, message: message.into(), meaning: Meaning::Unsupported }
     }
 
+    /// A host has another key than the one it is known by.
+    pub fn host_key_changed(message: impl Into<String>) -> Self {
+        Self { class: Class::Other, message: message.into(), meaning: Meaning::HostKeyChanged }
+    }
+
     /// An error known only by its text, as plugins report them.
     pub fn from_text(message: impl Into<String>) -> Self {
         let message = message.into();
@@ -146,6 +152,15 @@ impl Error {
 
     pub fn is_not_found(&self) -> bool {
         self.meaning == Meaning::NotFound
+    }
+
+    /// Whether what was to be removed is not there. Plugins have many sentences for it, all with these words.
+    pub fn is_gone(&self) -> bool {
+        self.is_not_found() || self.message.contains("not found")
+    }
+
+    pub fn is_host_key_changed(&self) -> bool {
+        self.meaning == Meaning::HostKeyChanged
     }
 
     pub fn is_unsupported(&self) -> bool {

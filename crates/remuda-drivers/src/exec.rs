@@ -57,7 +57,7 @@ use crate::{
     keys,
     log::Log,
     plugin::{
-        Timeouts, inherited,
+        Image, Timeouts, inherited,
         process::{Output, Process, Stdout},
     },
     secret::names_a_secret,
@@ -101,6 +101,9 @@ struct Outcome {
 pub struct Exec {
     name: String,
     program: PathBuf,
+    image: Option<Image>,
+    /// Added to the environment of the program.
+    environment: Vec<(String, String)>,
     log: Log,
     timeouts: Timeouts,
     record: Mutex<Record>,
@@ -114,11 +117,27 @@ impl Exec {
         Self {
             name: name.into(),
             program: program.into(),
+            image: None,
+            environment: Vec::new(),
             log,
             timeouts: Timeouts::default(),
             record: Mutex::default(),
             places: Mutex::default(),
         }
+    }
+
+    /// Runs the program where its path cannot be entered.
+    #[must_use]
+    pub fn with_image(mut self, image: Option<Image>) -> Self {
+        self.image = image;
+        self
+    }
+
+    /// Adds to the environment of the program.
+    #[must_use]
+    pub fn with_environment(mut self, environment: Vec<(String, String)>) -> Self {
+        self.environment = environment;
+        self
     }
 
     #[must_use]
@@ -132,9 +151,9 @@ impl Exec {
         if method == LIST {
             record = Record { flags: record.flags, ..Record::default() };
         }
-        let mut command = Command::new(&self.program);
+        let mut command = self.image.as_ref().map_or_else(|| Command::new(&self.program), Image::command);
         command.arg(method).env_clear().envs(inherited()).stdin(Pipe::piped());
-        command.envs(self.variables(method, &record));
+        command.envs(self.environment.iter().cloned()).envs(self.variables(method, &record));
         let (sender, lines) = mpsc::channel(16);
         let output = Output {
             log: self.log.clone(),

@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     error::{Error, Result},
     secret::{Redactor, Secret, names_a_secret},
 };
 
 /// One setting of a driver.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flag {
     /// With the driver's name in front: `digitalocean-access-token`.
     pub name: String,
@@ -19,7 +21,7 @@ pub struct Flag {
 }
 
 /// A flag's type and default.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     String(String),
     Int(i64),

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use rand::RngExt;
+use remuda_base::{Backoff, Chain};
 use reqwest::{Client, RequestBuilder, header::HeaderMap};
 use tokio::time::Instant;
 
@@ -50,7 +51,7 @@ impl Pace {
     /// The pause before attempt `number` (from 1), or what the provider asked for. Those who were told the same do
     /// not all come back at once.
     fn pause(&self, number: u32, asked: Option<Duration>) -> Duration {
-        let grown = self.retry.saturating_mul(1 << number.saturating_sub(1).min(10));
+        let grown = Backoff::new(self.retry, self.longest).delay(number);
         let jitter = rand::rng().random_range(0.5..1.0);
         let pause = match asked {
             Some(asked) => asked + grown.min(asked).mul_f64(jitter),
@@ -122,7 +123,7 @@ impl Connections {
             builder = builder.no_proxy().tls_certs_only([]);
         }
         let client =
-            builder.build().map_err(|error| Error::other(format!("set up HTTP: {}", chain(&error))))?;
+            builder.build().map_err(|error| Error::other(format!("set up HTTP: {}", Chain(&error))))?;
         Ok(slot.get_or_init(|| client).clone())
     }
 }
@@ -197,17 +198,7 @@ impl Http {
 pub(crate) fn transport(error: reqwest::Error) -> Error {
     let error = error.without_url();
     let class = if error.is_timeout() { Class::Timeout } else { Class::Network };
-    Error::new(class, chain(&error))
-}
-
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
+    Error::new(class, Chain(&error).to_string())
 }
 
 fn asked_pause(headers: &HeaderMap) -> Option<Duration> {

@@ -18,6 +18,7 @@ use std::{
 
 use aws_lc_rs::digest;
 use md5::Digest as _;
+use remuda_base::hex;
 
 use crate::{
     builtin::{Context, Registry},
@@ -26,7 +27,7 @@ use crate::{
     exec::Exec,
     http::{Connections, transport},
     log::Log,
-    plugin::{Launch, Plugin},
+    plugin::{Image, Launch, Plugin},
 };
 
 /// Name of a docker-machine plugin, before the driver's.
@@ -43,6 +44,9 @@ const DIGEST: &str = "sha256";
 const LARGEST: u64 = 512 << 20;
 /// For the whole download.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// Variables that say where a program may leave files.
+const PLACES: [&str; 2] = ["HOME", "TMPDIR"];
 
 /// How a program is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +69,28 @@ pub struct Program {
 impl Program {
     /// Starts the driver. Variables may hold credentials.
     pub async fn open(&self, driver: &str, env: Vec<(String, String)>, log: Log) -> Result<Arc<dyn Driver>> {
+        self.open_image(driver, env, None, log).await
+    }
+
+    /// As [`Program::open`], where its path may be one that cannot be entered any more.
+    pub async fn open_image(
+        &self,
+        driver: &str,
+        env: Vec<(String, String)>,
+        image: Option<Image>,
+        log: Log,
+    ) -> Result<Arc<dyn Driver>> {
         Ok(match self.protocol {
-            Protocol::Exec => Arc::new(Exec::new(driver, &self.path, log)),
+            Protocol::Exec => {
+                // It is told everything else on its input.
+                let mut env = env;
+                env.retain(|(name, _)| PLACES.contains(&name.as_str()));
+                Arc::new(Exec::new(driver, &self.path, log).with_image(image).with_environment(env))
+            }
             Protocol::Plugin => {
                 let mut launch = Launch::new(driver, &self.path);
                 launch.env = env;
+                launch.image = image;
                 Arc::new(Plugin::start(launch, log).await?)
             }
         })
@@ -221,18 +242,14 @@ impl Checksum {
     fn check(&self, content: &[u8]) -> Result<()> {
         let (wanted, found) = match self {
             Self::None => return Ok(()),
-            Self::Md5(wanted) => (wanted, hex(&md5::Md5::digest(content))),
-            Self::Digest(algorithm, wanted) => (wanted, hex(digest::digest(algorithm, content).as_ref())),
+            Self::Md5(wanted) => (wanted, hex(md5::Md5::digest(content))),
+            Self::Digest(algorithm, wanted) => (wanted, hex(digest::digest(algorithm, content))),
         };
         if *wanted == found {
             return Ok(());
         }
         Err(Error::other(format!("the checksum is {found}, expected {wanted}")))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The driver's name in a file name, if it is that of a program.
@@ -347,7 +364,7 @@ fn keep(place: &Path, name: &str, program: &[u8]) -> Result<Program> {
         fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&temporary).map_err(failed)?;
     file.write_all(program).and_then(|()| file.sync_all()).map_err(failed)?;
     drop(file);
-    let digest = hex(digest::digest(&digest::SHA256, program).as_ref());
+    let digest = hex(digest::digest(&digest::SHA256, program));
     fs::write(place.join(DIGEST), digest).map_err(failed)?;
     fs::rename(&temporary, &path).map_err(failed)?;
     kept(place).ok_or_else(|| Error::new(Class::Other, format!("{name} is not there after it was written")))
@@ -364,7 +381,7 @@ fn kept(place: &Path) -> Option<Program> {
     let noted = fs::read_to_string(place.join(DIGEST)).ok().filter(|noted| noted.len() == 64);
     let digest = match noted {
         Some(noted) => noted,
-        None => hex(digest::digest(&digest::SHA256, &fs::read(&path).ok()?).as_ref()),
+        None => hex(digest::digest(&digest::SHA256, &fs::read(&path).ok()?)),
     };
     Some(Program { driver, path, protocol, digest })
 }

@@ -34,3 +34,4 @@ pub mod plugin;
 pub mod rpc;
 pub mod secret;
 pub mod ssh;
+pub mod users;

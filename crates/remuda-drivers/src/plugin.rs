@@ -9,6 +9,7 @@
 //! more than bounded time and memory.
 
 mod host;
+mod image;
 pub(crate) mod process;
 pub mod serve;
 
@@ -19,6 +20,7 @@ use std::{
 };
 
 pub use host::Plugin;
+pub use image::Image;
 pub use serve::serve_builtin;
 
 #[allow(unused_imports, reason = "named in the documentation above")]
@@ -72,8 +74,8 @@ pub struct Launch {
     pub binary: PathBuf,
     /// Added to the inherited environment; may hold credentials, which reach neither logs nor errors.
     pub env: Vec<(String, String)>,
-    /// User and group the child runs as.
-    pub ids: Option<(u32, u32)>,
+    /// The binary, where its path cannot be entered.
+    pub image: Option<Image>,
     pub timeouts: Timeouts,
 }
 
@@ -83,7 +85,7 @@ impl Launch {
             driver: driver.into(),
             binary: binary.into(),
             env: Vec::new(),
-            ids: None,
+            image: None,
             timeouts: Timeouts::default(),
         }
     }

@@ -211,7 +211,7 @@ async fn open(target: &Target, place: &str) -> Result<Session> {
     let refused = seen.lock().refused.take();
     if let Some(found) = refused {
         let known = pinned.map(|key| fingerprint(&key)).unwrap_or_default();
-        return Err(Error::other(format!(
+        return Err(Error::host_key_changed(format!(
             "the host key of {place} has changed: known is {known}, found {found}; it may not be the same machine"
         )));
     }

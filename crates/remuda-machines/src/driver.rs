@@ -3,6 +3,9 @@
 //! Reads   NodeDrivers, DynamicSchemas, CRDs, and whether objects of a driver's kinds exist.
 //! Writes  DynamicSchemas, three CRDs for each driver, and the NodeDriver's status.
 //! Never   takes a kind away while objects of it exist: machines outlive the driver's being in use.
+//!
+//! Kinds that stay for their objects' sake go with the last of these. A driver that is put into use again meanwhile
+//! takes them over; one whose kinds are being removed waits until they are gone and defines them anew.
 
 pub(crate) mod builtin;
 pub(crate) mod kinds;
@@ -19,11 +22,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
-    core::{ApiResource, GroupVersionKind},
+    core::PartialObjectMeta,
 };
 use parking_lot::Mutex;
 use remuda_api::management::{DynamicSchema, NodeDriver, NodeDriverStatus, SchemaField};
-use remuda_control::{Chain, Controller, Ctx, Next, ObjectKey, Scope, drive_keys, write};
+use remuda_control::{
+    Chain, Controller, Ctx, Next, ObjectKey, Scope, Waker, drive_keys, informer::Subscription, write,
+};
 use remuda_drivers::{
     builtin::{Context, Registry},
     error::Error as DriverError,
@@ -44,14 +49,16 @@ use self::{
     schema::{Hints, LISTS},
 };
 use crate::{
+    Options,
     condition::{self, Is},
     error::{Error, is_missing},
+    job,
 };
 
 /// A download that failed is tried again after this long.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
-/// How often a driver that is not in use is looked at, while objects keep its kinds.
-const LOOK_AGAIN: Duration = Duration::from_secs(300);
+/// How often a driver that is not in use is looked at, while objects keep its kinds. A safety net only.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
 /// Downloads may take minutes, and others need not wait for them.
 const WORKERS: usize = 16;
@@ -61,9 +68,15 @@ const KEPT: &str = "its kinds stay while objects of them exist";
 pub(crate) struct Drivers {
     ctx: Arc<Ctx>,
     registry: Registry,
+    data_dir: PathBuf,
     cache: PathBuf,
+    /// The program that asks those of drivers.
+    program: Option<PathBuf>,
     /// What asking gave, so that a program is started once and not for every look at its NodeDriver.
     asked: Mutex<HashMap<Program, (Instant, Asked)>>,
+    /// By driver: what tells that an object has gone which keeps its kinds.
+    kept: Mutex<HashMap<String, Vec<Subscription>>>,
+    waker: Waker,
 }
 
 /// Not the name of any NodeDriver.
@@ -84,10 +97,26 @@ enum Asked {
     Failed { downloaded: bool, error: DriverError },
 }
 
-pub(crate) async fn run(ctx: Arc<Ctx>, registry: Registry, cache: PathBuf, stop: CancellationToken) {
-    let controller = Controller::<NodeDriver>::new("node-driver", &ctx).workers(WORKERS);
-    let drivers = Arc::new(Drivers { ctx, registry, cache, asked: Mutex::default() });
-    let root = controller.root().clone();
+pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, stop: CancellationToken) {
+    let root = informer(&ctx);
+    let definitions = ctx.informers.metadata::<CustomResourceDefinition>(Scope::all());
+    let of_definition = {
+        let root = root.clone();
+        move |definition: &PartialObjectMeta<CustomResourceDefinition>| {
+            let Some(driver) = definition.labels().get(names::label::DRIVER) else { return Vec::new() };
+            match root.keys_by_index(BY_NAME, driver) {
+                none if none.is_empty() => vec![ObjectKey::cluster_wide(NOBODY)],
+                drivers => drivers,
+            }
+        }
+    };
+    let controller =
+        Controller::on("node-driver", &ctx, root.clone()).workers(WORKERS).wakes(&definitions, of_definition);
+    let waker = controller.waker();
+    let (asked, kept) = (Mutex::default(), Mutex::default());
+    let (registry, data_dir) = (options.drivers.clone(), options.data_dir.clone());
+    let (cache, program) = (data_dir.join(names::file::DRIVERS), options.program.clone());
+    let drivers = Arc::new(Drivers { ctx, registry, data_dir, cache, program, asked, kept, waker });
     // A NodeDriver may have gone while nobody ran.
     controller.waker().wake(ObjectKey::cluster_wide(NOBODY));
     let reconcile = move |key: ObjectKey, drivers: Arc<Drivers>| {
@@ -184,12 +213,19 @@ impl Drivers {
         }
         self.list(&name, driver.spec.active, has_credentials).await?;
         if driver.spec.active {
+            self.kept.lock().remove(&name);
             for role in ROLES {
-                self.define(role, &name, &fields).await?;
+                if !self.define(role, &name, &fields).await? {
+                    let kind = role.kind(&name);
+                    let message =
+                        format!("waiting for the former kind {kind} to be removed with its objects");
+                    set(kind::ACTIVE, Is::False, "Waiting", &message);
+                    return Ok(Next::Done);
+                }
             }
             self.apply_schema(driver, &schema::config_name(&name), &name, fields).await?;
         }
-        let kept = !driver.spec.active && self.drop_kinds(&name).await?;
+        let kept = !driver.spec.active && self.drop_kinds(&name, &driver.name_any()).await?;
         set(kind::ACTIVE, driver.spec.active.into(), "", "");
         set(kind::INACTIVE, (!driver.spec.active).into(), "", if kept { KEPT } else { "" });
         status.applied_url.clone_from(&driver.spec.url);
@@ -200,7 +236,7 @@ impl Drivers {
     /// The driver is not in use: what says that it can be is taken away, and its kinds unless they are used.
     async fn withdraw(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Next, Error> {
         let now = self.ctx.clock.now();
-        let kept = self.retire(&name_of(driver)).await?;
+        let kept = self.retire(&name_of(driver), &driver.name_any()).await?;
         let message = if kept { KEPT } else { "" };
         condition::set(&mut status.conditions, kind::ACTIVE, Is::False, "", "", now);
         condition::set(&mut status.conditions, kind::INACTIVE, Is::True, "", message, now);
@@ -216,20 +252,34 @@ impl Drivers {
             definitions.iter().filter_map(|crd| crd.labels().get(names::label::DRIVER).cloned()).collect();
         let drivers: Api<NodeDriver> = Api::all(self.ctx.client.clone());
         // Asked for now: a NodeDriver that was made meanwhile is in no cache yet.
-        for driver in drivers.list(&ListParams::default()).await.map_err(Error::api("list", "NodeDrivers"))? {
-            left.remove(&name_of(&driver));
-        }
+        let drivers =
+            drivers.list(&ListParams::default()).await.map_err(Error::api("list", "NodeDrivers"))?;
+        let there: BTreeSet<String> = drivers.iter().map(name_of).collect();
+        left.retain(|driver| !there.contains(driver));
+        // A driver that is made again is asked again: its program may be another by then.
+        self.asked.lock().retain(|program, _| there.contains(&program.driver));
         let mut kept = false;
         for driver in &left {
-            kept |= self.retire(driver).await?;
+            let known = self.kept.lock().contains_key(driver);
+            let keeps = self.retire(driver, NOBODY).await?;
+            let machines = definitions.iter().find(|crd| crd.name_any() == Role::Machine.crd_name(driver));
+            if keeps
+                && !known
+                && let Some(machines) = machines
+            {
+                let note = format!("the NodeDriver of driver {driver} is gone: {KEPT}");
+                self.ctx.recorder.warning(machines, "DriverGone", "Keep", note);
+            }
+            kept |= keeps;
         }
         Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
     }
 
-    /// Tells whether the kinds are still there, because of their objects.
-    async fn retire(&self, driver: &str) -> Result<bool, Error> {
+    /// Tells whether the kinds are still there, because of their objects; then the NodeDriver `owner` is looked at
+    /// again when one of these goes.
+    async fn retire(&self, driver: &str, owner: &str) -> Result<bool, Error> {
         self.list(driver, false, false).await?;
-        let kept = self.drop_kinds(driver).await?;
+        let kept = self.drop_kinds(driver, owner).await?;
         if !kept {
             let schemas: Api<DynamicSchema> = Api::all(self.ctx.client.clone());
             delete(&schemas, &schema::credential_name(driver)).await?;
@@ -238,7 +288,7 @@ impl Drivers {
     }
 
     /// Takes the kinds of a driver away, unless objects of any exist, and tells whether they are still there.
-    async fn drop_kinds(&self, driver: &str) -> Result<bool, Error> {
+    async fn drop_kinds(&self, driver: &str, owner: &str) -> Result<bool, Error> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
         let mut ours = Vec::new();
         for role in ROLES {
@@ -249,25 +299,51 @@ impl Drivers {
                 labelled && crd.metadata.deletion_timestamp.is_none()
             };
             if found.is_some_and(is_ours) {
-                if self.is_used(role, driver).await? {
-                    return Ok(true);
-                }
-                ours.push(name);
+                ours.push(role);
             }
         }
-        for name in ours {
-            delete(&crds, &name).await?;
+        if self.any_used(&ours, driver).await? {
+            self.follow_objects(&ours, driver, owner);
+            // The last may have gone before it was followed.
+            if self.any_used(&ours, driver).await? {
+                return Ok(true);
+            }
+        }
+        self.kept.lock().remove(driver);
+        for role in ours {
+            delete(&crds, &role.crd_name(driver)).await?;
         }
         let schemas: Api<DynamicSchema> = Api::all(self.ctx.client.clone());
         delete(&schemas, &schema::config_name(driver)).await?;
         Ok(false)
     }
 
+    /// Wakes a NodeDriver whenever an object of a driver's kinds goes, for as long as they are kept.
+    fn follow_objects(&self, roles: &[Role], driver: &str, owner: &str) {
+        let follow = |role: &Role| {
+            let (waker, key) = (self.waker.clone(), ObjectKey::cluster_wide(owner));
+            let objects = self.ctx.informers.dynamic(&role.resource(driver), Scope::all());
+            objects.subscribe(move |change| {
+                if change.is_delete() {
+                    waker.wake(key.clone());
+                }
+            })
+        };
+        self.kept.lock().insert(driver.to_owned(), roles.iter().map(follow).collect());
+    }
+
+    async fn any_used(&self, roles: &[Role], driver: &str) -> Result<bool, Error> {
+        for role in roles {
+            if self.is_used(*role, driver).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether objects of a kind exist.
     async fn is_used(&self, role: Role, driver: &str) -> Result<bool, Error> {
-        let kind = GroupVersionKind::gvk(role.group(), "v1", &role.kind(driver));
-        let resource = ApiResource::from_gvk_with_plural(&kind, &role.plural(driver));
-        let objects: Api<DynamicObject> = Api::all_with(self.ctx.client.clone(), &resource);
+        let objects: Api<DynamicObject> = Api::all_with(self.ctx.client.clone(), &role.resource(driver));
         match objects.list_metadata(&ListParams::default().limit(1)).await {
             Ok(list) => Ok(!list.items.is_empty()),
             Err(error) if is_missing(&error) => Ok(false),
@@ -299,21 +375,29 @@ impl Drivers {
         let log = Log::tracing();
         let local = spec.url.is_empty() || spec.url.starts_with(BUILT_IN);
         let asked = async {
-            let (name, digest, opened) = if local {
+            let (name, digest) = if local {
                 let name = name_of(driver);
-                let context = Context::new(log);
-                let opened = install::open(&name, source, &self.registry, Vec::new(), context).await;
-                (name, String::new(), opened)
+                if let Some(own) = self.registry.open(&name, Context::new(log)) {
+                    let flags = Arc::new(own.flags().await.map_err(failed(true))?);
+                    return Ok(Asked::Told { driver: name, flags, digest: String::new() });
+                }
+                (name, String::new())
             } else {
                 let program = install::obtain(source).await.map_err(failed(false))?;
                 let name = match spec.display_name.as_str() {
                     "" => program.driver.clone(),
                     _ => name_of(driver),
                 };
-                let opened = program.open(&name, Vec::new(), log).await;
-                (name, program.digest, opened)
+                (name, program.digest)
             };
-            let flags = opened.map_err(failed(true))?.flags().await.map_err(failed(true))?;
+            let asking = match &self.program {
+                Some(program) => Ok(program.clone()),
+                None => std::env::current_exe()
+                    .map_err(|error| DriverError::other(format!("find this program: {error}"))),
+            };
+            let asking = asking.map_err(failed(true))?;
+            let flags = job::flags::ask(&asking, &self.data_dir, &name, &spec.url, &spec.checksum).await;
+            let flags = flags.map_err(failed(true))?;
             Ok(Asked::Told { driver: name, flags: Arc::new(flags), digest })
         };
         asked.await.unwrap_or_else(|failed: Asked| failed)
@@ -395,21 +479,25 @@ impl Drivers {
         Ok(())
     }
 
+    /// Tells whether the kind is there to stay: one that is being removed has to be gone first.
     async fn define(
         &self,
         role: Role,
         driver: &str,
         fields: &BTreeMap<String, SchemaField>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let api: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
         let name = role.crd_name(driver);
         let found = api.get_opt(&name).await.map_err(Error::api("read CRD", &name))?;
+        if found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_some()) {
+            return Ok(false);
+        }
         let found = found.map(serde_json::to_value).transpose();
         let found = found.map_err(|source| Error::Encode { what: name.clone(), source })?;
         let mut wanted = definition(role, driver, fields, found.as_ref());
         if let Some(found) = &found {
             if is_same(found, &wanted) {
-                return Ok(());
+                return Ok(true);
             }
             // Fields nobody uses need not be kept.
             if !self.is_used(role, driver).await? {
@@ -420,7 +508,7 @@ impl Drivers {
         let written = api.patch(&name, &params, &Patch::Apply(&wanted)).await;
         written.map_err(Error::api("write CRD", &name))?;
         tracing::info!(driver, kind = role.kind(driver), "kind defined");
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Error {
     Api { verb: &'static str, what: String, source: kube::Error },
     #[error("{doing}")]
     File { doing: String, source: std::io::Error },
+    #[error("the Secret {name} that the job needs does not exist")]
+    NoSecret { name: String },
     #[error("encode {what}")]
     Encode { what: String, source: serde_json::Error },
 }
@@ -33,7 +35,7 @@ impl Retryable for Error {
         match self {
             Self::Kit(error) => error.retry(),
             Self::Api { source, .. } => source.retry(),
-            Self::File { .. } => Retry::Transient,
+            Self::File { .. } | Self::NoSecret { .. } => Retry::Transient,
             Self::Encode { .. } => Retry::UserMustAct,
         }
     }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use remuda_names::machines;
+use remuda_names::{
+    driver::{facts, variable_aliases},
+    machines,
+};
 use serde_json::{Map, Value};
 
 /// The field of a flag: `digitalocean-ssh-key-path` is `sshKeyPath`. `None` if it has no driver in front.
@@ -57,21 +60,11 @@ pub(crate) fn arguments(driver: &str, fields: &Map<String, Value>) -> Vec<String
     arguments
 }
 
-/// Drivers whose variables do not begin with their own name.
-const PREFIXES: &[(&str, &str)] = &[
-    ("amazonec2", "AWS"),
-    ("openstack", "OS"),
-    ("rackspace", "OS"),
-    ("vmwarefusion", "FUSION"),
-    ("vmwarevcloudair", "VCLOUDAIR"),
-    ("vmwarevsphere", "VSPHERE"),
-];
-
 /// What the variables of a driver begin with.
 pub(crate) fn variable_prefix(driver: &str) -> String {
-    match PREFIXES.iter().find(|(name, _)| *name == driver) {
-        Some((_, prefix)) => format!("{prefix}_"),
-        None => format!("{}_", driver.to_uppercase()),
+    match facts(driver).variable_prefix {
+        "" => format!("{}_", driver.to_uppercase()),
+        prefix => format!("{prefix}_"),
     }
 }
 
@@ -82,15 +75,11 @@ pub(crate) fn variable_of(driver: &str, key: &str) -> String {
     format!("{}{}", variable_prefix(driver), split_words(field, '_').to_uppercase())
 }
 
-/// Other names of variables. AWS' libraries accept these, and credentials of Rancher's come under them.
-const OTHER_NAMES: &[(&str, &str)] =
-    &[("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY"), ("AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY")];
-
 /// The value of a flag's variable under any of its names.
 pub(crate) fn variable<'a>(variables: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
-    let other = OTHER_NAMES.iter().find(|(known, _)| *known == name).map(|(_, other)| *other);
     let found = variables.get(name).filter(|text| !text.is_empty());
-    found.or_else(|| variables.get(other?)).map(String::as_str)
+    let other = || variable_aliases(name).find_map(|alias| variables.get(alias));
+    found.or_else(other).map(String::as_str)
 }
 
 /// The variable that carries a flag which must not be on a command line.

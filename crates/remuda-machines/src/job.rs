@@ -9,7 +9,9 @@
 //! line it writes is scrubbed of them.
 
 mod args;
+pub(crate) mod confine;
 mod create;
+pub(crate) mod flags;
 mod output;
 mod remote;
 mod remove;
@@ -35,18 +37,23 @@ use remuda_drivers::{
     builtin::{Context, Registry},
     driver::Driver,
     error::{Class, Error as DriverError},
-    install::{self, Source},
+    install::{self, Program, Source},
     log::Log,
+    plugin::Image,
     secret::names_a_secret,
+    users,
 };
 use remuda_names::{env as names, machines};
 
-use self::remote::Remote;
 pub use self::{
     args::{Action, Args, Create, Wrong},
     output::{Output, Result as JobResult},
 };
-use crate::state::{self, Machine, Store};
+use self::{output::LastWord, remote::Remote};
+use crate::{
+    host::Host,
+    state::{self, Machine, Store},
+};
 
 /// Where a job is.
 #[derive(Debug, Clone)]
@@ -63,8 +70,12 @@ pub struct Environment {
     pub files: Option<PathBuf>,
     /// Where the last word goes.
     pub result_file: Option<PathBuf>,
+    /// The host this job runs on, if its machine exists there.
+    pub host: Option<Host>,
     /// All variables, with the credentials among them.
     pub variables: BTreeMap<String, String>,
+    /// Whether the process becomes another user before it starts a driver's program.
+    pub confines: bool,
     pub pace: Pace,
 }
 
@@ -112,7 +123,9 @@ impl Environment {
                 let standard = PathBuf::from("/dev/termination-log");
                 standard.exists().then_some(standard)
             }),
+            host: variables.get(machines::env::HOST).and_then(|host| Host::parse(host)),
             variables,
+            confines: users::is_host_root(),
             pace: Pace::default(),
         }
     }
@@ -138,7 +151,7 @@ impl Environment {
             }],
             auth_infos: vec![NamedAuthInfo {
                 name: name.clone(),
-                auth_info: Some(AuthInfo { token_file: text(&self.token_file), ..AuthInfo::default() }),
+                auth_info: Some(self.credentials().map_err(|error| failed(&error))?),
                 ..NamedAuthInfo::default()
             }],
             contexts: vec![NamedContext {
@@ -158,6 +171,20 @@ impl Environment {
         config.read_timeout = Some(Duration::from_secs(30));
         config.proxy_url = None;
         Client::try_from(config).map_err(|error| failed(&error))
+    }
+}
+
+impl Environment {
+    /// The token: where it is, or what it is if it cannot be read again later. It is good for longer than any job.
+    fn credentials(&self) -> std::io::Result<AuthInfo> {
+        let mut known = AuthInfo::default();
+        match &self.token_file {
+            Some(path) if self.confines => {
+                known.token = Some(std::fs::read_to_string(path)?.trim().to_owned().into());
+            }
+            path => known.token_file = path.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        }
+        Ok(known)
     }
 }
 
@@ -252,7 +279,15 @@ pub fn main_with<S: Into<String>>(
     let output = Arc::new(Output::default());
     let log = Log::new(output);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = match (Args::parse(arguments), runtime) {
+    let arguments = Args::parse(arguments);
+    if let (Ok(args), Ok(runtime)) = (&arguments, &runtime)
+        && let Action::Flags { driver } = &args.action
+    {
+        return runtime.block_on(flags::answer(args, &environment, drivers, driver));
+    }
+    let path = environment.result_file.as_ref();
+    let word = path.and_then(|path| LastWord::at(path, environment.confines).ok());
+    let outcome = match (arguments, runtime) {
         (Err(wrong), _) => JobResult { code: code::USAGE, message: format!("other: {wrong}") },
         (_, Err(error)) => JobResult { code: code::AGAIN, message: format!("network: {error}") },
         (Ok(args), Ok(runtime)) => {
@@ -270,8 +305,8 @@ pub fn main_with<S: Into<String>>(
     if outcome.code != 0 {
         log.warn(&outcome.message);
     }
-    if let Some(path) = &environment.result_file {
-        let _ = outcome.write(path);
+    if let Some(word) = word {
+        let _ = word.write(&outcome);
     }
     ExitCode::from(outcome.code)
 }
@@ -291,30 +326,57 @@ pub async fn run(
     }
     let remote = Remote::new(client, args, environment.pace.api);
     let archive = remote.claim().await?;
-    let store = Store::unpack(&environment.scratch.join("store"), &archive)?;
-    let mut work = Work { args, environment, drivers, log, remote, store };
+    let mut store = Store::unpack(&environment.scratch.join("store"), &archive)?;
+    let confined = match environment.confines {
+        true => confine::enter(args, environment, drivers, Some(&store)).await?,
+        false => None,
+    };
+    let (args, environment, program) = match &confined {
+        Some(confined) => {
+            store = Store::unpack(&confined.environment.scratch.join("store"), &archive)?;
+            (&confined.args, &confined.environment, confined.program.as_ref())
+        }
+        None => (args, environment, None),
+    };
+    let mut work = Work { args, environment, drivers, program, log, remote, store };
     let done = match &args.action {
         Action::Create(create) => work.create(create).await,
         Action::Remove { name } => work.remove(name).await,
+        Action::Flags { .. } => Ok(()),
     };
     let _ = std::fs::remove_dir_all(work.store.path());
+    if confined.is_some() {
+        confine::leave(environment);
+    }
     done
 }
 
-/// What a driver's program may take: nobody knows what it does, and it is not alone on this host.
-const MOST_MEMORY: u64 = 4 << 30;
-/// The same for a file it writes.
-const LARGEST_FILE: u64 = 4 << 30;
-
-/// Bounds this process, and with it the programs it starts. Not where a driver of ours makes machines of this host,
-/// which would be bounded too.
-fn bound() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    for (resource, most) in [(Resource::RLIMIT_DATA, MOST_MEMORY), (Resource::RLIMIT_FSIZE, LARGEST_FILE)] {
-        if let Ok((_, hard)) = getrlimit(resource) {
-            let _ = setrlimit(resource, most.min(hard), most.min(hard));
-        }
+/// Starts a driver, of this program or another. The latter is bounded.
+async fn open(
+    driver: &str,
+    args: &Args,
+    environment: &Environment,
+    drivers: &Registry,
+    program: Option<&(Program, Image)>,
+    log: Log,
+) -> Result<Arc<dyn Driver>, Failure> {
+    if confine::is_program(driver, args, drivers) {
+        confine::bound();
     }
+    let variables = for_driver(environment);
+    if let Some((program, image)) = program {
+        return Ok(program.open_image(driver, variables, Some(image.clone()), log).await?);
+    }
+    let cache = environment.data_dir.join(machines::file::DRIVERS);
+    let source = Source { url: &args.driver_url, checksum: &args.driver_hash, cache: &cache };
+    Ok(install::open(driver, source, drivers, variables, Context::new(log)).await?)
+}
+
+/// Variables for the driver's own process: all but those that are ours.
+fn for_driver(environment: &Environment) -> Vec<(String, String)> {
+    let ours = |name: &str| name.starts_with(machines::env::PREFIX);
+    let all = environment.variables.iter().filter(|(name, _)| !ours(name));
+    all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// One attempt under way.
@@ -322,6 +384,8 @@ struct Work<'a> {
     args: &'a Args,
     environment: &'a Environment,
     drivers: &'a Registry,
+    /// The driver's program, where it was opened before this process became another user.
+    program: Option<&'a (Program, Image)>,
     log: Log,
     remote: Remote,
     store: Store,
@@ -329,26 +393,35 @@ struct Work<'a> {
 
 impl Work<'_> {
     async fn open(&self, driver: &str) -> Result<Arc<dyn Driver>, Failure> {
-        if !self.drivers.has(driver) || !self.args.driver_url.is_empty() {
-            bound();
-        }
-        let cache = self.environment.data_dir.join(machines::file::DRIVERS);
-        let source = Source { url: &self.args.driver_url, checksum: &self.args.driver_hash, cache: &cache };
-        let context = Context::new(self.log.clone());
-        Ok(install::open(driver, source, self.drivers, self.for_driver(), context).await?)
+        open(driver, self.args, self.environment, self.drivers, self.program, self.log.clone()).await
     }
 
-    /// Variables for the driver's own process: all but those that are ours.
-    fn for_driver(&self) -> Vec<(String, String)> {
-        let ours = |name: &str| name.starts_with(machines::env::PREFIX);
-        let all = self.environment.variables.iter().filter(|(name, _)| !ours(name));
-        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+    /// Refuses a machine that exists on the host of another server: its driver would not find it here, and say that
+    /// it is gone.
+    fn check_host(&self, name: &str, machine: &Machine) -> Result<(), Failure> {
+        match &machine.host {
+            Some(host) if self.environment.host.as_ref().is_none_or(|here| here.id != host.id) => {
+                let message = format!(
+                    "machine {name} is on host {} (identity {}), and this job runs elsewhere",
+                    host.name, host.id
+                );
+                Err(Failure::new(Class::Other, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Records a machine, here and in its state Secret.
     async fn save(&self, name: &str, machine: &mut Machine, driver: &dyn Driver) -> Result<(), Failure> {
         machine.driver = driver.config().await?;
         self.record(name, machine).await
+    }
+
+    /// Records that the driver is about to make something, unless the machine is being deleted.
+    async fn begin(&self, name: &str, machine: &mut Machine, driver: &dyn Driver) -> Result<(), Failure> {
+        machine.driver = driver.config().await?;
+        self.store.save(name, machine)?;
+        self.remote.begin(self.store.pack()?).await
     }
 
     async fn record(&self, name: &str, machine: &Machine) -> Result<(), Failure> {

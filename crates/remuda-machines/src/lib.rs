@@ -7,9 +7,11 @@
 //! [`run`] runs all of it through a `kube::Client`.
 
 mod condition;
+pub mod conformance;
 mod driver;
 mod error;
 mod flags;
+pub mod host;
 pub mod job;
 mod kinds;
 mod machine;
@@ -18,17 +20,18 @@ pub mod orphans;
 mod runner;
 mod seal;
 pub mod state;
+pub mod trust;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use remuda_base::Backoff;
 use remuda_control::{Chain, Ctx, Named, together};
 use remuda_drivers::builtin::Registry;
-use remuda_names::machines::file;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::Error;
-use self::seal::Seal;
+use self::{host::Host, seal::Seal};
 
 /// What of the provider's behaviour is a choice.
 #[derive(Debug, Clone)]
@@ -59,6 +62,8 @@ pub struct Options {
     pub processes: usize,
     /// The first pause before a failed job is tried again; it doubles.
     pub retry: Duration,
+    /// Drivers whose machines exist on the server's own host.
+    pub drivers_of_host: Vec<String>,
 }
 
 impl Options {
@@ -77,6 +82,7 @@ impl Options {
             concurrency: MOST,
             processes: processes_for(memory()),
             retry: Duration::from_secs(10),
+            drivers_of_host: vec![remuda_names::sandbox::DRIVER.to_owned()],
         }
     }
 }
@@ -106,27 +112,33 @@ fn memory() -> Option<u64> {
 /// Runs everything until told to stop, and returns when its work has ended. Processes of jobs go on.
 pub fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) -> BoxFuture<'static, ()> {
     let options = Arc::new(options);
-    let cache = options.data_dir.join(file::DRIVERS);
     let seal = Seal::new(ctx.clone());
+    let host = Host::of(&options.data_dir).inspect_err(|error| {
+        tracing::warn!(%error, "this host has no identity, so its machines cannot be told from those of others");
+    });
+    let host = host.ok().map(Arc::new);
     let mut controllers: Vec<Named> = vec![
         ("Builtin", Box::pin(ensure(ctx.clone(), options.clone(), stop.clone()))),
-        ("NodeDriver", Box::pin(driver::run(ctx.clone(), options.drivers.clone(), cache, stop.clone()))),
-        ("Kinds", Box::pin(kinds::run(ctx.clone(), options.clone(), seal.clone(), stop.clone()))),
+        ("NodeDriver", Box::pin(driver::run(ctx.clone(), options.clone(), stop.clone()))),
+        (
+            "Kinds",
+            Box::pin(kinds::run(ctx.clone(), options.clone(), seal.clone(), host.clone(), stop.clone())),
+        ),
     ];
     if options.runner {
-        controllers.push(("Runner", Box::pin(runner::run(ctx, options, seal, stop))));
+        controllers.push(("Runner", Box::pin(runner::run(ctx, options, seal, host, stop))));
     }
     together(&[], controllers)
 }
 
 /// Makes the NodeDrivers of built-in drivers, as soon as that is possible.
 async fn ensure(ctx: Arc<Ctx>, options: Arc<Options>, stop: CancellationToken) {
-    let mut pause = Duration::from_millis(100);
+    let mut row = Backoff::new(Duration::from_millis(100), Duration::from_secs(30)).begin();
     while let Err(error) = driver::builtin::ensure(&ctx, &options.drivers).await {
         tracing::warn!(error = %Chain(&error), "built-in drivers cannot be listed yet");
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(30)),
+            () = tokio::time::sleep(row.delay()) => {}
         }
     }
 }

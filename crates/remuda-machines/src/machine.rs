@@ -29,7 +29,7 @@ use remuda_control::{
 };
 use remuda_drivers::install::BUILT_IN;
 use remuda_names::{
-    capi,
+    capi, machines,
     rancher::{annotation, condition as kind, finalizer, label},
 };
 use serde_json::{Value, json};
@@ -44,6 +44,7 @@ use crate::{
     Options, condition,
     driver::{self, kinds::driver_of},
     error::Error,
+    host::Host,
     naming,
     seal::Seal,
     state,
@@ -60,6 +61,8 @@ pub(crate) struct Machines {
     ctx: Arc<Ctx>,
     options: Arc<Options>,
     seal: Seal,
+    /// Where machines of this kind exist, if that is the server's own host.
+    host: Option<Arc<Host>>,
     resource: ApiResource,
     driver: String,
     jobs: Informer<Job>,
@@ -84,6 +87,7 @@ pub(crate) async fn run(
     ctx: Arc<Ctx>,
     options: Arc<Options>,
     seal: Seal,
+    host: Option<Arc<Host>>,
     resource: ApiResource,
     stop: CancellationToken,
 ) {
@@ -120,7 +124,7 @@ pub(crate) async fn run(
     let of_driver = {
         let (root, driver) = (root.clone(), driver.clone());
         move |node_driver: &NodeDriver| {
-            let ours = node_driver.name_any() == driver || node_driver.spec.display_name == driver;
+            let ours = node_driver.name_any() == driver || driver::name_of(node_driver) == driver;
             if ours { root.keys() } else { Vec::new() }
         }
     };
@@ -133,10 +137,12 @@ pub(crate) async fn run(
         .wakes_if_served(&settings, |_: &Setting| Vec::new());
     let waker = controller.waker();
     let lanes = Lanes::new(options.concurrency);
+    let host = host.filter(|_| options.drivers_of_host.contains(&driver));
     let machines = Machines {
         ctx,
         options,
         seal,
+        host,
         resource,
         driver,
         jobs,
@@ -180,7 +186,7 @@ impl Machines {
         if !running && !matches!(decision.act, Act::Create { .. } | Act::Remove) {
             self.lanes.leave(&key, &self.waker);
         } else if running && let Some(job) = self.jobs.get(&key.sibling(naming::job(&key.name))) {
-            let lane = job.labels().get(remuda_names::machines::label::LANE).cloned().unwrap_or_default();
+            let lane = job.labels().get(machines::label::LANE).cloned().unwrap_or_default();
             self.lanes.occupy(&lane, &key);
         }
         let next = self.act(&object, &observed, decision).await?;
@@ -213,7 +219,8 @@ impl Machines {
         let job = self.job(&key, &status).await?;
         let complete = job.as_ref().is_some_and(|job| job.outcome == Outcome::Complete);
         let wants_state = deleting || (complete && status.addresses.is_empty());
-        let state = if wants_state { self.state(&namespace, &key.name).await? } else { State::Unread };
+        let (state, creation_barred) =
+            if wants_state { self.state(&namespace, &key.name).await? } else { (State::Unread, false) };
         let namespace_terminating = deleting && self.is_terminating(&namespace).await?;
         let paused = object.annotations().contains_key(capi::annotation::PAUSED);
         Ok(Observed {
@@ -246,6 +253,7 @@ impl Machines {
             }),
             job,
             state,
+            creation_barred,
             retire_after: self.retire_after(),
             namespace_terminating,
             namespace,
@@ -259,10 +267,8 @@ impl Machines {
             // Asked once: what was told is in the status from then on.
             let told = if view.removes { kind::DELETE_JOB } else { kind::CREATE_JOB };
             let known = condition::get(&status.conditions, told).filter(|known| known.status != "Unknown");
-            let word = match known {
-                Some(known) => Some(decide::said(&known.message).to_owned()),
-                None => self.ask_pods(&job).await?,
-            };
+            view.told = known.is_some();
+            let word = if view.told { None } else { self.ask_pods(&job).await? };
             if let (Outcome::Failed { message, .. }, Some(word)) = (&mut view.outcome, word) {
                 *message = word;
             }
@@ -297,24 +303,30 @@ impl Machines {
         parsed.and_then(|parsed| Duration::try_from(parsed).ok()).unwrap_or_default()
     }
 
-    async fn state(&self, namespace: &str, machine: &str) -> Result<State, Error> {
+    /// What is recorded of the server, and whether the record bars jobs from beginning one.
+    async fn state(&self, namespace: &str, machine: &str) -> Result<(State, bool), Error> {
         use k8s_openapi::api::core::v1::Secret;
         let name = naming::state_secret(machine);
         let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), namespace);
         let secret = secrets.get_opt(&name).await.map_err(Error::api("read Secret", &name))?;
-        let Some(secret) = secret else { return Ok(State::Missing) };
+        let Some(secret) = secret else { return Ok((State::Missing, false)) };
+        let barred =
+            secret.annotations().get(machines::annotation::CREATION_BARRED).is_some_and(|yes| yes == "true");
         let archive = secret
             .data
             .as_ref()
             .and_then(|data| data.get(remuda_names::rancher::secret_key::EXTRACTED_CONFIG));
-        let Some(archive) = archive else { return Ok(State::Empty) };
-        Ok(match state::facts(&archive.0) {
+        let Some(archive) = archive else { return Ok((State::Empty, barred)) };
+        let state = match state::facts(&archive.0) {
             Ok(None) => State::Empty,
-            Ok(Some(facts)) => {
-                State::Machine { phase: facts.phase.unwrap_or_default(), addresses: addresses(&facts) }
-            }
+            Ok(Some(facts)) => State::Machine {
+                phase: facts.phase.unwrap_or_default(),
+                addresses: addresses(&facts),
+                host: facts.host,
+            },
             Err(error) => State::Unreadable(error.to_string()),
-        })
+        };
+        Ok((state, barred))
     }
 
     async fn is_terminating(&self, namespace: &str) -> Result<bool, Error> {

@@ -16,7 +16,7 @@ use std::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{DynamicObject, ListParams},
 };
 use remuda_api::management::NodeDriver;
 use remuda_drivers::{
@@ -181,9 +181,7 @@ async fn oracle(
 async fn settings(client: &Client, driver: &str) -> Result<Vec<Value>, Error> {
     let mut all = Vec::new();
     for (role, at) in [(Role::Config, ""), (Role::Template, "/spec/template/spec")] {
-        let kind = GroupVersionKind::gvk(role.group(), "v1", &role.kind(driver));
-        let resource = ApiResource::from_gvk_with_plural(&kind, &role.plural(driver));
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &role.resource(driver));
         match api.list(&ListParams::default()).await {
             Ok(list) => all.extend(list.items.iter().filter_map(|one| one.data.pointer(at).cloned())),
             Err(error) if is_missing(&error) => {}

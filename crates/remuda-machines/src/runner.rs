@@ -7,6 +7,9 @@
 //! A process is not tied to the server's life: it writes its log to a file and its last word to another, and a
 //! server that starts finds both, and the process by its id and start time. What cannot be found is run again,
 //! which the state Secret makes safe.
+//!
+//! Of several servers the elected one runs Jobs. Those of machines that exist on one server's own host are run there,
+//! whoever is elected, and the elected server tells when that one has not been heard of.
 
 mod files;
 pub(crate) mod log;
@@ -24,11 +27,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Waker, drive_keys};
-use remuda_names::machines::file;
+use remuda_base::Backoff;
+use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Waker, drive_keys, leases::Leadership};
+use remuda_names::machines::{annotation, file, label};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::{files::inherited, process::end};
 use self::{
     process::{Process, Running},
     status::{End, State},
@@ -36,9 +41,15 @@ use self::{
 use crate::{
     Options,
     error::{Error, is_missing},
+    host::Host,
     machine,
     seal::Seal,
 };
+
+/// A Job that another server has to run is waited for this long before that is told.
+const UNHEARD: Duration = Duration::from_secs(15);
+/// The same for one it has begun with.
+const STALLED: Duration = Duration::from_secs(300);
 
 /// A safety net only.
 const RESYNC: Duration = Duration::from_secs(600);
@@ -47,11 +58,21 @@ pub(crate) struct Runner {
     ctx: Arc<Ctx>,
     options: Arc<Options>,
     seal: Seal,
+    host: Option<Arc<Host>>,
     directory: PathBuf,
     jobs: Informer<Job>,
     state: Mutex<Table>,
     tasks: TaskTracker,
-    waker: Waker,
+    wakers: [Waker; 2],
+}
+
+/// The two queues of a runner, and what each is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// Jobs that can be run by any server, on the elected one.
+    Elected,
+    /// Jobs that can be run on this host only.
+    OfHost,
 }
 
 #[derive(Default)]
@@ -78,12 +99,21 @@ enum Step {
     Resting(Instant),
 }
 
-pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, seal: Seal, stop: CancellationToken) {
+pub(crate) async fn run(
+    ctx: Arc<Ctx>,
+    options: Arc<Options>,
+    seal: Seal,
+    host: Option<Arc<Host>>,
+    stop: CancellationToken,
+) {
     let jobs = machine::jobs(&ctx);
-    let controller = Controller::on("machine-jobs", &ctx, jobs.clone()).workers(options.workers);
+    let elected = Controller::on("machine-jobs", &ctx, jobs.clone()).workers(options.workers);
+    let everywhere = (*ctx).clone().with_leadership(Leadership::always());
+    let of_host = Controller::on("machine-jobs-of-host", &everywhere, jobs.clone()).workers(options.workers);
     let runner = Arc::new(Runner {
         directory: options.data_dir.join(file::JOBS),
-        waker: controller.waker(),
+        wakers: [elected.waker(), of_host.waker()],
+        host,
         tasks: TaskTracker::new(),
         state: Mutex::default(),
         ctx,
@@ -96,13 +126,15 @@ pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, seal: Seal, stop: 
         () = stop.cancelled() => return,
         () = own.jobs.wait_synced() => own.sweep(),
     }
-    drive_keys(
-        controller,
-        |key, runner: Arc<Runner>| async move { runner.reconcile(key).await },
-        runner,
-        stop.clone(),
-    )
-    .await;
+    let drive = |controller, share| {
+        drive_keys(
+            controller,
+            move |key, runner: Arc<Runner>| async move { runner.reconcile(key, share).await },
+            runner.clone(),
+            stop.clone(),
+        )
+    };
+    futures::join!(drive(elected, Share::Elected), drive(of_host, Share::OfHost));
     // Processes go on; whoever starts next finds them.
     own.tasks.close();
     for (_, run) in own.state.lock().runs.drain() {
@@ -131,11 +163,24 @@ impl Runner {
         }
     }
 
-    async fn reconcile(self: &Arc<Self>, key: ObjectKey) -> Result<Next, Error> {
+    fn wake(&self, key: &ObjectKey) {
+        for waker in &self.wakers {
+            waker.wake(key.clone());
+        }
+    }
+
+    async fn reconcile(self: &Arc<Self>, key: ObjectKey, share: Share) -> Result<Next, Error> {
         let job = self.jobs.get(&key);
         let uid = job.as_ref().and_then(|job| job.uid());
         self.stop_others(&key, uid.as_deref());
         let (Some(job), Some(uid)) = (job, uid) else { return Ok(Next::Done) };
+        let here = self.host.as_ref().map(|host| host.id.as_str());
+        match (job.labels().get(label::HOST).map(String::as_str), share) {
+            (None, Share::Elected) => {}
+            (Some(host), Share::OfHost) if Some(host) == here => {}
+            (Some(host), Share::Elected) if Some(host) != here => return self.look_after(&job).await,
+            _ => return Ok(Next::Done),
+        }
         if job.metadata.deletion_timestamp.is_some() {
             self.stop_others(&key, None);
             return Ok(Next::Done);
@@ -163,11 +208,16 @@ impl Runner {
                 return Ok(Next::After(left.unwrap_or(RESYNC).min(RESYNC)));
             }
             Some(Step::Ended(result)) => Some(result.clone()),
-            Some(Step::Resting(until)) if Instant::now() < *until => {
+            Some(Step::Resting(until)) if Instant::now() < *until && !state.cancelled => {
                 return Ok(Next::After(until.duration_since(Instant::now())));
             }
             Some(Step::Resting(_)) | None => None,
         };
+        // A process of an earlier server may be under way; it is waited for as one of our own.
+        if ended.is_none() && state.cancelled && Process::find(&self.directory(&uid)).is_none() {
+            let message = "other: the job was cancelled between two attempts".to_owned();
+            return self.end(&job, End::Failed { reason: status::CANCELLED, message }).await;
+        }
         if ended.is_none() && !self.seal.holds(&job).await? {
             let message = "other: the job was not made by the machine provider".to_owned();
             return self.end(&job, End::Failed { reason: "NotSealed", message }).await;
@@ -176,6 +226,31 @@ impl Runner {
             Some(result) => self.judge(&job, &state, &uid, result).await,
             None => self.start(&job, &uid, &state).await,
         }
+    }
+
+    /// A Job that another server has to run: says so when that server does not, and gives it up in the end.
+    async fn look_after(&self, job: &Job) -> Result<Next, Error> {
+        let state = State::of(job);
+        if state.ended.is_some() || job.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::Done);
+        }
+        let made = job.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let since = self.ctx.clock.now().duration_since(state.started.unwrap_or(made));
+        let since = Duration::try_from(since).unwrap_or_default();
+        let name = job.annotations().get(annotation::HOST_NAME).map(String::as_str).unwrap_or_default();
+        if let Some(longest) = state.longest.filter(|longest| since >= *longest) {
+            let message =
+                format!("timeout: the server on host {name} did not end the job within {longest:?}");
+            return self.end(job, End::Failed { reason: "DeadlineExceeded", message }).await;
+        }
+        // Removing takes a moment; making may take minutes, and is not waiting.
+        let patience = if state.active { STALLED } else { UNHEARD };
+        if since >= patience && !state.waiting {
+            let waiting = status::without_host(job, name, self.ctx.clock.now());
+            status::write_over(self, job, waiting).await?;
+        }
+        let next = if since < patience { patience } else { state.longest.unwrap_or(RESYNC) };
+        Ok(Next::After(next.saturating_sub(since).max(Duration::from_secs(1)).min(RESYNC)))
     }
 
     /// Ends processes of Jobs that had this name, all but one.
@@ -194,7 +269,7 @@ impl Runner {
                 }
                 let _ = std::fs::remove_dir_all(self.directory(&uid));
                 if let Some(next) = state.waiting.pop_front() {
-                    self.waker.wake(next);
+                    self.wake(&next);
                 }
             }
         }
@@ -236,8 +311,8 @@ impl Runner {
             status::Verdict::Again => {
                 let failed = state.failed + 1;
                 status::write(self, job, status::failed(job, failed)).await?;
-                let pause = self.options.retry.saturating_mul(1 << u32::from(state.failed.min(6)));
-                let until = Instant::now() + pause.min(Duration::from_secs(360));
+                let backoff = Backoff::new(self.options.retry, Duration::from_secs(360));
+                let until = Instant::now() + backoff.delay(failed.into());
                 files::forget_process(&self.directory(uid));
                 let mut table = self.state.lock();
                 if let Some(run) = table.runs.get_mut(uid) {
@@ -276,13 +351,21 @@ impl Runner {
         };
         if !place {
             if !state.waiting {
-                let waiting = status::waiting(self.options.processes, self.ctx.clock.now());
+                let waiting = status::without_place(self.options.processes, self.ctx.clock.now());
                 status::write(self, job, waiting).await?;
             }
             // It is woken when its turn comes, unless that went to a Job that was gone by then.
             return Ok(Next::After(Duration::from_secs(5)));
         }
-        let started = self.launch(job, uid, state).await;
+        let mut started = self.launch(job, uid, state).await;
+        if let Err(Error::NoSecret { name }) = &started
+            && !state.waiting
+        {
+            let waiting = status::without_secret(name, self.ctx.clock.now());
+            if let Err(error) = status::write(self, job, waiting).await {
+                started = Err(error);
+            }
+        }
         let mut table = self.state.lock();
         // The Job may have gone meanwhile.
         let Some(run) = table.runs.get_mut(uid) else {
@@ -334,7 +417,7 @@ impl Runner {
             let next = table.waiting.pop_front();
             drop(table);
             for key in next.into_iter().chain([key]) {
-                runner.waker.wake(key);
+                runner.wake(&key);
             }
         });
         running

@@ -19,7 +19,7 @@ use k8s_openapi::{
 use kube::{Api, ResourceExt};
 use remuda_control::{Ctx, write};
 use remuda_names::{
-    machines::{annotation, name},
+    machines::{annotation, label as machine_label, name},
     rancher::{label, name::SYSTEM},
 };
 use serde_json::json;
@@ -63,7 +63,7 @@ impl Seal {
     /// Seals a Job that is about to be made.
     pub(crate) async fn seal(&self, job: &mut Job) -> Result<(), Error> {
         let tag = hmac::sign(self.key().await?, &content(job));
-        let text = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = remuda_base::hex(tag);
         job.metadata.annotations.get_or_insert_default().insert(annotation::SEAL.to_owned(), text);
         Ok(())
     }
@@ -110,7 +110,7 @@ fn content(job: &Job) -> Vec<u8> {
         .iter()
         .map(|volume| (&volume.name, volume.secret.as_ref().and_then(|secret| secret.secret_name.as_ref())))
         .collect();
-    let sealed = json!({
+    let mut sealed = json!({
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
         "labels": labels.map(|key| job.labels().get(key)),
@@ -118,6 +118,10 @@ fn content(job: &Job) -> Vec<u8> {
         "containers": containers,
         "volumes": volumes,
     });
+    // Where it runs, for those that cannot run anywhere.
+    if let Some(host) = job.labels().get(machine_label::HOST) {
+        sealed["host"] = host.as_str().into();
+    }
     sealed.to_string().into_bytes()
 }
 

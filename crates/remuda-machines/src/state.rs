@@ -6,24 +6,25 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use flate2::{Compression, write::GzEncoder};
 use remuda_drivers::{
     driver::{Addresses, Config, Ssh},
     secret::Secret,
     ssh::Target,
 };
+use remuda_plan::machine_state::{self, Record, StateError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::host::Host;
+
 /// Where machines are in archives.
 pub const USUAL_STORE: &str = "/home/machine/.docker/machine";
-/// Unpacked, no archive is larger; a Secret holds at most a megabyte.
-const LARGEST: u64 = 64 << 20;
 /// Files that can be fetched again, and are too large for a Secret.
 const LEFT_OUT: &[&str] = &[".iso", ".tar.gz", ".vmdk", ".img"];
 
@@ -31,6 +32,8 @@ const LEFT_OUT: &[&str] = &[".iso", ".tar.gz", ".vmdk", ".img"];
 pub enum Error {
     #[error("{doing}")]
     File { doing: &'static str, source: std::io::Error },
+    #[error(transparent)]
+    State(#[from] StateError),
     #[error("the state of the machine is not as it was written: {0}")]
     Broken(&'static str),
 }
@@ -62,6 +65,8 @@ pub struct Machine {
     pub phase: Phase,
     /// Host key of the server, once it is known.
     pub host_key: String,
+    /// The host it exists on, if that is a server's own.
+    pub host: Option<Host>,
     /// What others wrote and we do not know.
     rest: Map<String, Value>,
 }
@@ -86,23 +91,20 @@ impl Machine {
             driver: Config::default(),
             phase: Phase::Intended,
             host_key: String::new(),
+            host: None,
             rest: rest.as_object().cloned().unwrap_or_default(),
         }
     }
 
     fn parse(text: &[u8]) -> Result<Self, Error> {
-        let broken = || Error::Broken("config.json is no object with a driver");
-        // The parser's own message could quote a credential.
-        let value: Value = serde_json::from_slice(text).map_err(|_| broken())?;
-        let Value::Object(mut rest) = value else { return Err(broken()) };
-        let Some(Value::Object(driver)) = rest.remove("Driver") else { return Err(broken()) };
-        let driver_name = rest.remove("DriverName").and_then(|name| name.as_str().map(str::to_owned));
+        let Record { driver_name, driver, mut rest } = Record::parse(text)?;
         let ours = rest.remove(OURS).unwrap_or_default();
         Ok(Self {
-            driver_name: driver_name.ok_or_else(broken)?,
+            driver_name,
             driver: Config(driver),
             phase: serde_json::from_value(ours["Phase"].clone()).unwrap_or_default(),
             host_key: ours["HostKey"].as_str().unwrap_or_default().to_owned(),
+            host: serde_json::from_value(ours["Host"].clone()).ok(),
             rest,
         })
     }
@@ -111,7 +113,11 @@ impl Machine {
         let mut all = self.rest.clone();
         all.insert("Driver".to_owned(), Value::Object(self.driver.0.clone()));
         all.insert("DriverName".to_owned(), self.driver_name.clone().into());
-        all.insert(OURS.to_owned(), json!({"Phase": self.phase, "HostKey": self.host_key}));
+        let mut ours = json!({"Phase": self.phase, "HostKey": self.host_key});
+        if let Some(host) = &self.host {
+            ours["Host"] = json!({"ID": host.id, "Name": host.name});
+        }
+        all.insert(OURS.to_owned(), ours);
         let mut text = Vec::new();
         let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
         let mut writer = serde_json::Serializer::with_formatter(&mut text, format);
@@ -145,7 +151,7 @@ impl Store {
         if archive.is_empty() {
             return Ok(store);
         }
-        for (name, content) in entries(archive)? {
+        for (name, content) in machine_state::files(archive)? {
             let place = store.path.join("machines").join(&name);
             if let Some(parent) = place.parent() {
                 make_directory(parent)?;
@@ -316,33 +322,6 @@ fn relocate(record: &mut Map<String, Value>, from: &str, to: &str) {
     }
 }
 
-/// Files of an archive, by their place below `machines`.
-fn entries(archive: &[u8]) -> Result<Vec<(PathBuf, Vec<u8>)>, Error> {
-    let read = || file("unpack the state of the machine");
-    let mut archive = tar::Archive::new(GzDecoder::new(archive).take(LARGEST));
-    let mut found = Vec::new();
-    for entry in archive.entries().map_err(read())? {
-        let mut entry = entry.map_err(read())?;
-        if !entry.header().entry_type().is_file() {
-            continue;
-        }
-        let path = entry.path().map_err(read())?.into_owned();
-        let Some(inner) = below_machines(&path) else { continue };
-        let mut content = Vec::new();
-        entry.read_to_end(&mut content).map_err(read())?;
-        found.push((inner, content));
-    }
-    Ok(found)
-}
-
-fn below_machines(path: &Path) -> Option<PathBuf> {
-    let mut parts = path.components().skip_while(|part| part.as_os_str() != "machines");
-    parts.next()?;
-    let inner: PathBuf = parts.clone().collect();
-    let plain = parts.all(|part| matches!(part, Component::Normal(_)));
-    (plain && inner.components().count() > 1).then_some(inner)
-}
-
 fn make_directory(path: &Path) -> Result<(), Error> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(file("make a directory"))
 }
@@ -365,6 +344,8 @@ pub struct Facts {
     pub host_key: String,
     /// The identity that everything of the machine carries at its provider.
     pub identity: String,
+    /// The host it exists on, if that is a server's own.
+    pub host: Option<Host>,
 }
 
 impl Facts {
@@ -388,9 +369,10 @@ pub fn facts(archive: &[u8]) -> Result<Option<Facts>, Error> {
     if archive.is_empty() {
         return Ok(None);
     }
-    let entries = entries(archive)?;
+    let entries = machine_state::files(archive)?;
+    // The last one counts, as when it is unpacked.
     let named =
-        |name: &str| entries.iter().find(|(path, _)| path.file_name().is_some_and(|file| file == name));
+        |name: &str| entries.iter().rev().find(|(path, _)| path.file_name().is_some_and(|file| file == name));
     let Some((_, config)) = named("config.json") else { return Ok(None) };
     let machine = Machine::parse(config)?;
     let ssh = machine.driver.ssh();
@@ -407,6 +389,7 @@ pub fn facts(archive: &[u8]) -> Result<Option<Facts>, Error> {
         key: key.map(Secret::new),
         phase: Some(machine.phase),
         driver: machine.driver_name,
+        host: machine.host,
         host_key,
         ssh,
     }))
@@ -414,6 +397,9 @@ pub fn facts(archive: &[u8]) -> Result<Option<Facts>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
     use proptest::prelude::*;
 
     use super::*;
@@ -467,19 +453,6 @@ mod tests {
             assert!(other.load(&name).unwrap().is_some(), "{length}");
             assert!(other.directory(&name).join("id_rsa").exists(), "{length}");
             assert!(facts(&packed).unwrap().is_some(), "{length}");
-        }
-    }
-
-    #[test]
-    fn entries_that_lead_elsewhere_are_left_out() {
-        for (path, inner) in [
-            ("/home/machine/.docker/machine/machines/m1/config.json", Some("m1/config.json")),
-            ("machines/m1/a/b", Some("m1/a/b")),
-            ("/etc/passwd", None),
-            ("/x/machines/../../etc/passwd", None),
-            ("/x/machines/m1", None),
-        ] {
-            assert_eq!(below_machines(Path::new(path)), inner.map(PathBuf::from), "{path}");
         }
     }
 

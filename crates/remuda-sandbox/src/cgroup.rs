@@ -7,6 +7,7 @@
 
 use std::{
     fs,
+    os::unix::fs::lchown,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -81,17 +82,22 @@ fn place_in(old: &str, own: &str) -> Option<PathBuf> {
 /// The name of the group of a machine, or of the hub. Data directories are told apart, for ids may repeat
 /// between them.
 fn leaf(place: &Path, name: &str) -> String {
-    // FNV-1a: small, and the same for ever.
+    format!("{name}-{:016x}", hash(place))
+}
+
+/// A number for a path. FNV-1a: small, and the same for ever.
+pub(crate) fn hash(path: &Path) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = place.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
-    format!("{name}-{hash:016x}")
+    path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// Moves this process, and all it will start, into groups of its own: at the top of the unified hierarchy, so
-/// that they outlive their maker; with the old form below the maker's, whose limits they stay under.
-pub(crate) fn join(place: &Path, name: &str) {
+/// that they outlive their maker; with the old form below the maker's, whose limits they stay under. Tells which
+/// groups these are.
+pub(crate) fn join(place: &Path, name: &str) -> Vec<PathBuf> {
+    let mut joined = Vec::new();
     if !geteuid().is_root() {
-        return;
+        return joined;
     }
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     for hierarchy in mounted() {
@@ -113,6 +119,18 @@ pub(crate) fn join(place: &Path, name: &str) {
             inherit(level);
         }
         let _ = fs::write(group.join("cgroup.procs"), "0");
+        joined.push(group);
+    }
+    joined
+}
+
+/// Lets a user divide groups among processes of theirs. What limits the groups themselves stays root's.
+pub(crate) fn hand_over(groups: &[PathBuf], user: u32) {
+    for group in groups {
+        let _ = lchown(group, Some(user), Some(user));
+        for file in ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks"] {
+            let _ = lchown(group.join(file), Some(user), Some(user));
+        }
     }
 }
 

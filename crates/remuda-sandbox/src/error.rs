@@ -1,5 +1,6 @@
 //! What goes wrong with local machines.
 
+pub(crate) use remuda_base::chain::chain;
 use std::{fmt::Display, io};
 
 /// A failed operation on local machines.
@@ -43,16 +44,4 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     fn doing<D: Display>(self, what: impl FnOnce() -> D) -> Result<T> {
         self.map_err(|source| Error::System { doing: what().to_string(), source: source.into() })
     }
-}
-
-/// The error with its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }

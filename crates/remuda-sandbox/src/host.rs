@@ -29,7 +29,11 @@ impl Facts {
 
     /// Why namespaces cannot be made, and the fix. `problem` is what the kernel said.
     pub(crate) fn explain(&self, problem: &str) -> String {
-        let why = if self.max_user_namespaces == Some(0) && !self.is_root {
+        let why = if self.max_user_namespaces == Some(0) && self.is_root {
+            "this host allows no user namespaces\n\
+             hint: sysctl -w user.max_user_namespaces=15000, or --local-machines=privileged for machines that are \
+             not kept apart from the host"
+        } else if self.max_user_namespaces == Some(0) {
             "this host allows no user namespaces\n\
              hint: sudo sysctl -w user.max_user_namespaces=15000"
         } else if self.unprivileged_userns_clone == Some(0) && !self.is_root {

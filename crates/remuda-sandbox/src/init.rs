@@ -28,7 +28,7 @@ use crate::{
     error::{Doing, Error, Result},
     lock::Life,
     place::{Place, Record, append_to},
-    stage::{note, root, settle},
+    stage::{note, root, settle, users},
 };
 
 pub(crate) mod bootstrap;
@@ -64,9 +64,16 @@ pub(crate) fn run(place: &Place, id: &str) -> Result<()> {
     // What `ps` shows; otherwise it would be the name of a link.
     let _ = set_name(c"remuda-init");
     let log = append_to(&home.console())?;
-    let program = std::env::current_exe().doing(|| "find the program")?;
+    let isolated = record.users.is_some();
+    let program = match isolated {
+        true => place.dir().join(users::STAGED_PROGRAM),
+        false => std::env::current_exe().doing(|| "find the program")?,
+    };
     sethostname(&record.hostname).doing(|| "set the host name")?;
-    root::enter(place, &home, &program)?;
+    root::enter(place, &home, &program, isolated)?;
+    if isolated {
+        users::drop_capabilities();
+    }
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }

@@ -29,7 +29,7 @@ use crate::{
     cgroup,
     cloud::UserData,
     control::short,
-    error::{Error, Result},
+    error::{Error, Result, chain},
     init::bootstrap,
     lock::{Life, Work},
     place::{
@@ -38,14 +38,17 @@ use crate::{
     },
     seed,
     server::{PUBLISHED, ServerAddress, url_in_script},
-    stage::{COMMAND, HUB},
+    stage::{COMMAND, HUB, ISOLATED, users},
 };
 
 mod process;
 
-use process::{end_life, last_words, read_own, word};
+use process::{end_life, last_words, read_own, replace_own, word};
 
 pub use crate::init::bootstrap::Bootstrap;
+
+/// A machine's names of all machines.
+const HOSTS: &str = "etc/hosts";
 
 /// A machine's start takes a fraction of a second; more than this and something hangs.
 const START: Duration = Duration::from_secs(30);
@@ -63,6 +66,9 @@ pub struct Options {
     pub program: PathBuf,
     /// Installer images that machines find beside those in `<data-dir>/sandbox/images`, which win.
     pub images: Images,
+    /// Whether new machines of root are the host's root inside, with its devices, as a real distribution needs.
+    /// Otherwise their users have no rights on the host.
+    pub privileged: bool,
 }
 
 /// Installer images, made when a machine needs them.
@@ -139,6 +145,7 @@ pub struct Sandbox {
     place: Place,
     program: PathBuf,
     images: Images,
+    privileged: bool,
 }
 
 impl Sandbox {
@@ -147,7 +154,8 @@ impl Sandbox {
         let data_dir = fs::canonicalize(&options.data_dir)
             .or_else(|_| std::path::absolute(&options.data_dir))
             .unwrap_or(options.data_dir);
-        Self { place: Place::of(&data_dir), program: options.program, images: options.images }
+        let Options { program, images, privileged, .. } = options;
+        Self { place: Place::of(&data_dir), program, images, privileged }
     }
 
     /// Tells machines where the server is. Called by the server at its start and when its address changes.
@@ -175,7 +183,8 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Forbidden`] says what to change.
     pub fn check(&self) -> Result<()> {
-        let mut command = self.stage(&["probe", "/tmp"]);
+        let isolated = if self.isolates() { ISOLATED } else { "" };
+        let mut command = self.stage(&["probe", &format!("{isolated}/tmp")]);
         command.stdin(Stdio::null()).stderr(Stdio::null());
         word(&mut command, START)
     }
@@ -202,6 +211,9 @@ impl Sandbox {
         if !record.seeded {
             self.write_images()?;
             seed::seed(&home, &record, &new.user_data)?;
+            if let Some(first) = record.users {
+                users::give(&home.file("root"), first)?;
+            }
             self.update(&home, |record| record.seeded = true)?;
         }
         self.start_held(&home, &work)?;
@@ -387,7 +399,7 @@ impl Sandbox {
     /// # Errors
     /// If there can be no such machine.
     pub fn boot_log(&self, id: &str) -> Result<String> {
-        Ok(read_own(&self.home(id)?.private(bootstrap::LOG)).unwrap_or_default())
+        Ok(read_own(&self.home(id)?, bootstrap::LOG).unwrap_or_default())
     }
 
     fn look(&self, record: Record) -> Result<Machine> {
@@ -402,9 +414,7 @@ impl Sandbox {
                 if connected { MachineState::Running } else { MachineState::Disconnected }
             }
         };
-        // The machine owns this file; nothing it puts there may hurt.
-        let result = home.private(bootstrap::RESULT);
-        let bootstrap = read_own(&result).and_then(|text| serde_json::from_str(&text).ok());
+        let bootstrap = read_own(&home, bootstrap::RESULT).and_then(|text| serde_json::from_str(&text).ok());
         Ok(Machine {
             id: record.id,
             name: record.name,
@@ -472,7 +482,18 @@ impl Sandbox {
             seeded: false,
             stopped: false,
             removing: false,
+            users: if self.isolates() { Some(self.choose_users()?) } else { None },
         })
+    }
+
+    /// Whether the users of new machines have no rights on the host. Where we are not root, they are ourselves anyway.
+    fn isolates(&self) -> bool {
+        !self.privileged && users::is_host_root()
+    }
+
+    fn choose_users(&self) -> Result<u32> {
+        let taken: Vec<u32> = self.place.records()?.into_iter().filter_map(|record| record.users).collect();
+        users::choose(self.place.dir(), &taken).ok_or(Error::NoAddress)
     }
 
     /// The next address that nobody has. Those of removed machines rest until all others have had their turn.
@@ -587,11 +608,19 @@ impl Sandbox {
         let mut all = self.place.records()?;
         all.retain(|record| !record.removing);
         for record in all.iter().filter(|record| record.seeded) {
-            let path = self.place.machine(&record.id).private("etc/hosts");
-            let current = read_own(&path).unwrap_or_default();
+            let home = self.place.machine(&record.id);
+            let current = read_own(&home, HOSTS).unwrap_or_default();
             let wanted = seed::hosts(&current, record, &all);
             if wanted != current {
-                replace(&path, wanted.as_bytes(), 0o644)?;
+                // What one machine did to its own directories does not hinder others from being made.
+                let written = replace_own(&home, HOSTS, wanted.as_bytes(), record.users);
+                if let Err(error) = written {
+                    tracing::warn!(
+                        machine = record.name,
+                        error = chain(&error),
+                        "names of machines not told"
+                    );
+                }
             }
         }
         Ok(())

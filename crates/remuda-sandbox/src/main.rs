@@ -16,13 +16,7 @@ fn main() -> ExitCode {
     match remuda_sandbox::run_stage(&rest) {
         Ok(code) => code,
         Err(error) => {
-            let mut text = error.to_string();
-            let mut next = std::error::Error::source(&error);
-            while let Some(cause) = next {
-                text = format!("{text}: {cause}");
-                next = cause.source();
-            }
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let _ = writeln!(std::io::stderr(), "{}", remuda_base::Chain(&error));
             ExitCode::FAILURE
         }
     }

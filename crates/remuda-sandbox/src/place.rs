@@ -184,6 +184,9 @@ pub(crate) struct Record {
     pub(crate) stopped: bool,
     #[serde(default)]
     pub(crate) removing: bool,
+    /// The first of the host's users that the machine's users are, if they are not the host's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) users: Option<u32>,
 }
 
 impl Record {

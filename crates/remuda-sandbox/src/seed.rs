@@ -10,6 +10,7 @@ use std::{
     path::Path,
 };
 
+use remuda_distro::Distro;
 use remuda_names::sandbox as names;
 
 use crate::{
@@ -108,8 +109,8 @@ pub(crate) fn seed(home: &Home, record: &Record, user_data: &str) -> Result<()> 
     // Seen by all machines at once, and not removed with the agent's own files.
     link(names::IMAGES, &home.private("var/lib/rancher/agent/images"))?;
     // Machines reach no registry: containers are made of what is put here, as on any node without one.
-    for distribution in ["k3s", "rke2"] {
-        let images = home.private("var/lib/rancher").join(distribution).join("agent/images");
+    for distro in Distro::ALL {
+        let images = home.private("var/lib/rancher").join(distro.name()).join("agent/images");
         link(names::PRELOADED, &images)?;
     }
     link("/proc/self/mounts", &home.private("etc/mtab"))
@@ -216,6 +217,7 @@ mod tests {
             seeded: false,
             stopped: false,
             removing: false,
+            users: None,
         }
     }
 

@@ -30,12 +30,14 @@ mod hub;
 pub(crate) use hub::{HUB, bind, read_line};
 mod machine;
 mod probe;
+pub(crate) use probe::ISOLATED;
 pub(crate) mod root;
+pub(crate) mod users;
 
 /// The first argument of the program that leads to [`run_stage`].
 pub const COMMAND: &str = "sandbox";
 
-const USAGE: &str = "remuda sandbox hub|hold|machine|init|enter|probe|systemctl|journalctl ...";
+const USAGE: &str = "remuda sandbox hub|hold|machine|init|admit|enter|probe|systemctl|journalctl ...";
 
 /// Runs `remuda sandbox <args>`. To be called before any thread is started.
 ///
@@ -52,6 +54,7 @@ pub fn run_stage(args: &[OsString]) -> Result<ExitCode> {
         ("hold", [parent]) => answering(hold::run(parent)),
         ("machine", [dir, id]) => answering(machine::run(&Place::at(*dir), id)),
         ("init", [dir, id]) => answering(init::run(&Place::at(*dir), id)),
+        ("admit", [pid, first, cable]) => answering(users::admit(pid, first, cable)),
         ("probe", [dir]) => answering(probe::run(dir)),
         ("enter", [pid, command @ ..]) => enter::run(pid, command),
         ("systemctl", args) => Ok(tools::systemctl(args)),
@@ -95,7 +98,7 @@ pub(crate) fn say(line: &str) {
 
 /// A line for the stage's log.
 pub(crate) fn note(line: &str) {
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let now = remuda_base::rfc3339(jiff::Timestamp::now().as_second());
     let _ = std::io::stderr().write_all(format!("{now} {line}\n").as_bytes());
 }
 
@@ -131,16 +134,20 @@ pub(crate) fn verdict(text: &str) -> Result<()> {
 /// Starts a stage and waits for its word.
 pub(crate) fn start(command: &mut Command) -> Result<Child> {
     let mut child = command.stdout(Stdio::piped()).spawn().doing(|| "start the next stage")?;
-    let mut text = String::new();
-    if let Some(mut out) = child.stdout.take() {
-        let mut byte = [0; 1];
-        while out.read(&mut byte).is_ok_and(|count| count == 1) {
-            text.push(char::from(byte[0]));
-            if byte[0] == b'\n' {
-                break;
-            }
-        }
-    }
+    let text = child.stdout.take().map(|mut out| read_word(&mut out)).unwrap_or_default();
     verdict(&text)?;
     Ok(child)
+}
+
+/// A line, byte by byte: what comes after it is for others.
+fn read_word(out: &mut impl Read) -> String {
+    let mut text = String::new();
+    let mut byte = [0; 1];
+    while out.read(&mut byte).is_ok_and(|count| count == 1) {
+        text.push(char::from(byte[0]));
+        if byte[0] == b'\n' {
+            break;
+        }
+    }
+    text
 }

@@ -4,6 +4,7 @@ use aws_lc_rs::{
     digest::{SHA256, digest},
     hmac,
 };
+use remuda_base::hex;
 
 use crate::secret::Secret;
 
@@ -36,26 +37,22 @@ pub(crate) fn authorization(credentials: &Credentials, request: Request<'_>) -> 
     let day = time.get(..8).unwrap_or(time);
     let names = headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
     let headers: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
-    let hash = hex(digest(&SHA256, body).as_ref());
+    let hash = hex(digest(&SHA256, body));
     let canonical = format!("{method}\n/\n{query}\n{headers}\n{names}\n{hash}");
     let scope = format!("{day}/{region}/{service}/aws4_request");
-    let canonical = hex(digest(&SHA256, canonical.as_bytes()).as_ref());
+    let canonical = hex(digest(&SHA256, canonical.as_bytes()));
     let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{canonical}");
     let first = format!("AWS4{}", credentials.secret_key.expose());
     let key = [day, region, service, "aws4_request"]
         .iter()
         .fold(first.into_bytes(), |key, part| mac(&key, part.as_bytes()));
-    let signature = hex(&mac(&key, to_sign.as_bytes()));
+    let signature = hex(mac(&key, to_sign.as_bytes()));
     let id = &credentials.access_key;
     format!("AWS4-HMAC-SHA256 Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}")
 }
 
 fn mac(key: &[u8], data: &[u8]) -> Vec<u8> {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), data).as_ref().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -27,18 +27,21 @@ fn zipped(name: &str, content: &[u8]) -> Vec<u8> {
     let mut packed = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(content).unwrap();
     let packed = packed.finish().unwrap();
+    let mut crc = flate2::Crc::new();
+    crc.update(content);
     let lengths = |out: &mut Vec<u8>| {
+        out.extend(crc.sum().to_le_bytes());
         out.extend((packed.len() as u32).to_le_bytes());
         out.extend((content.len() as u32).to_le_bytes());
         out.extend((name.len() as u16).to_le_bytes());
         out.extend([0, 0]);
     };
-    let mut zip = b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0".to_vec();
+    let mut zip = b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0".to_vec();
     lengths(&mut zip);
     zip.extend(name.bytes());
     zip.extend(&packed);
     let directory = zip.len() as u32;
-    zip.extend(b"PK\x01\x02\x14\0\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0");
+    zip.extend(b"PK\x01\x02\x14\0\x14\0\0\0\x08\0\0\0\0\0");
     lengths(&mut zip);
     zip.extend([0; 14]);
     zip.truncate(directory as usize + 42);
@@ -81,7 +84,7 @@ async fn serve(content: Vec<u8>) -> (String, JoinSet<()>) {
 async fn a_download_is_checked_kept_and_not_repeated() {
     let cache = tempfile::tempdir().unwrap();
     let script = b"#!/bin/sh\necho hi\n".to_vec();
-    let sum = hex(digest::digest(&digest::SHA256, &script).as_ref());
+    let sum = hex(digest::digest(&digest::SHA256, &script));
     let (url, server) = serve(script).await;
     let url = format!("{url}/remuda-driver-demo-linux");
     let wrong = Source { url: &url, checksum: &"0".repeat(64), cache: cache.path() };
@@ -135,6 +138,18 @@ fn checksums_are_told_by_their_length() {
     }
     assert!(Checksum::parse("abc").is_err());
     assert!(Checksum::parse("zz").is_err());
+}
+
+#[test]
+fn a_file_that_was_damaged_in_its_archive_is_refused() {
+    let name = "docker-machine-driver-demo";
+    let whole = zipped(name, b"#!/bin/sh\n");
+    assert_eq!(zip::find(&whole, 1000, |_| true).unwrap().unwrap().1, b"#!/bin/sh\n");
+    // The checksum in the directory, which is behind the file.
+    let directory = whole.windows(4).position(|four| four == b"PK\x01\x02").unwrap();
+    let mut damaged = whole.clone();
+    damaged[directory + 16] ^= 1;
+    assert!(zip::find(&damaged, 1000, |_| true).unwrap_err().to_string().contains("checksum"));
 }
 
 proptest! {

@@ -28,7 +28,12 @@ pub(super) fn find(
             let packed = u32_at(archive, at + 20).ok_or_else(broken)? as usize;
             let header = u32_at(archive, at + 42).ok_or_else(broken)? as usize;
             let content = local(archive, header, packed).ok_or_else(broken)?;
-            return Ok(Some((base, unpack(method, content, largest)?)));
+            let content = unpack(method, content, largest)?;
+            let checksum = u32_at(archive, at + 16).ok_or_else(broken)?;
+            if crc32(&content) != checksum {
+                return Err(Error::other(format!("unpack: {name} is damaged: its checksum does not fit")));
+            }
+            return Ok(Some((base, content)));
         }
         at += 46 + name_length + extra + comment;
     }
@@ -64,6 +69,12 @@ fn unpack(method: usize, content: &[u8], largest: u64) -> Result<Vec<u8>> {
         return Err(Error::other("the program is too large"));
     }
     Ok(unpacked)
+}
+
+fn crc32(content: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(content);
+    crc.sum()
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::{process::Command, sync::oneshot, task::JoinSet, time::timeout};
 
 use super::{
-    Launch, Timeouts, inherited,
+    Image, Launch, Timeouts, inherited,
     process::{Output, Process, Stdout},
 };
 use crate::{
@@ -43,19 +43,16 @@ pub struct Plugin {
 impl Plugin {
     /// Starts the binary and connects to it.
     pub async fn start(launch: Launch, log: Log) -> Result<Self> {
-        let Launch { driver, binary, env, ids, timeouts } = launch;
+        let Launch { driver, binary, env, image, timeouts } = launch;
         for (name, value) in &env {
             if names_a_secret(name) {
                 log.redactor().learn(value);
             }
         }
-        let mut command = Command::new(&binary);
+        let mut command = image.as_ref().map_or_else(|| Command::new(&binary), Image::command);
         // Plugins expect their parent's command line as arguments; ours says nothing about the machine.
         command.arg("remuda").env_clear().envs(inherited()).envs(env).stdin(Pipe::null());
         command.env("MACHINE_PLUGIN_TOKEN", "42").env("MACHINE_PLUGIN_DRIVER_NAME", last_component(&driver));
-        if let Some((user, group)) = ids {
-            command.uid(user).gid(group);
-        }
         let (first, address) = oneshot::channel();
         let redactor = log.redactor().clone();
         let output = Output { log, prefix: format!("({driver}) "), stdout: Stdout::First(first) };

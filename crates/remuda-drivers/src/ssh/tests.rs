@@ -69,6 +69,7 @@ async fn the_host_key_is_pinned_at_first_contact() {
     target.port = other.port;
     let error = Session::connect(&target).await.err().unwrap();
     assert!(error.to_string().contains("has changed: known is SHA256:"), "{error}");
+    assert!(error.clone().context("log in").is_host_key_changed());
 }
 
 #[tokio::test]

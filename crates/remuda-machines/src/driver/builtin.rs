@@ -10,54 +10,12 @@ use kube::Api;
 use remuda_api::management::{NodeDriver, NodeDriverSpec};
 use remuda_control::{Ctx, write};
 use remuda_drivers::{builtin::Registry, install::BUILT_IN};
-use remuda_names::rancher::{annotation::driver as annotation, group};
+use remuda_names::{driver::facts, machines::class, rancher::group};
 
 use crate::error::Error;
 
-/// What people are told about a driver that comes with us.
-struct Known {
-    name: &'static str,
-    description: &'static str,
-    credential: bool,
-    annotations: &'static [(&'static str, &'static str)],
-}
-
-const KNOWN: &[Known] = &[
-    Known {
-        name: "amazonec2",
-        description: "Instances of Amazon EC2",
-        credential: true,
-        annotations: &[
-            (annotation::PUBLIC_CREDENTIALS, "accessKey"),
-            (annotation::PRIVATE_CREDENTIALS, "secretKey"),
-            (annotation::FILE_ALIASES, "sshKeyContents:sshKeypath,userdata:userdata"),
-        ],
-    },
-    Known {
-        name: "digitalocean",
-        description: "Droplets of DigitalOcean",
-        credential: false,
-        annotations: &[
-            (annotation::PRIVATE_CREDENTIALS, "accessToken"),
-            (annotation::FILE_ALIASES, "sshKeyContents:sshKeyPath,userdata:userdata"),
-        ],
-    },
-    Known {
-        name: "generic",
-        description: "Servers that exist, reached over SSH",
-        credential: false,
-        annotations: &[(annotation::FILE_ALIASES, "sshKey:sshKey")],
-    },
-    Known {
-        name: "local",
-        description: "Machines inside the server's own host, to try things out",
-        credential: false,
-        annotations: &[(annotation::FILE_ALIASES, "userData:userData")],
-    },
-];
-
 pub(crate) fn node_driver(name: &str, active: bool) -> NodeDriver {
-    let known = KNOWN.iter().find(|known| known.name == name);
+    let known = facts(name).listing;
     let mut driver = NodeDriver::named(name);
     driver.spec = NodeDriverSpec {
         display_name: name.to_owned(),
@@ -90,9 +48,9 @@ pub(crate) async fn ensure(ctx: &Ctx, drivers: &Registry) -> Result<(), Error> {
 }
 
 /// Whoever may edit or view a namespace may do so with the kinds of drivers, whichever there are.
-fn roles_for_kinds() -> [ClusterRole; 2] {
+fn roles_for_kinds() -> [ClusterRole; 3] {
     let role =
-        |name: &str, verbs: &[&str], parts: &[&str]| ClusterRole {
+        |name: &str, rule: PolicyRule, parts: &[&str]| ClusterRole {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
                 labels: Some(BTreeMap::from_iter(parts.iter().map(|part| {
@@ -100,17 +58,27 @@ fn roles_for_kinds() -> [ClusterRole; 2] {
                 }))),
                 ..ObjectMeta::default()
             },
-            rules: Some(vec![PolicyRule {
-                api_groups: Some(vec![group::MACHINE_CONFIG.to_owned(), group::MACHINE.to_owned()]),
-                resources: Some(vec!["*".to_owned()]),
-                verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
-                ..PolicyRule::default()
-            }]),
+            rules: Some(vec![rule]),
             ..ClusterRole::default()
         };
+    let owned = |list: &[&str]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
+    let kinds = |verbs: &[&str]| PolicyRule {
+        api_groups: Some(owned(&[group::MACHINE_CONFIG, group::MACHINE])),
+        resources: Some(owned(&["*"])),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    };
+    let cloud = PolicyRule {
+        api_groups: Some(owned(&[group::MANAGEMENT])),
+        resources: Some(owned(&[class::RESOURCE])),
+        resource_names: Some(owned(&[class::CLOUD])),
+        verbs: owned(&[class::USE]),
+        ..PolicyRule::default()
+    };
     let edit = ["create", "delete", "deletecollection", "patch", "update", "get", "list", "watch"];
     [
-        role("remuda:machine-kinds:edit", &edit, &["admin", "edit"]),
-        role("remuda:machine-kinds:view", &["get", "list", "watch"], &["view"]),
+        role("remuda:machine-kinds:edit", kinds(&edit), &["admin", "edit"]),
+        role("remuda:machine-kinds:view", kinds(&["get", "list", "watch"]), &["view"]),
+        role("remuda:cloud-drivers:use", cloud, &["admin", "edit"]),
     ]
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use kube::core::{ApiResource, GroupVersionKind};
 use remuda_api::management::SchemaField;
+use remuda_names::driver::facts;
 use remuda_names::{
     capi::label as contract,
     machines,
@@ -55,6 +57,11 @@ impl Role {
 
     pub(crate) fn crd_name(self, driver: &str) -> String {
         format!("{}.{}", self.plural(driver), self.group())
+    }
+
+    pub(crate) fn resource(self, driver: &str) -> ApiResource {
+        let kind = GroupVersionKind::gvk(self.group(), "v1", &self.kind(driver));
+        ApiResource::from_gvk_with_plural(&kind, &self.plural(driver))
     }
 
     /// Where the driver's fields are in the schema.
@@ -207,7 +214,7 @@ fn root(description: String, mut properties: Map<String, Value>) -> Value {
 
 fn config(driver: &str, fields: &BTreeMap<String, SchemaField>) -> Value {
     let mut properties = properties(fields, true);
-    if driver == "vmwarevsphere" {
+    if facts(driver).chooses_system {
         let os =
             json!({"type": "string", "nullable": true, "description": "Operating system: linux or windows"});
         properties.insert("os".to_owned(), os);
@@ -248,15 +255,19 @@ fn common() -> Value {
                 "items": {
                     "type": "object",
                     "properties": {
-                        "effect": {"type": "string", "nullable": true},
-                        "key": {"type": "string", "nullable": true},
-                        "timeAdded": {"type": "string", "nullable": true},
-                        "value": {"type": "string", "nullable": true},
+                        "effect": text("What it does to Pods: NoSchedule, PreferNoSchedule or NoExecute"),
+                        "key": text("Key of the taint"),
+                        "timeAdded": text("When it was added"),
+                        "value": text("Value of the taint"),
                     },
                 },
             },
         },
     })
+}
+
+fn text(description: &str) -> Value {
+    json!({"type": "string", "nullable": true, "description": description})
 }
 
 fn machine(driver: &str, fields: &BTreeMap<String, SchemaField>) -> Value {
@@ -272,9 +283,16 @@ fn template(driver: &str, fields: &BTreeMap<String, SchemaField>) -> Value {
         "properties": {
             "metadata": {
                 "type": "object",
+                "description": "What each machine has beside its name",
                 "properties": {
-                    "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
-                    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "annotations": {
+                        "type": "object", "additionalProperties": {"type": "string"},
+                        "description": "Annotations of the machines",
+                    },
+                    "labels": {
+                        "type": "object", "additionalProperties": {"type": "string"},
+                        "description": "Labels of the machines",
+                    },
                 },
             },
             "spec": spec(driver, fields),
@@ -282,6 +300,7 @@ fn template(driver: &str, fields: &BTreeMap<String, SchemaField>) -> Value {
     });
     let spec = json!({
         "type": "object",
+        "description": "Which cluster the machines are for, and what each is",
         "properties": {
             "clusterName": {"type": "string", "nullable": true, "description": "Cluster the machines are for"},
             "template": template,
@@ -294,7 +313,6 @@ fn template(driver: &str, fields: &BTreeMap<String, SchemaField>) -> Value {
 }
 
 fn status() -> Value {
-    let text = |description: &str| json!({"type": "string", "nullable": true, "description": description});
     json!({
         "type": "object",
         "description": "What became of the server",
@@ -305,33 +323,36 @@ fn status() -> Value {
                 "items": {
                     "type": "object",
                     "properties": {
-                        "address": {"type": "string", "nullable": true},
-                        "type": {"type": "string", "nullable": true},
+                        "address": text("The address"),
+                        "type": text("What it is, such as InternalIP or Hostname"),
                     },
                 },
             },
             "cloudCredentialSecretName": text("Credential the server was made with, and is removed with"),
             "conditions": {
                 "type": "array", "nullable": true,
+                "description": "Conditions by type",
                 "items": {
                     "type": "object",
                     "properties": {
-                        "lastTransitionTime": {"type": "string", "nullable": true},
-                        "lastUpdateTime": {"type": "string", "nullable": true},
-                        "message": {"type": "string", "nullable": true},
-                        "reason": {"type": "string", "nullable": true},
-                        "status": {"type": "string", "nullable": true},
-                        "type": {"type": "string", "nullable": true},
+                        "lastTransitionTime": text("When the status last changed"),
+                        "lastUpdateTime": text("When it was last written"),
+                        "message": text("What is said for people"),
+                        "reason": text("What is said for programs, in one word"),
+                        "status": text("True, False or Unknown"),
+                        "type": text("Type of the condition"),
                     },
                 },
             },
             "driverHash": text("Checksum of the driver's program"),
             "driverUrl": text("Where the driver's program came from"),
+            "failureClass": text("What kind of failure it was: quota, credentials, image, network, timeout, driver-crash or other"),
             "failureMessage": text("Why the server could not be made or removed"),
             "failureReason": text("CreateError or DeleteError"),
             "initialization": {
                 "type": "object",
-                "properties": {"provisioned": {"type": "boolean"}},
+                "description": "How far the server is, as Cluster API asks for it",
+                "properties": {"provisioned": {"type": "boolean", "description": "The server exists"}},
             },
             "jobName": text("Job that makes or removes the server"),
             "ready": {"type": "boolean", "description": "The server exists"},
@@ -340,64 +361,4 @@ fn status() -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use remuda_drivers::{
-        builtin::{Context, Registry},
-        log::Log,
-    };
-
-    use super::*;
-    use crate::driver::schema::{Hints, config_fields};
-
-    #[tokio::test]
-    async fn a_drivers_kinds_have_its_fields_where_rancher_has_them() {
-        let driver = Registry::standard().open("digitalocean", Context::new(Log::tracing())).unwrap();
-        let fields = config_fields(&driver.flags().await.unwrap(), &Hints::default()).unwrap();
-        let config = definition(Role::Config, "digitalocean", &fields, None);
-        assert_eq!(config["metadata"]["name"], "digitaloceanconfigs.rke-machine-config.cattle.io");
-        assert_eq!(config["spec"]["names"]["kind"], "DigitaloceanConfig");
-        let schema = &config["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        assert_eq!(schema["properties"]["region"]["default"], "nyc3");
-        assert_eq!(schema["properties"]["accessToken"]["default"], "");
-        assert_eq!(
-            schema["properties"]["ipv6"],
-            json!({
-                "type": "boolean", "default": false, "description": "Give the droplet an IPv6 address",
-            })
-        );
-        assert!(schema["properties"]["common"].is_null());
-        let machine = definition(Role::Machine, "digitalocean", &fields, None);
-        let spec =
-            machine.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties").unwrap();
-        assert!(spec["region"]["default"].is_null() && spec["providerID"].is_object());
-        assert_eq!(machine["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"], "v1");
-        let template = definition(Role::Template, "digitalocean", &fields, None);
-        assert_eq!(template["metadata"]["name"], "digitaloceanmachinetemplates.rke-machine.cattle.io");
-        let at = format!("/spec/versions/0/schema/openAPIV3Schema{}/size/type", Role::Template.fields_at());
-        assert_eq!(template.pointer(&at).unwrap(), "string");
-    }
-
-    #[test]
-    fn fields_a_driver_lost_stay_for_objects_that_have_them() {
-        let field = |kind: &str| SchemaField { kind: kind.into(), ..SchemaField::default() };
-        let old = BTreeMap::from([("a".to_owned(), field("string")), ("gone".to_owned(), field("boolean"))]);
-        let new = BTreeMap::from([("a".to_owned(), field("boolean"))]);
-        for role in ROLES {
-            let before = definition(role, "demo", &old, None);
-            let after = definition(role, "demo", &new, Some(&before));
-            let fields = after
-                .pointer(&format!("/spec/versions/0/schema/openAPIV3Schema{}", role.fields_at()))
-                .unwrap();
-            assert_eq!(fields["gone"]["type"], "boolean", "{role:?}");
-            assert_eq!(fields["a"]["type"], "boolean");
-        }
-    }
-
-    #[test]
-    fn kinds_name_their_drivers() {
-        assert_eq!(driver_of("DigitaloceanMachine").as_deref(), Some("digitalocean"));
-        assert_eq!(driver_of("CustomMachine"), None);
-        assert_eq!(driver_of("DigitaloceanMachineTemplate"), None);
-        assert_eq!(driver_of("Machine"), None);
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use remuda_api::management::{DynamicSchema, DynamicSchemaSpec, NodeDriver, SchemaDefault, SchemaField};
 use remuda_drivers::flags::{Flag, Kind};
+use remuda_names::driver::facts;
 use remuda_names::rancher::{annotation::driver as annotation, label};
 
 use crate::flags::{field_of, is_login_key, pairs, words};
@@ -153,7 +154,7 @@ pub(crate) fn credential_fields(
         }
         credentials.insert(name.clone(), field);
     }
-    if driver == "amazonec2" && !credentials.is_empty() {
+    if facts(driver).default_region && !credentials.is_empty() {
         let description = "Region to choose from first".to_owned();
         let region = SchemaField {
             kind: "string".into(),

@@ -22,6 +22,10 @@ pub enum Action {
         /// The machine, as the driver knows it.
         name: String,
     },
+    /// Says which flags a driver has. It is about no machine.
+    Flags {
+        driver: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,7 +44,7 @@ pub struct Create {
 /// Why a command line is not one of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    #[error("expected create or rm after the options")]
+    #[error("expected create, rm or flags after the options")]
     NoAction,
     #[error("unknown option {0:?}")]
     Unknown(String),
@@ -64,11 +68,15 @@ impl Args {
                 "--secret-name" => value.clone_into(&mut secret),
                 "create" => break Action::Create(create(arguments)?),
                 "rm" => break remove(arguments)?,
+                "flags" => {
+                    let driver = arguments.next().ok_or(Wrong::Missing("the name of the driver"))?;
+                    break Action::Flags { driver };
+                }
                 _ if option.starts_with('-') => return Err(Wrong::Unknown(option.to_owned())),
                 _ => return Err(Wrong::NoAction),
             }
         };
-        if secret.is_empty() {
+        if secret.is_empty() && !matches!(action, Action::Flags { .. }) {
             return Err(Wrong::Missing("--secret-name"));
         }
         Ok(Self {
@@ -85,6 +93,7 @@ impl Args {
         match &self.action {
             Action::Create(create) => &create.name,
             Action::Remove { name } => name,
+            Action::Flags { .. } => "",
         }
     }
 }

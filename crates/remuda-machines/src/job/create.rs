@@ -32,6 +32,7 @@ impl Work<'_> {
         let mut driver = self.open(&create.driver).await?;
         let mut before = self.store.load(name)?;
         if let Some(machine) = &before {
+            self.check_host(name, machine)?;
             match machine.phase {
                 Phase::Delivered => {
                     self.log.info(format!("Machine {name} has been made"));
@@ -60,6 +61,7 @@ impl Work<'_> {
                 let overridden = create.hostname.as_deref().unwrap_or_default();
                 let mut machine = Machine::new(name, &create.driver, script.as_deref(), overridden);
                 machine.driver = Config::named(name, &store);
+                machine.host.clone_from(&self.environment.host);
                 (machine, Phase::Intended)
             }
         };
@@ -75,7 +77,7 @@ impl Work<'_> {
                 remuda_drivers::keys::ensure(&key.to_string_lossy(), name).await?;
             }
             machine.phase = Phase::Creating;
-            self.save(name, &mut machine, &*driver).await?;
+            self.begin(name, &mut machine, &*driver).await?;
         }
         if phase < Phase::Created {
             self.log.info(format!("Creating machine {name}..."));
@@ -111,7 +113,7 @@ impl Work<'_> {
         self.log.info(format!("Removing what an earlier attempt left of machine {name}..."));
         driver.load(machine.driver.clone()).await?;
         match driver.remove().await {
-            Err(error) if !error.is_not_found() && !error.to_string().contains("not found") => {
+            Err(error) if !error.is_gone() => {
                 let doing = "remove what an earlier attempt left";
                 return Err(error.context(doing).into());
             }
@@ -317,7 +319,7 @@ impl Work<'_> {
                 Err(error) => error,
             };
             // A host with another key than before does not become the right one.
-            if Instant::now() >= deadline || error.to_string().contains("has changed") {
+            if Instant::now() >= deadline || error.is_host_key_changed() {
                 return Err(error.context("log in to the machine").into());
             }
             tokio::time::sleep(self.environment.pace.poll).await;

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, api::PostParams};
+use remuda_base::Backoff;
 use remuda_drivers::error::Class;
 use remuda_names::{machines::annotation, rancher::secret_key};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{Args, Failure};
+use super::{Action, Args, Failure};
 use crate::error::{is_conflict, is_missing};
 
 /// The Secret of one machine. Of several runs the latest to claim it may write; the others end.
@@ -16,6 +17,8 @@ pub(super) struct Remote {
     api: Api<Secret>,
     name: String,
     run: String,
+    /// A job that creates ends where creation is barred.
+    creates: bool,
     patience: Duration,
     held: Mutex<Option<Secret>>,
 }
@@ -28,11 +31,21 @@ enum Refused {
     Lost(kube::Error),
 }
 
+fn is_barred(secret: &Secret) -> bool {
+    let annotations = secret.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(annotation::CREATION_BARRED)).is_some_and(|yes| yes == "true")
+}
+
+fn barred() -> Failure {
+    Failure::new(Class::Other, "the machine is being deleted, so its server is not made").before_creation()
+}
+
 impl Remote {
     pub(super) fn new(client: Client, args: &Args, patience: Duration) -> Self {
         Self {
             api: Api::namespaced(client, &args.secret_namespace),
             name: args.secret_name.clone(),
+            creates: matches!(args.action, Action::Create(_)),
             run: format!("{:016x}", rand::random::<u64>()),
             patience,
             held: Mutex::default(),
@@ -51,6 +64,9 @@ impl Remote {
 
     async fn take(&self) -> Result<Secret, Refused> {
         let mut secret = self.api.get(&self.name).await.map_err(|error| self.refused(error))?;
+        if self.creates && is_barred(&secret) {
+            return Err(Refused::Final(barred()));
+        }
         let annotations = secret.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::RUN.to_owned(), self.run.clone());
         self.put(&secret).await
@@ -58,10 +74,23 @@ impl Remote {
 
     /// Records an archive, or that there is nothing any more. What is recorded already is not written.
     pub(super) async fn save(&self, archive: Option<Vec<u8>>) -> Result<(), Failure> {
+        self.write(archive, false).await
+    }
+
+    /// Records that the server is begun, unless creation was barred before. Of a bar and a beginning that meet, the
+    /// API takes one first, and the other sees it.
+    pub(super) async fn begin(&self, archive: Vec<u8>) -> Result<(), Failure> {
+        self.write(Some(archive), true).await
+    }
+
+    async fn write(&self, archive: Option<Vec<u8>>, begins: bool) -> Result<(), Failure> {
         let mut held = self.held.lock().await;
         let Some(secret) = held.as_mut() else {
             return Err(Failure::new(Class::Other, "the state of the machine was not claimed"));
         };
+        if begins && is_barred(secret) {
+            return Err(barred());
+        }
         let data = secret.data.get_or_insert_with(BTreeMap::new);
         let content = archive.map(ByteString);
         if data.get(secret_key::EXTRACTED_CONFIG) == content.as_ref() {
@@ -81,6 +110,9 @@ impl Remote {
                     if run != Some(&self.run) {
                         let message = "another job has taken over the machine";
                         return Err(Refused::Final(Failure::new(Class::Other, message)));
+                    }
+                    if begins && is_barred(&now) {
+                        return Err(Refused::Final(barred()));
                     }
                     wanted.metadata = now.metadata;
                     Err(Refused::Stale)
@@ -119,7 +151,7 @@ impl Remote {
         mut attempt: impl AsyncFnMut() -> Result<Secret, Refused>,
     ) -> Result<Secret, Failure> {
         let deadline = Instant::now() + self.patience;
-        let mut pause = Duration::from_millis(50);
+        let mut row = Backoff::new(Duration::from_millis(50), Duration::from_secs(5)).begin();
         loop {
             let lost = match attempt().await {
                 Ok(secret) => return Ok(secret),
@@ -130,8 +162,7 @@ impl Remote {
             if Instant::now() >= deadline {
                 return Err(Failure::new(Class::Network, format!("record the state of the machine: {lost}")));
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(5));
+            tokio::time::sleep(row.delay()).await;
         }
     }
 }

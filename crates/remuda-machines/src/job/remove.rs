@@ -18,6 +18,7 @@ impl Work<'_> {
         if machine.phase == Phase::Intended {
             self.log.info(format!("Nothing was made of machine {name} yet"));
         } else {
+            self.check_host(name, &machine)?;
             let driver = self.open(&machine.driver_name).await?;
             driver.load(machine.driver.clone()).await?;
             let flags = driver.flags().await?;
@@ -32,7 +33,7 @@ impl Work<'_> {
             driver.renew(newer).await?;
             self.log.info(format!("Removing machine {name}..."));
             match driver.remove().await {
-                Err(error) if error.is_not_found() || error.to_string().contains("not found") => {
+                Err(error) if error.is_gone() => {
                     self.log.info(format!("Machine {name} is gone already: {error}"));
                 }
                 outcome => outcome?,

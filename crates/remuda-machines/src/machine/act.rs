@@ -17,16 +17,20 @@ use remuda_control::{
     events::{Happening, Tone},
     write,
 };
-use remuda_names::rancher::{annotation, condition as kind, finalizer, label};
+use remuda_names::{
+    driver::facts,
+    machines::{self, QUEUED},
+    rancher::{annotation, condition as kind, finalizer, label},
+};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     Machines,
     decide::{Act, Decision},
     objects::{Blueprint, Task},
     text,
-    view::{Observed, Status},
+    view::{Observed, State, Status},
 };
 use crate::{
     condition::{self, Is},
@@ -41,7 +45,8 @@ const SOON: Duration = Duration::from_secs(10);
 /// What everything needs before a Job is made.
 enum Ready {
     Yes(BTreeMap<String, String>),
-    No(String),
+    /// Not yet: the reason of the condition, and its text.
+    No(&'static str, String),
 }
 
 impl Machines {
@@ -63,10 +68,10 @@ impl Machines {
             status.cloud_credential_secret_name.clone_from(&credential);
             match self.ready(object, &credential).await? {
                 Ready::Yes(credential) => variables = Some(credential),
-                Ready::No(why) => {
+                Ready::No(reason, why) => {
                     after = Some(SOON);
                     let now = self.ctx.clock.now();
-                    condition::set(&mut status.conditions, kind::READY, Is::False, "Waiting", &why, now);
+                    condition::set(&mut status.conditions, kind::READY, Is::False, reason, &why, now);
                 }
             }
         }
@@ -87,6 +92,12 @@ impl Machines {
                     self.start(object, observed, &status, task, &variables).await?;
                 }
             }
+            Act::BarCreation => {
+                self.bar_creation(observed).await?;
+                // Secrets with state are not watched.
+                after = Some(Duration::ZERO);
+            }
+            Act::CancelJob => self.cancel_job(observed).await?,
             Act::DropJob => self.drop_job(observed).await?,
             Act::Prune => self.prune(observed).await?,
             Act::Retire { machine } => {
@@ -132,7 +143,7 @@ impl Machines {
             let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), namespace);
             let found = secrets.get_opt(name).await.map_err(Error::api("read credential", credential))?;
             let Some(found) = found else {
-                return Ok(Ready::No(format!("waiting for cloud credential {credential}")));
+                return Ok(Ready::No("Waiting", format!("waiting for cloud credential {credential}")));
             };
             for (key, value) in found.data.into_iter().flatten() {
                 if let Ok(value) = String::from_utf8(value.0) {
@@ -143,10 +154,12 @@ impl Machines {
         let key = ObjectKey::of(&object.metadata);
         if !self.lanes.enter(&self.lane(credential), &key) {
             let limit = self.lanes.limit();
-            return Ok(Ready::No(format!(
-                "waiting because {limit} servers of driver {} are being made or removed with the same credential",
+            let message = format!(
+                "waiting for a slot: {limit} of {limit} servers of driver {} are being made or removed with this \
+                 credential",
                 self.driver
-            )));
+            );
+            return Ok(Ready::No(QUEUED, message));
         }
         Ok(Ready::Yes(content))
     }
@@ -177,6 +190,10 @@ impl Machines {
             None => (status.driver_url.as_str(), status.driver_hash.as_str()),
         };
         let lane = self.lane(&status.cloud_credential_secret_name);
+        let host = match &observed.state {
+            State::Machine { host: Some(host), .. } => Some(host),
+            _ => self.host.as_deref(),
+        };
         let capi_name = observed.capi.as_ref().map(|capi| capi.name.clone());
         let capi_name =
             capi_name.or_else(|| object.labels().get(label::CAPI_MACHINE_NAME).cloned()).unwrap_or_default();
@@ -198,6 +215,7 @@ impl Machines {
             cluster_tag: cluster_tag.as_deref(),
             image: &self.options.image,
             lane: &lane,
+            host,
             task,
         };
         let mut objects =
@@ -233,7 +251,7 @@ impl Machines {
     /// What instances at Amazon are tagged with for the cloud provider of their cluster.
     async fn cluster_tag(&self, namespace: &str, cluster: Option<&str>) -> Result<Option<String>, Error> {
         use remuda_api::rke::RkeControlPlane;
-        let (true, Some(cluster)) = (self.driver == "amazonec2", cluster) else { return Ok(None) };
+        let (true, Some(cluster)) = (facts(&self.driver).cluster_tag, cluster) else { return Ok(None) };
         let api: Api<RkeControlPlane> = Api::namespaced(self.ctx.client.clone(), namespace);
         match api.get_opt(cluster).await {
             Ok(found) => {
@@ -256,6 +274,17 @@ impl Machines {
         applied.map(drop).map_err(Error::api("apply", format!("{} {name}", K::kind(&()))))
     }
 
+    /// A Secret that is gone bars creation too: no job goes on without it.
+    async fn bar_creation(&self, observed: &Observed) -> Result<(), Error> {
+        let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), &observed.namespace);
+        annotate(&secrets, &naming::state_secret(&observed.name), machines::annotation::CREATION_BARRED).await
+    }
+
+    async fn cancel_job(&self, observed: &Observed) -> Result<(), Error> {
+        let jobs: Api<Job> = Api::namespaced(self.ctx.client.clone(), &observed.namespace);
+        annotate(&jobs, &naming::job(&observed.name), machines::annotation::CANCELLED).await
+    }
+
     async fn drop_job(&self, observed: &Observed) -> Result<(), Error> {
         let jobs: Api<Job> = Api::namespaced(self.ctx.client.clone(), &observed.namespace);
         delete(&jobs, &naming::job(&observed.name)).await
@@ -272,6 +301,18 @@ impl Machines {
         delete::<Role>(&Api::namespaced(client.clone(), namespace), &name).await?;
         delete::<ServiceAccount>(&Api::namespaced(client.clone(), namespace), &name).await?;
         self.drop_job(observed).await
+    }
+}
+
+async fn annotate<K>(api: &Api<K>, name: &str, annotation: &str) -> Result<(), Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {(annotation): "true"}}}));
+    match api.patch(name, &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_missing(&error) => Ok(()),
+        Err(error) => Err(Error::api("annotate", format!("{} {name}", K::kind(&())))(error)),
     }
 }
 

@@ -11,7 +11,6 @@ use crate::{
     condition::{self, Is},
     job::class_of,
     naming,
-    state::Phase,
 };
 
 /// A server that could not be made for a reason that passes is replaced no sooner than after this long.
@@ -45,6 +44,10 @@ pub(crate) enum Act {
     },
     /// Make the Job that removes the server, and what it needs.
     Remove,
+    /// Record that no job may begin to make the server any more.
+    BarCreation,
+    /// Let the Job make no further attempt. The attempt under way is not interrupted.
+    CancelJob,
     /// Take the Job away; another follows.
     DropJob,
     /// Take everything away that was for the Job.
@@ -191,6 +194,7 @@ fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp
             status.ready = true;
             status.failure_reason.clear();
             status.failure_message.clear();
+            status.failure_class.clear();
             if let State::Machine { addresses, .. } = &observed.state
                 && status.addresses.is_empty()
             {
@@ -199,6 +203,7 @@ fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp
             let done = !observed.provider_id.is_empty();
             Decision::new(status, if done { Act::Prune } else { Act::Nothing })
         }
+        Outcome::Failed { .. } if job.told => retire(observed, status, now),
         Outcome::Failed { message, .. } => {
             let (class, text) = class_of(message);
             let message = format!("failed creating {}: {class}: {text}", server(observed));
@@ -208,14 +213,10 @@ fn follow(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp
             status.ready = false;
             status.failure_reason = CREATE_ERROR.to_owned();
             status.failure_message = message;
+            status.failure_class = class.as_str().to_owned();
             retire(observed, status, now)
         }
     }
-}
-
-/// What a job said, in the message of a condition that tells of its failure.
-pub(crate) fn said(message: &str) -> &str {
-    message.split_once("in infrastructure provider: ").map_or(message, |(_, said)| said)
 }
 
 /// A server that could not be made is replaced, in time.
@@ -223,9 +224,9 @@ fn retire(observed: &Observed, status: Status, now: Timestamp) -> Decision {
     let failed = condition::get(&status.conditions, kind::CREATE_JOB);
     let since =
         failed.and_then(|failed| failed.last_transition_time.parse::<Timestamp>().ok()).unwrap_or(now);
-    let text = failed.map(|failed| failed.message.as_str()).unwrap_or_default();
-    let (class, _): (Class, _) = class_of(said(text));
-    let patience = observed.retire_after.max(if class.is_transient() { PASSING } else { LASTING });
+    // What has no class was recorded before there were any, and may as well last.
+    let transient = Class::parse(&status.failure_class).is_transient();
+    let patience = observed.retire_after.max(if transient { PASSING } else { LASTING });
     let passed = Duration::try_from(now.duration_since(since).max(SignedDuration::ZERO)).unwrap_or_default();
     if passed < patience {
         return Decision::new(status, Act::Nothing).after(patience - passed);
@@ -242,18 +243,24 @@ fn delete(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
         return Decision::new(status, Act::Release);
     }
     let created = condition::status(&status.conditions, kind::CREATE_JOB);
-    let nothing_made = matches!(
-        observed.state,
-        State::Missing | State::Empty | State::Machine { phase: Phase::Intended, .. }
-    );
+    let may_begin = !observed.creation_barred && created != Some(Is::True);
+    if may_begin && observed.state != State::Missing {
+        // What the record says is final only once no job can go on from it: a process of the create job may be
+        // alive, even if its Job is gone.
+        return Decision::new(status, Act::BarCreation);
+    }
+    let nothing_made = observed.state.is_without_server();
     match &observed.job {
         Some(job) if job.deleting => Decision::new(status, Act::Nothing),
         Some(job) if !job.removes => {
-            let interruptible = observed.node_driver.as_ref().is_some_and(|driver| driver.interruptible);
+            // A record without a server stays one: creation is barred.
+            let interruptible =
+                nothing_made || observed.node_driver.as_ref().is_some_and(|driver| driver.interruptible);
             if job.outcome == Outcome::Running && !interruptible {
                 let message = Waiting::Creation(observed.name.clone()).to_string();
                 condition::set(&mut status.conditions, kind::READY, Is::False, "Waiting", &message, now);
-                return Decision::new(status, Act::Nothing);
+                let act = if job.cancelled { Act::Nothing } else { Act::CancelJob };
+                return Decision::new(status, act);
             }
             Decision::new(status, Act::DropJob)
         }
@@ -274,7 +281,7 @@ fn delete(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
                 naming::state_secret(&observed.name),
                 remuda_names::rancher::annotation::FORCE_MACHINE_REMOVE,
             );
-            failed_to_delete(&mut status, message, now);
+            failed_to_delete(&mut status, Class::Other, message, now);
             Decision::new(status, Act::Nothing)
         }
         None if nothing_made => Decision::new(status, Act::Release),
@@ -291,6 +298,8 @@ fn delete(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
 
 fn removing(observed: &Observed, job: &JobView, mut status: Status, now: Timestamp) -> Decision {
     match &job.outcome {
+        // Its server does not answer, and its owner said that this is for good.
+        Outcome::Running if observed.force && job.waits_for_host => Decision::new(status, Act::Release),
         Outcome::Running => {
             let message = format!("deleting {}", server(observed));
             condition::set(&mut status.conditions, kind::READY, Is::False, "", &message, now);
@@ -301,12 +310,15 @@ fn removing(observed: &Observed, job: &JobView, mut status: Status, now: Timesta
             condition::set(&mut status.conditions, kind::DELETE_JOB, Is::True, "", "", now);
             status.failure_reason.clear();
             status.failure_message.clear();
+            status.failure_class.clear();
             Decision::new(status, Act::Release)
         }
         Outcome::Failed { message, at } => {
-            let (class, text) = class_of(message);
-            let message = format!("failed deleting {}: {class}: {text}", server(observed));
-            failed_to_delete(&mut status, message, now);
+            if !job.told {
+                let (class, text) = class_of(message);
+                let message = format!("failed deleting {}: {class}: {text}", server(observed));
+                failed_to_delete(&mut status, class, message, now);
+            }
             if observed.force {
                 return Decision::new(status, Act::Release);
             }
@@ -321,12 +333,13 @@ fn removing(observed: &Observed, job: &JobView, mut status: Status, now: Timesta
     }
 }
 
-fn failed_to_delete(status: &mut Status, message: String, now: Timestamp) {
+fn failed_to_delete(status: &mut Status, class: Class, message: String, now: Timestamp) {
     for kind in [kind::DELETE_JOB, kind::READY] {
         condition::set(&mut status.conditions, kind, Is::False, DELETE_ERROR, &message, now);
     }
     status.failure_reason = DELETE_ERROR.to_owned();
     status.failure_message = message;
+    status.failure_class = class.as_str().to_owned();
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use remuda_drivers::secret::names_a_secret;
+use remuda_names::driver::facts;
 use remuda_names::{
     machines,
     rancher::{group, label, secret_key, secret_type},
@@ -20,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     flags::{arguments, flag_of, hidden_variable, is_login_key, variable_of},
+    host::Host,
     job::code,
     naming,
 };
@@ -58,6 +60,8 @@ pub(crate) struct Blueprint<'a> {
     pub cluster_tag: Option<&'a str>,
     pub image: &'a str,
     pub lane: &'a str,
+    /// The only host where the Job can be run, if it is not any.
+    pub host: Option<&'a Host>,
     pub task: Task<'a>,
 }
 
@@ -207,13 +211,18 @@ impl Blueprint<'_> {
             files.insert(file.to_owned(), ByteString(format!("{content}{newline}").into_bytes()));
             fields.insert(driver_field.clone(), format!("{FILES}/{file}").into());
         }
-        if self.driver == "amazonec2" {
-            self.for_amazon(&mut fields);
+        let facts = facts(self.driver);
+        if facts.cluster_tag {
+            self.tag(&mut fields);
+        }
+        if facts.keeps_security_groups {
+            keep_security_groups(&mut fields);
         }
         (fields, files)
     }
 
-    fn for_amazon(&self, fields: &mut Map<String, Value>) {
+    /// For the cloud provider of the machine's cluster.
+    fn tag(&self, fields: &mut Map<String, Value>) {
         let tags = fields.get("tags").and_then(Value::as_str).unwrap_or_default().to_owned();
         if let Some(cluster) = self.cluster_tag
             && !tags.contains("kubernetes.io/cluster/")
@@ -223,16 +232,6 @@ impl Blueprint<'_> {
                 "tags".to_owned(),
                 format!("{tags}{comma}kubernetes.io/cluster/{cluster},owned").into(),
             );
-        }
-        let groups = match fields.get("securityGroup") {
-            Some(Value::Array(groups)) => {
-                groups.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("")
-            }
-            Some(Value::String(group)) => group.clone(),
-            _ => return,
-        };
-        if groups != "rancher-nodes" && fields.get("securityGroupReadonly").is_none_or(Value::is_null) {
-            fields.insert("securityGroupReadonly".to_owned(), true.into());
         }
     }
 
@@ -312,7 +311,25 @@ impl Blueprint<'_> {
         }
         let mut job: Job = serde_json::from_value(json!({"spec": spec}))?;
         job.metadata = self.meta(name);
+        if let Some(host) = self.host {
+            let labels = job.metadata.labels.get_or_insert_default();
+            labels.insert(machines::label::HOST.to_owned(), host.id.clone());
+            let annotations = job.metadata.annotations.get_or_insert_default();
+            annotations.insert(machines::annotation::HOST_NAME.to_owned(), host.name.clone());
+        }
         Ok(job)
+    }
+}
+
+/// A group that was there before is used as it is.
+fn keep_security_groups(fields: &mut Map<String, Value>) {
+    let groups = match fields.get("securityGroup") {
+        Some(Value::Array(groups)) => groups.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(""),
+        Some(Value::String(group)) => group.clone(),
+        _ => return,
+    };
+    if groups != "rancher-nodes" && fields.get("securityGroupReadonly").is_none_or(Value::is_null) {
+        fields.insert("securityGroupReadonly".to_owned(), true.into());
     }
 }
 
@@ -345,6 +362,7 @@ mod tests {
             cluster_tag: None,
             image: "remuda",
             lane: "l1",
+            host: None,
             task,
         };
         let objects = blueprint.objects().unwrap();

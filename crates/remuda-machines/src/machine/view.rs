@@ -6,11 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{Resource, ResourceExt};
 use remuda_api::rke::Condition;
-use remuda_names::{machines::job_condition, rancher::label};
+use remuda_names::{
+    machines::{annotation, job_condition},
+    rancher::label,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::state::Phase;
+use crate::{host::Host, state::Phase};
 
 /// Status of a machine of a driver.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +35,9 @@ pub(crate) struct Status {
     pub failure_reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failure_message: String,
+    /// The name of a [`Class`](remuda_drivers::error::Class).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub failure_class: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
     #[serde(skip_serializing_if = "is_none")]
@@ -83,6 +89,8 @@ pub(crate) struct Observed {
     pub job: Option<JobView>,
     /// What is recorded of the server.
     pub state: State,
+    /// The record says that no job may begin to make a server any more. Read together with `state`.
+    pub creation_barred: bool,
     /// How long a failed machine stays before it is replaced.
     pub retire_after: Duration,
     pub namespace_terminating: bool,
@@ -133,8 +141,17 @@ pub(crate) enum State {
     Machine {
         phase: Phase,
         addresses: Vec<Address>,
+        /// The host it exists on, if that is a server's own.
+        host: Option<Host>,
     },
     Unreadable(String),
+}
+
+impl State {
+    /// Whether the record proves that no server was begun.
+    pub(crate) fn is_without_server(&self) -> bool {
+        matches!(self, Self::Missing | Self::Empty | Self::Machine { phase: Phase::Intended, .. })
+    }
 }
 
 /// The Job of a machine.
@@ -142,9 +159,15 @@ pub(crate) enum State {
 pub(crate) struct JobView {
     pub removes: bool,
     pub deleting: bool,
+    /// No further attempt is made.
+    pub cancelled: bool,
     /// Why it has not been started.
     pub waiting: Option<String>,
+    /// It waits for a server that has not been heard of.
+    pub waits_for_host: bool,
     pub outcome: Outcome,
+    /// The outcome is in the status of the machine already.
+    pub told: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -172,8 +195,12 @@ impl JobView {
         Self {
             removes: job.labels().get(label::INFRA_REMOVE).is_some_and(|removes| removes == "true"),
             deleting: job.meta().deletion_timestamp.is_some(),
+            cancelled: job.annotations().get(annotation::CANCELLED).is_some_and(|yes| yes == "true"),
+            waits_for_host: told(job_condition::WAITING)
+                .is_some_and(|waiting| waiting.reason.as_deref() == Some(job_condition::NO_HOST)),
             waiting: told(job_condition::WAITING).and_then(|waiting| waiting.message.clone()),
             outcome,
+            told: false,
         }
     }
 }

@@ -24,6 +24,8 @@ pub(super) const PID: &str = "pid";
 pub(super) const LOG: &str = "log";
 /// File with its last word.
 pub(super) const RESULT: &str = "result";
+/// File that says that programs the process started end with it.
+pub(super) const ENDS_PROGRAMS: &str = "ends-programs";
 const TOKEN: &str = "token";
 const CA: &str = "ca.crt";
 const VOLUMES: &str = "volumes";
@@ -36,6 +38,13 @@ const TOKEN_SECONDS: i64 = 24 * 3600;
 const INHERITED: &[&str] =
     &["PATH", "HOME", "USER", "LANG", "TMPDIR", "TZ", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
+/// That part of this process' environment.
+pub(crate) fn inherited() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| INHERITED.contains(&name.as_str()))
+}
+
 /// How to start a process.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -44,6 +53,8 @@ pub(super) struct Plan {
     pub variables: BTreeMap<String, String>,
     /// Where it starts: a place without files.
     pub directory: PathBuf,
+    /// Whether programs it started end with it. Not where these are machines of this host, and what they share.
+    pub ends_programs: bool,
 }
 
 /// A process that ended is forgotten before another takes its place.
@@ -84,7 +95,7 @@ pub(super) async fn prepare(
         };
         let place = directory.join(VOLUMES).join(plain(&volume.name));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&place).map_err(failed())?;
-        let secret = secrets.get(name).await.map_err(Error::api("read Secret", name))?;
+        let secret = read(&secrets, name).await?;
         for (key, value) in secret.data.into_iter().flatten() {
             write_private(&place.join(plain(&key)), &value.0).map_err(|error| failed()(io(error)))?;
         }
@@ -104,14 +115,10 @@ pub(super) async fn prepare(
     }
 
     let driver = job.labels().get(label::INFRA_MACHINE_KIND).and_then(|kind| driver_of(kind));
-    let mut variables: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| INHERITED.contains(&name.as_str()))
-        .collect();
+    let mut variables: BTreeMap<String, String> = inherited().collect();
     for source in container.env_from.iter().flatten() {
         if let Some(reference) = &source.secret_ref {
-            let secret =
-                secrets.get(&reference.name).await.map_err(Error::api("read Secret", &reference.name))?;
+            let secret = read(&secrets, &reference.name).await?;
             for (key, value) in secret.data.into_iter().flatten() {
                 if let Ok(value) = String::from_utf8(value.0)
                     && is_allowed(runner, driver.as_deref(), &key)
@@ -135,13 +142,22 @@ pub(super) async fn prepare(
     variables.insert(machines::env::RESULT_FILE.to_owned(), text(directory.join(RESULT)));
     variables.insert(machines::env::FILES.to_owned(), text(directory.join(VOLUMES)));
     variables.insert(machines::env::SCRATCH.to_owned(), text(directory.join(SCRATCH)));
+    if let Some(host) = runner.host.as_ref().filter(|_| job.labels().contains_key(machines::label::HOST)) {
+        variables.insert(machines::env::HOST.to_owned(), host.variable());
+    }
     variables.insert(env::DATA_DIR.to_owned(), text(options.data_dir.clone()));
     variables.extend(options.job_environment.iter().cloned());
     let program = match &options.program {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(failed())?,
     };
-    Ok(Plan { program, arguments, variables, directory: directory.join(SCRATCH) })
+    let ends_programs = !driver.is_some_and(|driver| options.drivers_of_host.contains(&driver));
+    Ok(Plan { program, arguments, variables, directory: directory.join(SCRATCH), ends_programs })
+}
+
+async fn read(secrets: &Api<Secret>, name: &str) -> Result<Secret, Error> {
+    let found = secrets.get_opt(name).await.map_err(Error::api("read Secret", name))?;
+    found.ok_or_else(|| Error::NoSecret { name: name.to_owned() })
 }
 
 /// Whether a variable may come from a Secret. Others could make the process do something else.

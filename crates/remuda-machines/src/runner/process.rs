@@ -14,8 +14,12 @@ use nix::{
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::files::{LOG, PID, Plan, RESULT};
-use crate::{error::Error, job::JobResult, state::write_private};
+use super::files::{ENDS_PROGRAMS, LOG, PID, Plan, RESULT};
+use crate::{
+    error::Error,
+    job::{JobResult, confine},
+    state::write_private,
+};
 
 /// How often a process that is not our child is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -25,6 +29,7 @@ pub(super) struct Process {
     pid: i32,
     /// When it started, in the kernel's count: ids are used again.
     started: u64,
+    ends_programs: bool,
     directory: PathBuf,
     child: Option<Child>,
 }
@@ -33,13 +38,14 @@ pub(super) struct Process {
 pub(super) struct Running {
     pid: i32,
     started: u64,
+    ends_programs: bool,
     leave: CancellationToken,
 }
 
 impl Running {
-    /// Ends the process and its group.
+    /// Ends the process and its group, and the driver's program.
     pub(super) fn kill(&self) {
-        kill(self.pid, self.started);
+        kill(self.pid, self.started, self.ends_programs);
     }
 
     /// Stops waiting for it.
@@ -48,10 +54,48 @@ impl Running {
     }
 }
 
-fn kill(pid: i32, started: u64) {
-    if start_of(pid) == Some(started) {
-        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+fn kill(pid: i32, started: u64, ends_programs: bool) {
+    if start_of(pid) != Some(started) {
+        return;
     }
+    let group = Pid::from_raw(pid);
+    if ends_programs {
+        // Programs of drivers have groups of their own. A process that stands still starts no more of them.
+        let _ = killpg(group, Signal::SIGSTOP);
+        for child in children_of(pid) {
+            let _ = killpg(Pid::from_raw(child), Signal::SIGKILL);
+        }
+    }
+    let _ = killpg(group, Signal::SIGKILL);
+    if ends_programs {
+        end_leftovers(pid);
+    }
+}
+
+/// Ends a process that a driver's program was started by, and the program.
+pub(crate) fn end(pid: i32) {
+    if let Some(started) = start_of(pid) {
+        kill(pid, started, true);
+    }
+}
+
+/// Ends programs of a driver that have left the group of their job, by the user they run as.
+fn end_leftovers(pid: i32) {
+    if let Ok(job @ 1..) = u32::try_from(pid) {
+        confine::end_leftovers(job);
+    }
+}
+
+/// Processes that a process has started and that are still its own.
+fn children_of(pid: i32) -> Vec<i32> {
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers.filter(|number| parent_of(*number) == Some(pid)).collect()
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
 }
 
 /// When a process started; `None` if there is none, or only what is left of one.
@@ -70,17 +114,28 @@ impl Process {
     }
 
     pub(super) fn kill(&self) {
-        kill(self.pid, self.started);
+        kill(self.pid, self.started, self.ends_programs);
     }
 
     /// The process of a directory: alive, or ended with a last word nobody has read.
     pub(super) fn find(directory: &Path) -> Option<Self> {
         let text = fs::read_to_string(directory.join(PID)).ok()?;
         let (pid, started) = text.trim().split_once(' ')?;
-        let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
+        let (pid, started): (i32, u64) = (pid.parse().ok()?, started.parse().ok()?);
         let alive = start_of(pid) == Some(started);
-        let ended = directory.join(RESULT).exists();
-        (alive || ended).then(|| Self { pid, started, directory: directory.to_owned(), child: None })
+        // Jobs that become another user have the file from the beginning.
+        let ended = fs::metadata(directory.join(RESULT)).is_ok_and(|file| file.len() > 0);
+        let ends_programs = directory.join(ENDS_PROGRAMS).exists();
+        if ends_programs && !alive && !Path::new("/proc").join(pid.to_string()).exists() {
+            end_leftovers(pid);
+        }
+        (alive || ended).then(|| Self {
+            pid,
+            started,
+            ends_programs,
+            directory: directory.to_owned(),
+            child: None,
+        })
     }
 
     /// Starts a process that outlives us.
@@ -92,6 +147,10 @@ impl Process {
             .open(directory.join(LOG))
             .map_err(failed("log"))?;
         let errors = log.try_clone().map_err(failed("log"))?;
+        let ends_programs = plan.ends_programs;
+        if ends_programs {
+            fs::write(directory.join(ENDS_PROGRAMS), "").map_err(failed("set up"))?;
+        }
         let mut command = Command::new(&plan.program);
         command
             .args(&plan.arguments)
@@ -106,7 +165,8 @@ impl Process {
         let child = command.spawn().map_err(failed("start"))?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default();
         let started = start_of(pid).unwrap_or_default();
-        let process = Self { pid, started, directory: directory.to_owned(), child: Some(child) };
+        let process =
+            Self { pid, started, ends_programs, directory: directory.to_owned(), child: Some(child) };
         let noted = write_private(&directory.join(PID), format!("{pid} {started}\n").as_bytes());
         if let Err(error) = noted {
             process.kill();
@@ -118,7 +178,8 @@ impl Process {
     /// Waits for it, beside whatever else goes on.
     pub(super) fn run(self) -> (Running, Ending) {
         let leave = CancellationToken::new();
-        let running = Running { pid: self.pid, started: self.started, leave: leave.clone() };
+        let (pid, started, ends_programs) = (self.pid, self.started, self.ends_programs);
+        let running = Running { pid, started, ends_programs, leave: leave.clone() };
         (running, Ending { process: self, leave })
     }
 }
@@ -135,7 +196,13 @@ impl Ending {
         let leave = self.leave.clone();
         tokio::select! {
             () = leave.cancelled() => None,
-            code = self.ended() => Some(self.result(code)),
+            code = self.ended() => {
+                if self.process.ends_programs {
+                    let pid = self.process.pid;
+                    let _ = tokio::task::spawn_blocking(move || end_leftovers(pid)).await;
+                }
+                Some(self.result(code))
+            }
         }
     }
 
@@ -174,6 +241,7 @@ mod tests {
             arguments: vec!["-c".into(), script.into()],
             variables: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
             directory: directory.to_owned(),
+            ends_programs: true,
         }
     }
 

@@ -8,11 +8,17 @@ use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
 };
-use remuda_names::machines::job_condition;
+use remuda_names::{
+    machines::{annotation, job_condition, label as machine_label},
+    rancher::{annotation as rancher_annotation, label},
+};
 use serde_json::{Value, json};
 
 use super::Runner;
 use crate::error::{Error, is_missing};
+
+/// Reason of a Job that made no further attempt because it was told not to.
+pub(super) const CANCELLED: &str = "Cancelled";
 
 /// What of a Job matters here.
 pub(super) struct State {
@@ -21,9 +27,13 @@ pub(super) struct State {
     /// When it completed or failed.
     pub ended: Option<Timestamp>,
     pub suspended: bool,
+    /// No further attempt is made.
+    pub cancelled: bool,
     /// Whether it says that it waits for a place.
     pub waiting: bool,
     pub deadline: Option<Timestamp>,
+    /// How long it may take from its start.
+    pub longest: Option<Duration>,
     pub failed: u8,
     limit: i32,
     /// Exit codes that are final.
@@ -74,8 +84,10 @@ impl State {
             ended: end
                 .map(|end| end.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)),
             waiting: conditions.iter().any(|condition| condition.type_ == job_condition::WAITING),
+            cancelled: job.annotations().get(annotation::CANCELLED).is_some_and(|yes| yes == "true"),
             suspended: spec.and_then(|spec| spec.suspend).unwrap_or_default(),
             deadline,
+            longest: seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs),
             failed: u8::try_from(status.and_then(|status| status.failed).unwrap_or_default())
                 .unwrap_or(u8::MAX),
             limit: spec.and_then(|spec| spec.backoff_limit).unwrap_or(6),
@@ -88,6 +100,8 @@ impl State {
             Verdict::Complete
         } else if self.fatal.contains(&i32::from(code)) {
             Verdict::Failed("PodFailurePolicy")
+        } else if self.cancelled {
+            Verdict::Failed(CANCELLED)
         } else if i32::from(self.failed) >= self.limit {
             Verdict::Failed("BackoffLimitExceeded")
         } else {
@@ -101,12 +115,39 @@ pub(super) fn started(job: &Job, now: Timestamp) -> Value {
     json!({"startTime": seconds(start), "active": 1, "ready": 1, "conditions": []})
 }
 
+/// A Job that has not been started for want of a place.
+pub(super) fn without_place(limit: usize, now: Timestamp) -> Value {
+    let message = format!("waiting for a job slot ({limit} of {limit} running)");
+    waiting("NoPlace", &message, now)
+}
+
+/// A Job that has not been started because a Secret it names does not exist.
+pub(super) fn without_secret(name: &str, now: Timestamp) -> Value {
+    waiting("NoSecret", &format!("waiting for the Secret {name}, which does not exist"), now)
+}
+
+/// A Job of a machine on the host of another server, which has not run it.
+pub(super) fn without_host(job: &Job, host: &str, now: Timestamp) -> Value {
+    let id = job.labels().get(machine_label::HOST).map(String::as_str).unwrap_or_default();
+    let mut message = format!(
+        "waiting for the server on host {host} (identity {id}), where the machine is and which alone can reach it"
+    );
+    if job.labels().get(label::INFRA_REMOVE).is_some_and(|removes| removes == "true") {
+        let kind = job.labels().get(label::INFRA_MACHINE_KIND).map(String::as_str).unwrap_or_default();
+        let name = job.labels().get(label::INFRA_MACHINE_NAME).map(String::as_str).unwrap_or_default();
+        message += &format!(
+            "; start that server, or, if it is gone for good, set the annotation {}: \"true\" on {kind} {name}",
+            rancher_annotation::FORCE_MACHINE_REMOVE
+        );
+    }
+    waiting(job_condition::NO_HOST, &message, now)
+}
+
 /// Why a Job has not been started.
-pub(super) fn waiting(limit: usize, now: Timestamp) -> Value {
+fn waiting(reason: &str, message: &str, now: Timestamp) -> Value {
     let at = seconds(now);
-    let message = format!("waiting because {limit} jobs of machines are running, which is as many as may");
     json!({"conditions": [{
-        "type": job_condition::WAITING, "status": "True", "reason": "NoPlace", "message": message,
+        "type": job_condition::WAITING, "status": "True", "reason": reason, "message": message,
         "lastProbeTime": at, "lastTransitionTime": at,
     }]})
 }
@@ -146,7 +187,17 @@ fn seconds(time: Timestamp) -> String {
 
 /// A Job that is gone, or another of that name, is none of our business.
 pub(super) async fn write(runner: &Runner, job: &Job, status: Value) -> Result<(), Error> {
-    let patch = json!({"metadata": {"uid": job.uid()}, "status": status});
+    patch(runner, job, json!({"metadata": {"uid": job.uid()}, "status": status})).await
+}
+
+/// As [`write`], unless the Job has changed meanwhile: another server may have begun with it.
+pub(super) async fn write_over(runner: &Runner, job: &Job, status: Value) -> Result<(), Error> {
+    let version = job.resource_version();
+    patch(runner, job, json!({"metadata": {"uid": job.uid(), "resourceVersion": version}, "status": status}))
+        .await
+}
+
+async fn patch(runner: &Runner, job: &Job, patch: Value) -> Result<(), Error> {
     let api = runner.api(job);
     match api.patch_status(&job.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(written) => {

@@ -9,10 +9,10 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::world::{World, program, until};
+use crate::world::{World, program, public_dir, until};
 
 /// Serves a driver's program under any name.
-async fn publish(content: Vec<u8>) -> String {
+pub(crate) async fn publish(content: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -37,7 +37,7 @@ async fn status(world: &World, driver: &str, kind: &str) -> (String, String) {
     (text("status"), text("message"))
 }
 
-fn node_driver(name: &str, url: &str, checksum: &str) -> serde_json::Value {
+pub(crate) fn node_driver(name: &str, url: &str, checksum: &str) -> serde_json::Value {
     json!({
         "apiVersion": "management.cattle.io/v3", "kind": "NodeDriver", "metadata": {"name": name},
         "spec": {"url": url, "checksum": checksum, "active": true, "builtin": false},
@@ -51,13 +51,16 @@ async fn a_driver_from_a_url_becomes_kinds_and_makes_servers() {
     let world = World::start().await;
     let running = world.run();
     // A script that starts the real program, which is too large to serve in a test.
+    let dir = public_dir();
+    let copy = dir.path().join("program");
+    std::fs::copy(program(), &copy).unwrap();
     let script = format!(
         "#!/bin/sh\nMACHINE_PLUGIN_DRIVER_NAME=digitalocean DIGITALOCEAN_API_URL={} exec {}\n",
         world.cloud.url(),
-        program().display()
+        copy.display()
     );
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, script.as_bytes());
-    let sum: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = remuda_base::hex(digest);
     let url = format!("{}/docker-machine-driver-digitalocean", publish(script.into_bytes()).await);
 
     world.create(node_driver("wrong", &url, &"0".repeat(64))).await;
@@ -132,7 +135,7 @@ esac
 async fn machines_outlive_changes_of_their_driver_and_its_end() {
     let world = World::start().await;
     let running = world.run();
-    let servers = tempfile::tempdir().unwrap();
+    let servers = public_dir();
     let (first, second) = (
         format!("{}/remuda-driver-shed", publish(shed(servers.path(), "size")).await),
         format!("{}/remuda-driver-shed", publish(shed(servers.path(), "colour")).await),
@@ -197,7 +200,7 @@ async fn machines_outlive_changes_of_their_driver_and_its_end() {
 async fn a_script_is_a_driver() {
     let world = World::start().await;
     let running = world.run();
-    let servers = tempfile::tempdir().unwrap();
+    let servers = public_dir();
     let url = format!("{}/remuda-driver-shed", publish(shed(servers.path(), "size")).await);
     world.create(node_driver("shed", &url, "")).await;
     world.activate("shed").await;

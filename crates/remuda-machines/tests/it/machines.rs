@@ -403,7 +403,7 @@ async fn a_job_without_a_place_says_what_it_waits_for() {
     world.machine("m1").await;
     world.cloud.hanging().await;
     world.machine("m2").await;
-    let why = "waiting because 1 jobs of machines are running, which is as many as may";
+    let why = "waiting for a job slot (1 of 1 running)";
     until("it says so", async || world.condition("m2", "Ready").await.1 == why).await;
     // The first gives its place up.
     world.machines().delete("m1", &DeleteParams::default()).await.unwrap();

@@ -17,6 +17,7 @@ use remuda_drivers::{
     fake::{Fake, digitalocean::DigitalOcean},
 };
 use remuda_machines::Options;
+use remuda_testkit::Component;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,14 @@ impl Running {
         self.stop.cancel();
         self.ctx.stop().await;
     }
+}
+
+/// A directory for programs of drivers, which are another user where the tests are root.
+pub(crate) fn public_dir() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    dir
 }
 
 /// The example, which cargo builds beside the tests.
@@ -106,7 +115,9 @@ impl World {
     }
 
     pub(crate) fn run_with(&self, options: Options) -> Running {
-        let (ctx, stop) = (Arc::new(Ctx::new(self.api.client(), "remuda-test")), CancellationToken::new());
+        let ctx = Ctx::new(self.api.client_of(Component::Shared), "remuda-test");
+        let ctx = Arc::new(ctx.acting_as(self.api.client_of(Component::Machines), "remuda-test"));
+        let stop = CancellationToken::new();
         let task = tokio::spawn(remuda_machines::run(ctx.clone(), options, stop.clone()));
         Running { ctx, stop, task }
     }

@@ -1,24 +1,31 @@
 //! The processes of machines, and files that machines may have changed.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Read},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::{PermissionsExt, fchown},
+    },
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use nix::{
-    libc,
+    fcntl::{OFlag, open, openat, renameat},
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{Signal, kill},
-    unistd::Pid,
+    sys::{
+        signal::{Signal, kill},
+        stat::Mode,
+    },
+    unistd::{Pid, UnlinkatFlags, unlinkat},
 };
 
 use crate::{
     error::{Doing, Error, Result},
     lock::Life,
+    place::{Home, UNFINISHED},
     stage::verdict,
 };
 
@@ -26,17 +33,51 @@ use crate::{
 const GONE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Reads a file that a machine may have replaced by anything: no links, no devices, nothing large.
-pub(super) fn read_own(path: &Path) -> Option<String> {
+/// Reads a file of a machine, which may have replaced it, or any directory on the way there, by anything: no links,
+/// no devices, nothing large.
+pub(super) fn read_own(home: &Home, path: &str) -> Option<String> {
+    let (dir, name) = open_parent(home, path).ok()?;
+    read_plain(openat(&dir, name, READ, Mode::empty()).ok()?.into())
+}
+
+const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
+
+fn read_plain(file: File) -> Option<String> {
     const MOST: u64 = 1 << 20;
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     if !file.metadata().ok()?.is_file() {
         return None;
     }
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// Puts a file of a machine in place as a whole. As [`read_own`], it never leaves the machine's directories.
+pub(super) fn replace_own(home: &Home, path: &str, bytes: &[u8], owner: Option<u32>) -> Result<()> {
+    let doing = || format!("write {}", home.private(path).display());
+    let (dir, name) = open_parent(home, path).doing(doing)?;
+    let temporary = format!("{name}.{}{UNFINISHED}", std::process::id());
+    let _ = unlinkat(&dir, temporary.as_str(), UnlinkatFlags::NoRemoveDir);
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = openat(&dir, temporary.as_str(), flags, Mode::from_bits_truncate(0o600)).doing(doing)?;
+    let mut file = File::from(file);
+    if owner.is_some() {
+        fchown(&file, owner, owner).doing(doing)?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(0o644)).doing(doing)?;
+    file.write_all(bytes).doing(doing)?;
+    renameat(&dir, temporary.as_str(), &dir, name).doing(doing)
+}
+
+/// The directory of a file of a machine, by steps that follow no link.
+fn open_parent<'a>(home: &Home, path: &'a str) -> nix::Result<(OwnedFd, &'a str)> {
+    let step = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let (dirs, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let mut dir = open(&home.private(""), step & !OFlag::O_NOFOLLOW, Mode::empty())?;
+    for part in dirs.split('/').filter(|part| !part.is_empty()) {
+        dir = openat(&dir, part, step, Mode::empty())?;
+    }
+    Ok((dir, name))
 }
 
 /// Ends the process that holds a life lock, gently first if there is patience, and waits until it is gone
@@ -94,7 +135,8 @@ pub(super) fn word(command: &mut Command, patience: Duration) -> Result<()> {
 
 /// Adds the last line of a log to the error of a process that ended without saying why.
 pub(super) fn last_words(error: Error, log: &Path) -> Error {
-    let text = read_own(log).unwrap_or_default();
+    // Written by us and not seen inside the machine.
+    let text = File::open(log).ok().and_then(read_plain).unwrap_or_default();
     match (error, text.lines().rev().find(|line| !line.trim().is_empty())) {
         (Error::Silent(_), Some(line)) => {
             Error::Silent(format!("; the last line of {}: {line}", log.display()))

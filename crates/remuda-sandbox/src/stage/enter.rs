@@ -12,8 +12,10 @@ use std::{
 use nix::{
     sched::{CloneFlags, setns},
     sys::signal::{SigSet, Signal},
+    unistd::{Uid, geteuid},
 };
 
+use super::users::become_root;
 use crate::{
     error::{Doing, Error, Result},
     init::PATH,
@@ -24,6 +26,7 @@ pub(crate) fn run(pid: &str, command: &[&str]) -> Result<ExitCode> {
         return Err(Error::Usage("remuda sandbox enter PID COMMAND..."));
     };
     let mut opened = Vec::new();
+    let mut other_users = false;
     for (kind, flag) in [
         ("user", CloneFlags::CLONE_NEWUSER),
         ("cgroup", CloneFlags::CLONE_NEWCGROUP),
@@ -38,10 +41,14 @@ pub(crate) fn run(pid: &str, command: &[&str]) -> Result<ExitCode> {
         if kind == "user" && fs::read_link(of(pid)).ok() == fs::read_link(of("self")).ok() {
             continue;
         }
+        other_users |= kind == "user";
         opened.push((File::open(of(pid)).doing(|| format!("open the machine's {kind} namespace"))?, flag));
     }
     for (namespace, flag) in opened {
         setns(namespace, flag).doing(|| "enter the machine")?;
+    }
+    if other_users && geteuid() != Uid::from_raw(0) {
+        become_root()?;
     }
     // Interrupts from the terminal are the command's business. Caught ones would be lost with us: the
     // command is another process, in the same foreground group.

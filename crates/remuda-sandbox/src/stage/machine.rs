@@ -12,7 +12,11 @@ use nix::{
     unistd::setsid,
 };
 
-use super::{hold::BRIDGE, hold::forbidden, program};
+use super::{
+    hold::{BRIDGE, forbidden},
+    program,
+    users::{self, Outside},
+};
 use crate::{
     cgroup,
     error::{Doing, Error, Result},
@@ -21,10 +25,10 @@ use crate::{
     place::{GATEWAY, Hub, PREFIX, Place, Record, Running, read_json, write_json},
 };
 
-const INTERFACE: &str = "eth0";
+pub(crate) const INTERFACE: &str = "eth0";
 
-/// Everything a machine has of its own. The user namespace is shared by all of a hub, so that one of them
-/// may connect another's interfaces.
+/// Everything a machine has of its own, beside its users. Where we are not root, all machines of a hub share its
+/// user namespace, so that one of them may connect another's interfaces.
 pub(crate) fn own() -> CloneFlags {
     CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
@@ -46,14 +50,27 @@ pub(crate) fn run(place: &Place, id: &str) -> Result<()> {
         return Err(Error::Stage("the hub is gone".into()));
     }
     write_json(&home.file("running.json"), &Running { hub: hub.id.clone() })?;
-    cgroup::join(place.dir(), id);
+    let groups = cgroup::join(place.dir(), id);
     let bridge = join(&hub)?;
-    let mut shared = Netlink::open().doing(|| "open netlink")?;
-    unshare(own()).map_err(forbidden)?;
-    connect(&record, &mut shared, bridge)?;
+    let dir = match record.users {
+        None => {
+            let mut shared = Netlink::open().doing(|| "open netlink")?;
+            unshare(own()).map_err(forbidden)?;
+            connect(&mut shared, bridge)?;
+            place.dir().to_owned()
+        }
+        Some(first) => {
+            cgroup::hand_over(&groups, first);
+            let outside = Outside::start(first, true)?;
+            let dir = users::stage(place, id, first)?;
+            outside.leave()?;
+            dir
+        }
+    };
+    configure(&record)?;
     // The first child is the first process of the new process tree.
     let mut init: Command = program();
-    init.arg("init").arg(place.dir()).arg(id);
+    init.arg("init").arg(dir).arg(id);
     init.stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit()).env_clear();
     init.spawn().doing(|| "start the machine's first process")?;
     Ok(())
@@ -77,11 +94,15 @@ fn join(hub: &Hub) -> Result<u32> {
     if_nametoindex(BRIDGE).doing(|| "find the bridge")
 }
 
-/// Gives the new network namespace, which is ours by now, its interfaces.
-fn connect(record: &Record, shared: &mut Netlink, bridge: u32) -> Result<()> {
+/// Gives the new network namespace, which is ours by now, its cable.
+fn connect(shared: &mut Netlink, bridge: u32) -> Result<()> {
     let here = File::open("/proc/self/ns/net").doing(|| "open the machine's network namespace")?;
     let peer = Peer { name: INTERFACE, namespace: here.as_fd() };
-    shared.add_pair("m%d", bridge, &peer).doing(|| "connect the machine to the bridge")?;
+    shared.add_pair("m%d", bridge, &peer).doing(|| "connect the machine to the bridge")
+}
+
+/// Sets up the machine's interfaces.
+fn configure(record: &Record) -> Result<()> {
     let mut own = Netlink::open().doing(|| "open netlink")?;
     own.set_up(1).doing(|| "bring up the loopback interface")?;
     let link = if_nametoindex(INTERFACE).doing(|| "find the machine's interface")?;

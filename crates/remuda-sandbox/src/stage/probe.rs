@@ -7,16 +7,34 @@ use nix::{
     sched::unshare,
 };
 
-use super::{hold::forbidden, hold::own_network, machine::own, program, say, start};
+use super::{
+    hold::{forbidden, own_network},
+    machine::own,
+    program, say, start,
+    users::{self, Outside},
+};
 use crate::error::Result;
+
+/// Before a directory: as machines that are kept apart from the host.
+pub(crate) const ISOLATED: &str = "isolated:";
 
 /// With a directory to mount on: in the host's namespaces. With `inside`: in those of a machine.
 pub(crate) fn run(argument: &str) -> Result<()> {
     if let Some(dir) = argument.strip_prefix("inside:") {
         return inside(Path::new(dir));
     }
-    own_network()?;
-    unshare(own()).map_err(forbidden)?;
+    let argument = match argument.strip_prefix(ISOLATED) {
+        Some(dir) => {
+            let first = users::choose(Path::new(dir), &[]).unwrap_or_default();
+            Outside::start(first, false)?.leave()?;
+            dir
+        }
+        None => {
+            own_network()?;
+            unshare(own()).map_err(forbidden)?;
+            argument
+        }
+    };
     let mut child = program();
     child.arg("probe").arg(format!("inside:{argument}")).stdin(Stdio::null());
     let mut child = start(&mut child)?;

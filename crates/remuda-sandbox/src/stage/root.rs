@@ -27,7 +27,9 @@ use crate::{
 
 /// The host's programs and libraries, where they exist. Links stay links.
 const HOST: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"];
-const DEVICES: &[&str] = &["full", "fuse", "kmsg", "null", "random", "tty", "urandom", "zero"];
+const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
+/// Devices of the host that a real distribution wants. Machines that are kept apart from the host have none.
+const HOST_DEVICES: &[&str] = &["fuse", "kmsg"];
 /// Settings of the whole kernel, not of a namespace, that Kubernetes' nodes set on start. A machine may set
 /// them for itself, to no effect: whether the host panics is not its business.
 const SETTINGS: &[&str] = &[
@@ -41,7 +43,7 @@ const SETTINGS: &[&str] = &[
 const NONE: Option<&str> = None;
 
 /// Builds the root and moves into it. The caller is alone in its mount namespace.
-pub(crate) fn enter(place: &Place, home: &Home, program: &Path) -> Result<()> {
+pub(crate) fn enter(place: &Place, home: &Home, program: &Path, isolated: bool) -> Result<()> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(NONE, "/", NONE, private, NONE).doing(|| "keep mounts to ourselves")?;
     let root = home.file("mnt");
@@ -50,7 +52,7 @@ pub(crate) fn enter(place: &Place, home: &Home, program: &Path) -> Result<()> {
     for path in OVERLAID {
         overlay(path, home, &root)?;
     }
-    kernel(&root)?;
+    kernel(&root, isolated)?;
     settings(home, &root.join("proc/sys"))?;
     tmpfs(&root.join("run"), "mode=755")?;
     tmpfs(&root.join("tmp"), "mode=1777")?;
@@ -128,7 +130,7 @@ fn host(from: &Path, to: &Path) -> Result<()> {
     if meta.is_dir() { bind(from, to) } else { Ok(()) }
 }
 
-fn kernel(root: &Path) -> Result<()> {
+fn kernel(root: &Path, isolated: bool) -> Result<()> {
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let at = |path: &str| -> Result<PathBuf> {
         let path = root.join(path);
@@ -144,7 +146,8 @@ fn kernel(root: &Path) -> Result<()> {
     }
     let dev = at("dev")?;
     tmpfs(&dev, "mode=755,size=64k")?;
-    for name in DEVICES {
+    let host = if isolated { &[][..] } else { HOST_DEVICES };
+    for name in DEVICES.iter().chain(host) {
         let from = Path::new("/dev").join(name);
         if from.exists() {
             let to = dev.join(name);
@@ -219,13 +222,13 @@ fn old_groups(at: &Path, safe: MsFlags) -> Result<()> {
     Ok(())
 }
 
-fn tmpfs(at: &Path, options: &str) -> Result<()> {
+pub(super) fn tmpfs(at: &Path, options: &str) -> Result<()> {
     make_dir(at, 0o755)?;
     let flags = MsFlags::MS_NOSUID;
     mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options)).map_err(forbidden)
 }
 
-fn bind(from: &Path, to: &Path) -> Result<()> {
+pub(super) fn bind(from: &Path, to: &Path) -> Result<()> {
     if from.is_dir() {
         make_dir(to, 0o755)?;
     }

@@ -24,14 +24,33 @@ pub(crate) struct Bench {
     dir: tempfile::TempDir,
 }
 
+fn sandbox(data_dir: &Path, privileged: bool) -> Sandbox {
+    let data_dir = data_dir.to_owned();
+    Sandbox::new(Options { data_dir, program: program(), images: Images::default(), privileged })
+}
+
 impl Bench {
     /// `None`, and loudly so, where the host forbids namespaces.
     pub(crate) fn new() -> Option<Self> {
+        Self::with(false)
+    }
+
+    /// With machines that are the host's, if we are root.
+    pub(crate) fn privileged() -> Option<Self> {
+        Self::with(true)
+    }
+
+    /// The same machines, where new ones are kept apart from the host.
+    pub(crate) fn isolating(mut self) -> Self {
+        self.sandbox = sandbox(&self.data_dir, false);
+        self
+    }
+
+    fn with(privileged: bool) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().join("data");
         fs::create_dir(&data_dir).unwrap();
-        let options = Options { data_dir: data_dir.clone(), program: program(), images: Images::default() };
-        let sandbox = Sandbox::new(options);
+        let sandbox = sandbox(&data_dir, privileged);
         if let Err(error) = sandbox.check() {
             eprintln!("\n*** SKIPPED: this host does not allow local machines:\n*** {error}\n");
             return None;

@@ -21,7 +21,7 @@ async fn a_machine_lives_through_its_driver_and_is_found_by_its_first_record() {
             bytes: b"tar".into(),
         }]
     }));
-    let options = Options { data_dir: bench.data_dir.clone(), program: program(), images };
+    let options = Options { data_dir: bench.data_dir.clone(), program: program(), images, privileged: false };
     let open = || remuda_sandbox::driver(options.clone(), Log::tracing());
     let store = tempfile::tempdir().unwrap();
     let script = store.path().join("userdata");
@@ -65,7 +65,12 @@ async fn a_machine_lives_through_its_driver_and_is_found_by_its_first_record() {
 #[tokio::test]
 async fn a_first_start_that_fails_is_a_failure_of_the_driver() {
     let Some(bench) = Bench::new() else { return };
-    let options = Options { data_dir: bench.data_dir.clone(), program: program(), images: Images::default() };
+    let options = Options {
+        data_dir: bench.data_dir.clone(),
+        program: program(),
+        images: Images::default(),
+        privileged: false,
+    };
     let driver = remuda_sandbox::driver(options, Log::tracing());
     let store = tempfile::tempdir().unwrap();
     let script = store.path().join("userdata");

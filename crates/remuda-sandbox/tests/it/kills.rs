@@ -25,7 +25,12 @@ const DATA: &str = "REMUDA_SANDBOX_TEST_DATA";
 #[test]
 fn the_process_that_is_killed() {
     let (Some(work), Some(data)) = (std::env::var_os(WORK), std::env::var_os(DATA)) else { return };
-    let options = Options { data_dir: PathBuf::from(data), program: program(), images: Images::default() };
+    let options = Options {
+        data_dir: PathBuf::from(data),
+        program: program(),
+        images: Images::default(),
+        privileged: false,
+    };
     let sandbox = Sandbox::new(options);
     if work == "create" {
         let new = NewMachine {

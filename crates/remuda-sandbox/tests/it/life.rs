@@ -53,7 +53,7 @@ fn a_machine_is_a_host_of_its_own() {
 }
 
 #[test]
-fn machines_have_control_groups_and_kernel_settings_of_their_own() {
+fn machines_have_control_groups_of_their_own() {
     let Some(bench) = Bench::new() else { return };
     if !nix::unistd::geteuid().is_root() {
         eprintln!("\n*** SKIPPED: only root's machines have control groups of their own\n");
@@ -73,11 +73,6 @@ fn machines_have_control_groups_and_kernel_settings_of_their_own() {
         assert!(!bench.run("two", &format!("test -e {group}/kubepods")).status.success(), "{group}");
         assert!(!std::path::Path::new(group).join("kubepods").exists(), "{group} is the host's");
     }
-    let setting = "/proc/sys/kernel/panic";
-    let host = std::fs::read_to_string(setting).unwrap();
-    assert_eq!(bench.text("one", &format!("echo 17 > {setting}; cat {setting}")), "17");
-    assert_eq!(bench.text("two", &format!("cat {setting}")), host.trim());
-    assert_eq!(std::fs::read_to_string(setting).unwrap(), host);
     for name in ["one-id", "two-id"] {
         bench.sandbox.remove(name).unwrap();
     }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod driver;
+mod isolation;
 mod kills;
 mod life;
 mod services;

@@ -1,7 +1,10 @@
 //! Situations and what is decided in them, as text.
 
 use super::*;
-use crate::machine::view::{Address, Cluster, Initialization};
+use crate::{
+    machine::view::{Address, Cluster, Initialization},
+    state::Phase,
+};
 
 const NOW: i64 = 10_000;
 
@@ -26,13 +29,22 @@ fn fresh() -> Observed {
         node_driver: Some(NodeDriver { url: "u".into(), checksum: "c".into(), interruptible: true }),
         job: None,
         state: State::Unread,
+        creation_barred: false,
         retire_after: Duration::ZERO,
         namespace_terminating: false,
     }
 }
 
 fn job(removes: bool, outcome: Outcome) -> Option<JobView> {
-    Some(JobView { removes, deleting: false, waiting: None, outcome })
+    Some(JobView {
+        removes,
+        deleting: false,
+        cancelled: false,
+        waiting: None,
+        waits_for_host: false,
+        outcome,
+        told: false,
+    })
 }
 
 fn failed(message: &str, at: i64) -> Outcome {
@@ -41,7 +53,7 @@ fn failed(message: &str, at: i64) -> Outcome {
 
 fn made(phase: Phase) -> State {
     let address = Address { kind: "ExternalIP".into(), address: "192.0.2.1".into() };
-    State::Machine { phase, addresses: vec![address] }
+    State::Machine { phase, addresses: vec![address], host: None }
 }
 
 /// With a condition since a moment.
@@ -51,7 +63,7 @@ fn having(mut observed: Observed, kind: &str, is: Is, message: &str, since: i64)
 }
 
 fn deleting(mut observed: Observed, state: State) -> Observed {
-    (observed.deleting, observed.state) = (true, state);
+    (observed.deleting, observed.state, observed.creation_barred) = (true, state, true);
     observed
 }
 
@@ -160,13 +172,36 @@ fn a_failure_is_told_and_the_machine_replaced_in_time() {
          CreateJob=False failed creating SERVER: quota: droplet limit
          Ready=False failed creating SERVER: quota: droplet limit",
     );
-    assert_eq!(decide(&observed, at(NOW)).status.failure_reason, "CreateError");
+    let status = decide(&observed, at(NOW)).status;
+    assert_eq!((status.failure_reason.as_str(), status.failure_class.as_str()), ("CreateError", "quota"));
     let message = format!("failed creating {}: credentials: no", server(&fresh()));
     let old = |since| having(fresh(), kind::CREATE_JOB, Is::False, &message, since);
     assert_eq!(decide(&old(NOW - 100), at(NOW)).after, Some(Duration::from_secs(200)));
     assert_eq!(decide(&old(NOW - 300), at(NOW)).act, Act::Retire { machine: "m".into() });
+    // The class counts, whatever the message says.
+    let mut passing = old(NOW - 100);
+    passing.status.failure_class = "quota".to_owned();
+    assert_eq!(decide(&passing, at(NOW)).act, Act::Retire { machine: "m".into() });
     let patient = Observed { retire_after: Duration::from_secs(3600), ..old(NOW - 300) };
     assert_eq!(decide(&patient, at(NOW)).after, Some(Duration::from_secs(3300)));
+}
+
+#[test]
+fn a_failure_that_is_in_the_status_is_not_told_again() {
+    let told = |removes| job(removes, failed("", NOW)).map(|job| JobView { told: true, ..job });
+    let mut observed = having(fresh(), kind::CREATE_JOB, Is::False, "failed creating it", NOW - 10);
+    observed.status.failure_class = "network".to_owned();
+    observed.job = told(false);
+    let decision = decide(&observed, at(NOW));
+    assert_eq!(decision.status.conditions, observed.status.conditions);
+    assert_eq!(decision.after, Some(Duration::from_secs(50)));
+    let mut dying = deleting(
+        having(fresh(), kind::DELETE_JOB, Is::False, "failed deleting it", NOW),
+        made(Phase::Created),
+    );
+    dying.job = told(true);
+    let decision = decide(&dying, at(NOW));
+    assert_eq!((decision.status.conditions, decision.act), (dying.status.conditions, Act::Nothing));
 }
 
 #[test]
@@ -199,12 +234,39 @@ fn a_creation_under_way_is_ended_only_where_the_record_is_enough() {
     let dying = deleting(creating, made(Phase::Creating));
     assert_eq!(decide(&dying, at(NOW)).act, Act::DropJob);
     let foreign = NodeDriver { url: "u".into(), checksum: "c".into(), interruptible: false };
+    let dying = Observed { node_driver: Some(foreign), ..dying };
     check(
-        Observed { node_driver: Some(foreign.clone()), ..dying.clone() },
+        dying.clone(),
+        "CancelJob\nReady=False cannot delete machine m because create job has not finished",
+    );
+    let cancelled = JobView { cancelled: true, ..dying.job.clone().unwrap() };
+    check(
+        Observed { job: Some(cancelled), ..dying.clone() },
         "Nothing\nReady=False cannot delete machine m because create job has not finished",
     );
-    let ended = Observed { job: job(false, failed("x", NOW)), node_driver: Some(foreign), ..dying };
+    let ended = Observed { job: job(false, failed("x", NOW)), ..dying.clone() };
     assert_eq!(decide(&ended, at(NOW)).act, Act::DropJob);
+    // Nothing was begun, and nothing can be.
+    for state in [State::Missing, State::Empty, made(Phase::Intended)] {
+        let early = Observed { state, ..dying.clone() };
+        assert_eq!(decide(&early, at(NOW)).act, Act::DropJob);
+    }
+}
+
+#[test]
+fn a_record_is_gone_by_only_when_no_job_can_go_on_from_it() {
+    let jobs =
+        [None, job(false, Outcome::Running), job(false, Outcome::Complete), job(false, failed("x", NOW))];
+    for job in jobs {
+        for state in [State::Empty, made(Phase::Intended), made(Phase::Creating), made(Phase::Delivered)] {
+            let dying = deleting(Observed { job: job.clone(), ..fresh() }, state.clone());
+            let open = Observed { creation_barred: false, ..dying };
+            assert_eq!(decide(&open, at(NOW)).act, Act::BarCreation, "{job:?} {state:?}");
+            // A creation that has ended begins nothing.
+            let made = having(open, kind::CREATE_JOB, Is::True, "", 1);
+            assert_ne!(decide(&made, at(NOW)).act, Act::BarCreation, "{job:?} {state:?}");
+        }
+    }
 }
 
 #[test]
@@ -218,6 +280,13 @@ fn a_removal_that_failed_is_tried_again_and_never_given_up_but_by_force() {
     assert_eq!(decide(&late, at(NOW)).act, Act::DropJob);
     let forced = Observed { force: true, ..early };
     assert_eq!(decide(&forced, at(NOW)).act, Act::Release);
+    // A removal under way is not given up, unless the server it waits for is.
+    let begun = Observed { job: job(true, Outcome::Running), force: true, ..dying.clone() };
+    assert_eq!(decide(&begun, at(NOW)).act, Act::Nothing);
+    let lost = JobView { waits_for_host: true, waiting: Some("?".into()), ..begun.job.clone().unwrap() };
+    let lost = Observed { job: Some(lost), ..begun };
+    assert_eq!(decide(&lost, at(NOW)).act, Act::Release);
+    assert_eq!(decide(&Observed { force: false, ..lost }, at(NOW)).act, Act::Nothing);
     // Without its state nobody knows what to remove.
     let lost = Observed { state: State::Missing, ..dying };
     assert_eq!(decide(&lost, at(NOW)).act, Act::Nothing);
