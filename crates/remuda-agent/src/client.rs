@@ -4,7 +4,7 @@
 //! does not exist costs no memory.
 
 use std::{
-    io,
+    fmt, io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -43,6 +43,27 @@ impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { connect: seconds(30), response: seconds(60), idle: seconds(60) }
+    }
+}
+
+/// Where in an exchange something happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// TCP, proxy and TLS.
+    Connect,
+    /// Until the head of the answer is there.
+    Answer,
+    /// Between two pieces of the answer.
+    Data,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Connect => "connecting to",
+            Phase::Answer => "waiting for",
+            Phase::Data => "waiting for data from",
+        })
     }
 }
 
@@ -98,10 +119,10 @@ pub enum HttpError {
         source: hyper::Error,
     },
     /// Too slow.
-    #[error("{what} {host} took longer than {seconds} s")]
+    #[error("{phase} {host} took longer than {seconds} s")]
     Timeout {
-        /// The phase.
-        what: &'static str,
+        /// What it took too long with.
+        phase: Phase,
         /// With whom.
         host: String,
         /// The limit.
@@ -188,7 +209,7 @@ impl Body {
         loop {
             let next = timeout(self.idle, self.incoming.frame()).await;
             let frame = next.map_err(|_| HttpError::Timeout {
-                what: "waiting for data from",
+                phase: Phase::Data,
                 host: self.host.clone(),
                 seconds: self.idle.as_secs(),
             })?;
@@ -288,7 +309,7 @@ impl Client {
         });
         let response = timeout(self.timeouts.response, sender.send_request(request))
             .await
-            .map_err(|_| timed_out("waiting for", &to, self.timeouts.response))?
+            .map_err(|_| timed_out(Phase::Answer, &to, self.timeouts.response))?
             .map_err(exchange)?;
         let (head, incoming) = response.into_parts();
         let body = Body { incoming, host, idle: self.timeouts.idle, _connection: driver };
@@ -318,7 +339,7 @@ impl Client {
     ) -> Result<Box<dyn Stream>, HttpError> {
         timeout(self.timeouts.connect, self.connect(to, proxy, below))
             .await
-            .map_err(|_| timed_out("connecting to", to, self.timeouts.connect))?
+            .map_err(|_| timed_out(Phase::Connect, to, self.timeouts.connect))?
     }
 
     async fn connect<T: Stream + 'static>(
@@ -359,8 +380,8 @@ impl Client {
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-fn timed_out(what: &'static str, to: &Destination, limit: Duration) -> HttpError {
-    HttpError::Timeout { what, host: to.authority(), seconds: limit.as_secs() }
+fn timed_out(phase: Phase, to: &Destination, limit: Duration) -> HttpError {
+    HttpError::Timeout { phase, host: to.authority(), seconds: limit.as_secs() }
 }
 
 /// Where a host is. This machine is asked for every few seconds, by probes, and is where it always is; the resolver

@@ -16,6 +16,7 @@ use crate::{
     environment::Environment,
     install::{InstallError, InstallOptions, Layout, Registration, Roles, install, uninstall},
     run::{RunError, RunOptions, run_blocking, watch_signals},
+    snapshot::Which,
     supervise::{SuperviseOptions, supervise_blocking},
 };
 
@@ -33,6 +34,8 @@ Commands:
   install    Register this machine, install and start the agent
   uninstall  Remove the agent and everything it kept
   supervise  Keep the agent running where there is no service manager
+  verify-snapshot [--newest] PATH
+             Read a snapshot of etcd, or the newest in a directory, and say whether it is whole
   version    Print the version
 
 Options of run:
@@ -69,6 +72,8 @@ pub enum Command {
     Install(Box<InstallOptions>),
     /// Take it off again.
     Uninstall(Layout),
+    /// A snapshot is to be read, and what was found to be printed.
+    VerifySnapshot(Which),
     /// The program's version is to be printed.
     Version,
     /// [`HELP`] is to be printed.
@@ -146,6 +151,13 @@ pub fn parse(
             let mut supervise = SuperviseOptions::new(command.collect(), options.layout.pid_file());
             supervise.log_file = Some(options.layout.log_file());
             words.nothing_else(Command::Supervise(supervise))
+        }
+        "verify-snapshot" => {
+            let newest = words.rest.pop_if(|word| word == "--newest").is_some();
+            let path = words.rest.pop().filter(|word| !word.starts_with('-'));
+            let path = PathBuf::from(path.ok_or_else(|| UsageError::Value("verify-snapshot".to_owned()))?);
+            let which = if newest { Which::Newest(path) } else { Which::File(path) };
+            words.nothing_else(Command::VerifySnapshot(which))
         }
         "version" => words.nothing_else(Command::Version),
         "help" => Ok(Command::Help),
@@ -285,7 +297,7 @@ impl Command {
                 })
             }
             Command::Uninstall(layout) => Ok(uninstall(&layout)?),
-            Command::Version | Command::Help => Ok(()),
+            Command::VerifySnapshot(_) | Command::Version | Command::Help => Ok(()),
         }
     }
 }

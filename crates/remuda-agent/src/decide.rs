@@ -290,28 +290,8 @@ fn number(data: &Data, name: &str) -> Option<i64> {
 /// that neither spin nor fall asleep.
 fn probe_period(raw: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(raw).ok()?;
-    let seconds = duration_seconds(&format!("{text}s"))?;
-    Some(Duration::from_secs_f64(seconds.clamp(1.0, 3600.0)))
-}
-
-fn duration_seconds(text: &str) -> Option<f64> {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest.len() > 64 {
-        return None;
-    }
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let digits =
-            rest.find(|symbol: char| !symbol.is_ascii_digit() && symbol != '.').unwrap_or(rest.len());
-        let value: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let units =
-            [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-        let (unit, factor) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
-        rest = &rest[unit.len()..];
-        total += value * factor;
-    }
-    Some(if text.starts_with('-') { -total } else { total })
+    let period = remuda_base::duration::nanos(&format!("{text}s"))?.max(0).unsigned_abs();
+    Some(Duration::from_nanos(period).clamp(Duration::from_secs(1), Duration::from_secs(3600)))
 }
 
 #[cfg(test)]

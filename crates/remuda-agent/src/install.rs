@@ -12,13 +12,13 @@ use std::{
     time::Duration,
 };
 
+use remuda_base::Backoff;
 use remuda_names::agent::path;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Chain,
-    backoff::Backoff,
     config::{ConfigError, ConnectionInfo},
     disk::{Context, DiskError, create_dirs, read_if_exists, remove_all, replace},
     environment::Environment,
@@ -56,7 +56,7 @@ impl Layout {
         Self {
             root: PathBuf::from("/"),
             config: given("CATTLE_AGENT_CONFIG_DIR", "/etc/rancher/agent"),
-            var: given("CATTLE_AGENT_VAR_DIR", "/var/lib/rancher/agent"),
+            var: given(remuda_names::rancher::env::AGENT_VAR_DIR, "/var/lib/rancher/agent"),
             prefix: environment.get("CATTLE_AGENT_BIN_PREFIX").map_or_else(default_prefix, PathBuf::from),
             units: PathBuf::from("/etc/systemd/system"),
             unit: "rancher-system-agent".into(),
@@ -306,7 +306,7 @@ async fn until<T, F: Future<Output = Result<T, RegisterError>>>(
     what: &str,
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, InstallError> {
-    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10)).begin();
     loop {
         let result = tokio::select! {
             () = stop.cancelled() => return Err(InstallError::Stopped),
@@ -316,7 +316,7 @@ async fn until<T, F: Future<Output = Result<T, RegisterError>>>(
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let delay = backoff.delay();
+        let delay = backoff.jittered(rand::random());
         if error.is_final() || Instant::now() + delay > deadline {
             return Err(error.into());
         }
@@ -338,7 +338,7 @@ fn machine_id(layout: &Layout, registration: &Registration) -> Result<String, In
     if let Some(known) = known.filter(|known| !known.is_empty()) {
         return Ok(known);
     }
-    let mut id = remuda_plan::digest::hex(&rand::random::<[u8; 32]>());
+    let mut id = remuda_plan::digest::hex(rand::random::<[u8; 32]>());
     id.truncate(63);
     replace(&path, format!("{id}\n").as_bytes(), 0o600)?;
     Ok(id)
@@ -446,9 +446,9 @@ fn start_supervisor(options: &InstallOptions) -> Result<(), InstallError> {
     let strict = options.registration.as_ref().is_some_and(|registration| registration.strict);
     let spawned = Command::new(layout.at(&layout.binary()))
         .args(&options.supervise)
-        .env("CATTLE_LOGLEVEL", &options.log_level)
-        .env("CATTLE_AGENT_CONFIG", layout.at(&layout.config).join("config.yaml"))
-        .env("CATTLE_AGENT_STRICT_VERIFY", strict.to_string())
+        .env(remuda_names::agent::env::LOG_LEVEL, &options.log_level)
+        .env(remuda_names::agent::env::CONFIG, layout.at(&layout.config).join("config.yaml"))
+        .env(remuda_names::agent::env::STRICT_VERIFY, strict.to_string())
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(open()?)

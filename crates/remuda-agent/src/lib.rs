@@ -12,7 +12,7 @@
 //! | [`remuda_plan`], [`stamp`], [`output`] | the formats |
 //! | [`decide`] | whether to run the plan, begin it anew or take up an execution that was cut off |
 //! | [`report`] | what goes back into the Secret, also when somebody else wrote it meanwhile |
-//! | [`periodic`], [`remuda_plan::probe`], [`backoff`] | when something is due, what counts as healthy, how long to wait |
+//! | [`periodic`], [`remuda_plan::probe`], [`remuda_base::backoff`] | when something is due, what counts as healthy, how long to wait |
 //!
 //! | acts | on what |
 //! |---|---|
@@ -47,10 +47,7 @@
 //! - Output too large for a Secret is cut instead of making every report fail.
 //! - Lost connections, conflicts and refused writes never end the process.
 
-mod chain;
-
 pub mod apply;
-pub mod backoff;
 pub mod client;
 pub mod command;
 pub mod config;
@@ -73,9 +70,10 @@ pub mod proxy;
 pub mod remote;
 pub mod report;
 pub mod run;
+pub mod snapshot;
 pub mod stamp;
 pub mod supervise;
 pub mod tls;
 mod yaml;
 
-pub use chain::Chain;
+pub use remuda_base::Chain;

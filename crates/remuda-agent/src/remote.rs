@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use remuda_base::Backoff;
 use remuda_plan::{CheckedPlan, DecodeError, key, probe};
 use tokio::{
     sync::{Mutex, watch},
@@ -15,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Chain,
     apply::{ApplyError, Engine, Order},
-    backoff::Backoff,
     decide::{Data, Decision, Memory, Observed, Run, decide},
     disk::DiskError,
     journal::Journal,
@@ -41,7 +41,7 @@ pub type Latest = Option<Arc<Secret>>;
 
 /// Watches the Secret until the agent stops. Never gives up.
 pub async fn watch(kube: Arc<Kube>, latest: watch::Sender<Latest>, stop: CancellationToken) {
-    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60)).begin();
     let mut has_failed = true;
     while !stop.is_cancelled() {
         let began = Instant::now();
@@ -69,7 +69,7 @@ pub async fn watch(kube: Arc<Kube>, latest: watch::Sender<Latest>, stop: Cancell
         };
         tokio::select! {
             () = stop.cancelled() => return,
-            () = sleep(backoff.delay()) => {}
+            () = sleep(backoff.jittered(rand::random())) => {}
         }
     }
 }
@@ -162,7 +162,7 @@ impl Reconciler {
 
     /// Makes passes until the agent stops.
     pub async fn run(mut self, mut latest: watch::Receiver<Latest>, stop: CancellationToken) {
-        let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(300));
+        let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(300)).begin();
         let mut wake: Option<Instant> = None;
         loop {
             let timer = async {
@@ -204,7 +204,7 @@ impl Reconciler {
                 }
                 Err(PassError::Apply(ApplyError::Stopping)) => return,
                 Err(error) => {
-                    let delay = backoff.delay();
+                    let delay = backoff.jittered(rand::random());
                     tracing::warn!(error = %Chain(&error), retry_in = delay.as_secs(), "pass failed");
                     delay
                 }
@@ -384,7 +384,7 @@ impl Reconciler {
     /// Writes data that was made from `base`, on top of whatever others have written meanwhile.
     async fn write(&self, base: &Secret, ours: Data) -> Result<Written, KubeError> {
         let mut target = base.with(ours.clone());
-        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2)).begin();
         let (mut conflicts, mut failures) = (0, 0);
         loop {
             let error = match self.kube.update(&target).await {
@@ -416,7 +416,7 @@ impl Reconciler {
             if failures >= TRIES {
                 return Err(error);
             }
-            sleep(backoff.delay()).await;
+            sleep(backoff.jittered(rand::random())).await;
         }
     }
 }

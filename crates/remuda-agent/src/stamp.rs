@@ -5,6 +5,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use remuda_base::calendar::{from_days, to_days};
+
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -68,7 +70,7 @@ impl Stamp {
         {
             return None;
         }
-        let days = days_from_civil(year, month, day);
+        let days = to_days(year, i64::from(month), i64::from(day));
         Some(Self(
             days * 86_400 + i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second) - offset,
         ))
@@ -107,29 +109,11 @@ impl From<Stamp> for Civil {
     fn from(stamp: Stamp) -> Self {
         let (days, rest) = (stamp.0.div_euclid(86_400), stamp.0.rem_euclid(86_400));
         let rest = u32::try_from(rest).unwrap_or(0);
-        // Years are counted from March so that the leap day comes last.
-        let shifted = days + 719_468;
-        let era = shifted.div_euclid(146_097);
-        let day_of_era = shifted.rem_euclid(146_097);
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_index = (5 * day_of_year + 2) / 153;
-        let day = u32::try_from(day_of_year - (153 * month_index + 2) / 5 + 1).unwrap_or(1);
-        let month =
-            u32::try_from(if month_index < 10 { month_index + 3 } else { month_index - 9 }).unwrap_or(1);
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (year, month, day) = from_days(days);
+        let small = |number: i64| u32::try_from(number).unwrap_or(1);
+        let (month, day) = (small(month), small(day));
         Self { year, month, day, hour: rest / 3600, minute: rest / 60 % 60, second: rest % 60 }
     }
-}
-
-fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let shifted = i64::from((month + 9) % 12);
-    let day_of_year = (153 * shifted + 2) / 5 + i64::from(day) - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub async fn serve(listener: TcpListener, link: watch::Receiver<Link>, stop: Can
 
 fn answer(path: &str, link: &Link) -> Response<Full<Bytes>> {
     let (status, text) = match path {
-        "/healthz" | "/livez" | "/ping" => (StatusCode::OK, "ok".to_owned()),
+        "/healthz" | "/livez" | remuda_names::gateway::path::PING => (StatusCode::OK, "ok".to_owned()),
         "/readyz" => readiness(link),
         _ => (StatusCode::NOT_FOUND, "not found".to_owned()),
     };

@@ -2,7 +2,11 @@
 
 use std::{error::Error, fmt};
 
-use remuda_agent::{Chain, client::HttpError, install::RegisterError};
+use remuda_agent::{
+    Chain,
+    client::{HttpError, Phase},
+    install::RegisterError,
+};
 use remuda_tunnel::client::HandshakeError;
 
 /// A step on the way to the server, in the order they are taken.
@@ -63,7 +67,7 @@ impl From<HttpError> for Failure {
         let hop = match &error {
             HttpError::Resolve { .. } => Hop::Dns,
             HttpError::Connect { .. } | HttpError::Address { .. } => Hop::Tcp,
-            HttpError::Timeout { what, .. } if *what == "connecting to" => Hop::Tcp,
+            HttpError::Timeout { phase: Phase::Connect, .. } => Hop::Tcp,
             HttpError::Proxy { .. } => Hop::Proxy,
             HttpError::Tls { .. } => Hop::Tls,
             HttpError::Exchange { .. } | HttpError::Timeout { .. } | HttpError::TooLarge { .. } => {

@@ -181,7 +181,7 @@ impl ClusterAgent<'_> {
             "imagePullPolicy": "IfNotPresent",
             "env": self.environment(credentials),
             "volumeMounts": [
-                {"name": "cattle-credentials", "mountPath": "/cattle-credentials", "readOnly": true},
+                {"name": "cattle-credentials", "mountPath": remuda_names::cluster_agent::file::CREDENTIALS, "readOnly": true},
             ],
         });
         if let Some(resources) = self.custom("/overrideResourceRequirements") {
@@ -271,8 +271,8 @@ impl ClusterAgent<'_> {
         let features = features.join(",");
         let own = [
             ("CATTLE_FEATURES", features.as_str()),
-            ("CATTLE_SERVER", self.server_url),
-            ("CATTLE_CA_CHECKSUM", self.ca_checksum.unwrap_or_default()),
+            (remuda_names::cluster_agent::env::SERVER, self.server_url),
+            (remuda_names::cluster_agent::env::CA_CHECKSUM, self.ca_checksum.unwrap_or_default()),
             ("CATTLE_CLUSTER", "true"),
             ("CATTLE_K8S_MANAGED", "true"),
             ("CATTLE_SYSTEM_DEFAULT_REGISTRY", self.registry),

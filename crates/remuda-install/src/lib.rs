@@ -22,4 +22,4 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// Tells agents whether to trust only the pinned certificates.
-const STRICT_VERIFY: &str = "STRICT_VERIFY";
+const STRICT_VERIFY: &str = remuda_names::cluster_agent::env::STRICT_VERIFY;

@@ -47,11 +47,11 @@ impl WindowsScript<'_> {
         let server = self.server_url.trim_end_matches('/');
         if !server.is_empty() {
             set("CATTLE_AGENT_BINARY_BASE_URL", &format!("{server}/assets"));
-            set("CATTLE_SERVER", server);
+            set(remuda_names::cluster_agent::env::SERVER, server);
         }
-        set("CATTLE_CA_CHECKSUM", self.ca_checksum.unwrap_or_default());
+        set(remuda_names::cluster_agent::env::CA_CHECKSUM, self.ca_checksum.unwrap_or_default());
         let token = self.token.unwrap_or_default();
-        set("CATTLE_TOKEN", token);
+        set(remuda_names::cluster_agent::env::TOKEN, token);
         if !self.csi_proxy_url.is_empty() {
             let version = self.csi_proxy_version;
             set("CSI_PROXY_URL", self.csi_proxy_url);

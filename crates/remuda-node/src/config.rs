@@ -170,11 +170,32 @@ pub struct Settings {
     pub etcd: EtcdChoice,
     /// Where programs are looked for, as in `PATH`.
     pub path: String,
+    pub snapshots: SnapshotArgs,
+    /// The server is to be made the only one, from a snapshot or from what it has, and then to end.
+    pub reset: Option<Reset>,
     /// Listen on this address only, rather than on all.
     pub bind: Option<IpAddr>,
     /// The program that is run again as `node pod-exec …` to start processes. Without it they are
     /// started as they are.
     pub launcher: Option<PathBuf>,
+}
+
+/// What the configuration says about snapshots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotArgs {
+    pub disabled: bool,
+    pub schedule: String,
+    /// How many of the schedule are kept.
+    pub retention: usize,
+    pub directory: PathBuf,
+    /// What names of snapshots of the schedule begin with.
+    pub name: String,
+}
+
+/// `--cluster-reset`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reset {
+    pub restore: Option<PathBuf>,
 }
 
 /// What matters of a component's arguments: where its health is and which certificate it shows.
@@ -333,6 +354,11 @@ impl Settings {
             scheduler: component(values.all("kube-scheduler-arg"), &paths)?,
             ports,
             etcd: EtcdChoice::Auto,
+            snapshots: snapshots(values, &paths)?,
+            reset: is_true(values, "cluster-reset").then(|| Reset {
+                // Relative to the directory of the server, as plans write it.
+                restore: text("cluster-reset-restore-path").map(|path| paths.server(&path)),
+            }),
             path: DEFAULT_PATH.to_owned(),
             bind: None,
             launcher: None,
@@ -348,6 +374,29 @@ impl Settings {
     pub fn kubelet_arg(&self, name: &str) -> Option<&str> {
         self.kubelet_args.iter().rev().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='))
     }
+}
+
+fn snapshots(values: &Values, paths: &Paths) -> Result<SnapshotArgs, ConfigError> {
+    let text = |key: &str| values.last(key).filter(|value| !value.is_empty()).map(str::to_owned);
+    let schedule = text("etcd-snapshot-schedule-cron").unwrap_or_else(|| "0 */12 * * *".to_owned());
+    if remuda_objects::cron::check(&schedule).is_err() {
+        let (setting, reason) = ("etcd-snapshot-schedule-cron", "is not a schedule");
+        return Err(ConfigError::Value { setting, value: schedule, reason });
+    }
+    let retention = match text("etcd-snapshot-retention") {
+        None => 5,
+        Some(value) => value.parse().map_err(|_| {
+            let (setting, reason) = ("etcd-snapshot-retention", "is not a number of snapshots");
+            ConfigError::Value { setting, value, reason }
+        })?,
+    };
+    Ok(SnapshotArgs {
+        disabled: is_true(values, "etcd-disable-snapshots"),
+        schedule,
+        retention,
+        directory: text("etcd-snapshot-dir").map_or_else(|| paths.snapshots(), |dir| paths.absolute(&dir)),
+        name: text("etcd-snapshot-name").unwrap_or_else(|| "etcd-snapshot".to_owned()),
+    })
 }
 
 /// What the log says about settings without effect.

@@ -19,7 +19,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use remuda_control::{Ctx, Informer, Retry, Retryable, Scope, leases::Elector};
-use remuda_names::{PROGRAM, node as names};
+use remuda_names::{PROGRAM, node as names, rancher::snapshot_file};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -175,8 +175,9 @@ pub async fn bootstrap(client: &Client, settings: &Settings, mode: &Mode) {
                 "charts": "HelmChart and HelmChartConfig objects are kept, and nothing acts on them.",
             },
         }),
-        definition("helm.cattle.io", "HelmChart", "helmcharts"),
-        definition("helm.cattle.io", "HelmChartConfig", "helmchartconfigs"),
+        definition("helm.cattle.io", "HelmChart", "helmcharts", "Namespaced"),
+        definition("helm.cattle.io", "HelmChartConfig", "helmchartconfigs", "Namespaced"),
+        definition(snapshot_file::GROUP, snapshot_file::KIND, snapshot_file::PLURAL, "Cluster"),
     ];
     for object in objects {
         if let Err(error) = apply(client, &object).await {
@@ -186,13 +187,13 @@ pub async fn bootstrap(client: &Client, settings: &Settings, mode: &Mode) {
 }
 
 /// A kind whose objects are kept as they are.
-fn definition(group: &str, kind: &str, plural: &str) -> Value {
+fn definition(group: &str, kind: &str, plural: &str, scope: &str) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": group, "scope": "Namespaced",
+            "group": group, "scope": scope,
             "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
             "versions": [{
                 "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},

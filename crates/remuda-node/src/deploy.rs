@@ -18,6 +18,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
     discovery::{self, Scope},
 };
+use remuda_base::Backoff;
 use remuda_control::Chain;
 use remuda_names::node as names;
 use serde::{Deserialize, Serialize};
@@ -32,8 +33,7 @@ const NAMESPACE: &str = "kube-system";
 /// A file is written in several steps; the last one counts.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Kinds may come with other files, and the API may be away.
-const RETRY: Duration = Duration::from_secs(3);
-const LONGEST: Duration = Duration::from_secs(60);
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(3), Duration::from_secs(60));
 const SIZE_LIMIT: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -73,19 +73,18 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
     }
     let mut watcher = watch::Watcher::new(&root);
     let mut applied: BTreeMap<PathBuf, String> = BTreeMap::new();
-    let mut pause = RETRY;
+    let mut row = BACKOFF.begin();
     loop {
         watcher.follow(&root);
         let failed = pass(&client, &settings, &root, &mut applied).await;
         let wait = async {
             if !failed {
-                pause = RETRY;
+                row.reset();
                 return watcher.changed().await;
             }
-            let again = tokio::time::sleep(pause);
-            pause = (pause * 2).min(LONGEST);
+            let again = tokio::time::sleep(row.delay());
             tokio::select! {
-                () = watcher.changed() => pause = RETRY,
+                () = watcher.changed() => row.reset(),
                 () = again => {}
             }
         };

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::ClientConfig;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -124,6 +125,34 @@ impl Members {
 
     pub async fn remove(&self, id: u64) -> Result<(), EtcdError> {
         self.ask("/v3/cluster/member/remove", &json!({"ID": id.to_string()})).await.map(drop)
+    }
+
+    /// Writes a snapshot of the first member to `file`: its database and the checksum of it.
+    pub async fn snapshot(&self, file: &mut std::fs::File) -> Result<(), EtcdError> {
+        use std::io::Write;
+        let endpoint = self.endpoints.first().ok_or(EtcdError::Silent)?;
+        let peer = Peer { tls: Some(self.tls.clone()), basic: None };
+        let part = |line: &[u8]| {
+            let answer: Value = serde_json::from_slice(line)?;
+            if answer.get("error").is_some() {
+                return Err(io::Error::other("etcd gave up"));
+            }
+            let blob = answer["result"]["blob"].as_str().unwrap_or_default();
+            file.write_all(&BASE64_STANDARD.decode(blob).map_err(io::Error::other)?)
+        };
+        Ok(peer.post_for_lines(&format!("{endpoint}/v3/maintenance/snapshot"), &json!({}), part).await?)
+    }
+
+    /// The value of a key beside those of the store.
+    pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EtcdError> {
+        let answer = self.ask("/v3/kv/range", &json!({"key": BASE64_STANDARD.encode(key)})).await?;
+        let value = answer["kvs"][0]["value"].as_str();
+        value.map(|value| BASE64_STANDARD.decode(value).map_err(|_| EtcdError::Nonsense)).transpose()
+    }
+
+    pub async fn put(&self, key: &str, value: &[u8]) -> Result<(), EtcdError> {
+        let body = json!({"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(value)});
+        self.ask("/v3/kv/put", &body).await.map(drop)
     }
 
     pub async fn health(&self) -> Result<(), EtcdError> {
@@ -243,6 +272,17 @@ impl Own {
         let initial = all.collect::<Vec<_>>().join(",");
         let state = if members.is_empty() { "new" } else { "existing" };
         let mut command = self.command(paths, &initial, state)?;
+        self.spawn(&mut command)
+    }
+
+    /// Starts it with its data, as the only member from now on.
+    pub fn start_alone(&self, paths: &Paths) -> Result<Child, EtcdError> {
+        let initial = format!("{}={}", self.name, self.peer_url());
+        let mut command = self.command(paths, &initial, "existing")?;
+        self.spawn(command.arg("--force-new-cluster"))
+    }
+
+    fn spawn(&self, command: &mut Command) -> Result<Child, EtcdError> {
         command.spawn().map_err(|source| EtcdError::Start { program: self.program.clone(), source })
     }
 }

@@ -3,8 +3,9 @@
 use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde_json::Value;
@@ -43,6 +44,8 @@ impl HttpError {
 
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(30);
+/// For what comes bit by bit, or takes its time.
+const STREAM: Duration = Duration::from_secs(600);
 const BODY_LIMIT: usize = 4 << 20;
 
 /// Someone to ask.
@@ -63,7 +66,76 @@ impl Peer {
         serde_json::from_slice(&answer).map_err(|_| HttpError::Nonsense { host: url.to_owned() })
     }
 
+    /// Posts what takes its time.
+    pub async fn post_slowly(&self, url: &str, body: &Value) -> Result<Value, HttpError> {
+        let answer = self.request_within(STREAM, Method::POST, url, body.to_string().into()).await?;
+        serde_json::from_slice(&answer).map_err(|_| HttpError::Nonsense { host: url.to_owned() })
+    }
+
+    /// Posts, and calls `each` for every line of the answer as it comes. Lines are bounded, their number is not.
+    pub async fn post_for_lines(
+        &self,
+        url: &str,
+        body: &Value,
+        mut each: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), HttpError> {
+        let host = url.to_owned();
+        let read = async |response: Response<Incoming>| {
+            let status = response.status();
+            if !status.is_success() {
+                return Err(HttpError::Refused { host: host.clone(), status, text: String::new() });
+            }
+            let broken = || HttpError::Body { host: host.clone() };
+            let (mut body, mut pending) = (response.into_body(), Vec::new());
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame.map_err(|_| broken())?.into_data() else { continue };
+                pending.extend_from_slice(&data);
+                while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = pending.drain(..=end).collect();
+                    each(&line[..end]).map_err(|_| broken())?;
+                }
+                if pending.len() > BODY_LIMIT {
+                    return Err(broken());
+                }
+            }
+            if pending.is_empty() { Ok(()) } else { each(&pending).map_err(|_| broken()) }
+        };
+        self.exchange(Method::POST, url, body.to_string().into(), STREAM, read).await
+    }
+
     async fn request(&self, method: Method, url: &str, body: Bytes) -> Result<Bytes, HttpError> {
+        self.request_within(ANSWER, method, url, body).await
+    }
+
+    async fn request_within(
+        &self,
+        patience: Duration,
+        method: Method,
+        url: &str,
+        body: Bytes,
+    ) -> Result<Bytes, HttpError> {
+        let host = url.to_owned();
+        let read = async |response: Response<Incoming>| {
+            let status = response.status();
+            let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await;
+            let body = body.map_err(|_| HttpError::Body { host: host.clone() })?.to_bytes();
+            if status.is_success() {
+                return Ok(body);
+            }
+            let text: String = String::from_utf8_lossy(&body).trim().chars().take(500).collect();
+            Err(HttpError::Refused { host: host.clone(), status, text })
+        };
+        self.exchange(method, url, body, patience, read).await
+    }
+
+    async fn exchange<T>(
+        &self,
+        method: Method,
+        url: &str,
+        body: Bytes,
+        patience: Duration,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, HttpError>,
+    ) -> Result<T, HttpError> {
         let uri: Uri = url.parse().map_err(|_| HttpError::Address { url: url.to_owned() })?;
         let host =
             uri.authority().map(ToString::to_string).ok_or(HttpError::Address { url: url.to_owned() })?;
@@ -96,33 +168,27 @@ impl Peer {
                         .map_err(|_| HttpError::Address { url: url.to_owned() })?;
                     let stream =
                         TlsConnector::from(config.clone()).connect(server, stream).await.map_err(failed)?;
-                    exchange(&host, stream, request).await
+                    exchange(&host, stream, request, read).await
                 }
-                _ => exchange(&host, stream, request).await,
+                _ => exchange(&host, stream, request, read).await,
             }
         };
-        timeout(ANSWER, exchange).await.map_err(silent)?
+        timeout(patience, exchange).await.map_err(silent)?
     }
 }
 
-async fn exchange(
+async fn exchange<T>(
     host: &str,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<Bytes, HttpError> {
+    read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, HttpError>,
+) -> Result<T, HttpError> {
     let failed = |source| HttpError::Exchange { host: host.to_owned(), source };
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
         let response = sender.send_request(request).await.map_err(failed)?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await;
-        let body = body.map_err(|_| HttpError::Body { host: host.to_owned() })?.to_bytes();
-        if status.is_success() {
-            return Ok(body);
-        }
-        let text: String = String::from_utf8_lossy(&body).trim().chars().take(500).collect();
-        Err(HttpError::Refused { host: host.to_owned(), status, text })
+        read(response).await
     };
     // The connection moves only while it is polled; once the answer is there it is of no more use.
     tokio::pin!(answer);

@@ -8,7 +8,7 @@
 use serde_json::json;
 use tar::{Builder, EntryType, Header};
 
-use crate::{distribution::Distribution, token};
+use crate::distribution::Distribution;
 
 const K3S: &str = include_str!("installer/k3s.sh");
 const RKE2: &str = include_str!("installer/rke2.sh");
@@ -21,7 +21,7 @@ pub fn image_name(distribution: Distribution, version: &str) -> String {
 /// An image as `docker save` writes it. `binary` is this program's path on the machine.
 pub fn image(distribution: Distribution, version: &str, binary: &str) -> Vec<u8> {
     let layer = tar(&[("run.sh", script(distribution, version, binary).as_bytes(), 0o755)]);
-    let digest = token::hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &layer).as_ref());
+    let digest = remuda_base::hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &layer));
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -34,7 +34,7 @@ pub fn image(distribution: Distribution, version: &str, binary: &str) -> Vec<u8>
     })
     .to_string();
     let config_digest =
-        token::hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, config.as_bytes()).as_ref());
+        remuda_base::hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, config.as_bytes()));
     let (config_name, layer_name) = (format!("{config_digest}.json"), format!("{digest}/layer.tar"));
     let manifest = json!([{
         "Config": config_name, "RepoTags": [image_name(distribution, version)], "Layers": [layer_name],

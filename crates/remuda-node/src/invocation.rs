@@ -11,6 +11,7 @@ use crate::{
     config::{self, ConfigError, Role, Settings, Sources},
     distribution::Distribution,
     kubelet::exec::{ExecError, Plan},
+    pki, reset, snapshot,
 };
 
 /// How the program was called.
@@ -54,6 +55,12 @@ pub enum Error {
     Failed,
     #[error("{0} is not available in the sandbox distribution")]
     Unavailable(String),
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::command::CommandError),
+    #[error("rotate the certificates")]
+    Certificates(#[from] pki::PkiError),
+    #[error("reset the cluster")]
+    Reset(#[from] reset::ResetError),
     #[error("run kubectl")]
     Kubectl(#[source] io::Error),
 }
@@ -91,8 +98,10 @@ pub fn run(invocation: Invocation) -> Result<(), Error> {
         "pod-exec" => Err(Plan::parse(rest)?.run().into()),
         "kubectl" => kubectl(distribution.unwrap_or(Distribution::K3s), rest, &env),
         "--version" | "-v" | "version" => version(distribution.unwrap_or(Distribution::K3s), env),
+        "etcd-snapshot" => Ok(snapshot::command::run(distribution.unwrap_or(Distribution::K3s), rest, env)?),
+        "certificate" => certificate(distribution.unwrap_or(Distribution::K3s), rest, env),
         // K3s and RKE2 are also asked for these; nothing here has them yet.
-        "etcd-snapshot" | "secrets-encrypt" | "certificate" | "token" | "ctr" | "crictl" | "check-config" => {
+        "secrets-encrypt" | "token" | "ctr" | "crictl" | "check-config" => {
             Err(Error::Unavailable(command.clone()))
         }
         other => Err(Error::Command(other.to_owned())),
@@ -102,7 +111,7 @@ pub fn run(invocation: Invocation) -> Result<(), Error> {
 /// Which distribution a node is of that was not called by its name.
 fn of_flags(values: &config::Values, env: &BTreeMap<String, String>) -> Distribution {
     let named = values.last("distribution").and_then(Distribution::of_program);
-    let version = env.get(remuda_names::node::ENV_VERSION).map(|version| Distribution::of_version(version));
+    let version = env.get(remuda_names::node::ENV_VERSION).map(|version| Distribution::of(version));
     named.or(version).unwrap_or(Distribution::K3s)
 }
 
@@ -128,6 +137,9 @@ fn run_node(
         .map_err(Error::Setup)?;
     // Everything runs on the runtime's threads, which live as long as the process: what is started
     // from one of them dies with it.
+    if settings.reset.is_some() {
+        return Ok(runtime.block_on(reset::run(&settings))?);
+    }
     runtime.block_on(async { runtime.spawn(serve(settings, env)).await.unwrap_or(Err(Error::Failed)) })
 }
 
@@ -191,6 +203,23 @@ fn kubectl(distribution: Distribution, args: &[String], env: &BTreeMap<String, S
         command.env("KUBECONFIG", distribution.kubeconfig());
     }
     Err(Error::Kubectl(command.exec()))
+}
+
+/// `k3s certificate rotate`: what the server makes anew when it starts is removed.
+fn certificate(
+    distribution: Distribution,
+    args: &[String],
+    env: BTreeMap<String, String>,
+) -> Result<(), Error> {
+    let (mut flags, words) = config::parse_flags(args);
+    if words.first().map(String::as_str) != Some("rotate") {
+        return Err(Error::Unavailable(format!("certificate {}", words.join(" "))));
+    }
+    // `-s` is the server to join elsewhere; here it is a service. All are as quick as one.
+    flags.0.remove("server");
+    flags.0.remove("service");
+    let settings = Settings::load(distribution, Role::Server, &Sources { flags, env })?;
+    Ok(pki::remove_leaves(&settings.paths)?)
 }
 
 fn version(distribution: Distribution, env: BTreeMap<String, String>) -> Result<(), Error> {

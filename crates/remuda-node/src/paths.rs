@@ -49,6 +49,16 @@ impl Paths {
         self.data.join("server/db/etcd")
     }
 
+    /// Snapshots, unless the configuration names another place.
+    pub fn snapshots(&self) -> PathBuf {
+        self.data.join("server/db/snapshots")
+    }
+
+    /// What is to be known of a snapshot beside its file, as K3s keeps it.
+    pub fn snapshot_metadata(&self) -> PathBuf {
+        self.data.join("server/db/.metadata")
+    }
+
     /// Encrypts Secrets at rest; the same on all servers.
     pub fn keyring(&self) -> PathBuf {
         self.data.join("server/cred/encryption.keys")

@@ -293,6 +293,25 @@ pub fn read_pair(cert: &Path, key: &Path) -> Result<Option<Issued>, PkiError> {
     Ok(files::read(cert)?.zip(files::read(key)?).map(|(cert, key)| Issued { cert, key }))
 }
 
+/// Removes all certificates but those of authorities. A server makes what it misses when it starts.
+pub fn remove_leaves(paths: &Paths) -> Result<(), PkiError> {
+    fn below(paths: &Paths, dir: &std::path::Path) -> std::io::Result<()> {
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            let name = path.strip_prefix(paths.server("")).unwrap_or(&path).to_string_lossy().into_owned();
+            let leaf = path.extension().is_some_and(|kind| kind == "crt" || kind == "key");
+            if path.is_dir() {
+                below(paths, &path)?;
+            } else if leaf && !SHARED.contains(&name.as_str()) {
+                std::fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+    let dir = paths.tls("");
+    below(paths, &dir).map_err(|source| FileError::Write { path: dir, source }.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,5 +357,18 @@ mod tests {
         for file in ["server-ca.crt", "client-kube-apiserver.crt", "client-kube-apiserver.key"] {
             assert!(root.path().join("data/server/tls").join(file).exists(), "{file}");
         }
+    }
+
+    #[test]
+    fn only_authorities_survive_a_rotation() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::new(root.path().to_owned(), "/data");
+        let pki = open(root.path());
+        pki.write_clients("k3s", Timestamp::now()).unwrap();
+        assert!(paths.tls("client-admin.crt").exists());
+        let shared = pki.shared().unwrap();
+        remove_leaves(&paths).unwrap();
+        assert!(!paths.tls("client-admin.crt").exists() && !paths.tls("client-admin.key").exists());
+        assert_eq!(open(root.path()).shared().unwrap(), shared);
     }
 }

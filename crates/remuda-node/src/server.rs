@@ -36,11 +36,13 @@ use crate::{
     control::{self, Control},
     deploy,
     distribution::Distribution,
+    etcd::{EtcdError, Members},
     files::{self, FileError, PRIVATE, PUBLIC},
     kubelet::{self, Kubelet},
     listen::{self, Health, ListenError},
     pki::{self, Issued, Pki, PkiError},
     running::{Background, Running},
+    snapshot::{self, Snapshots, Source, bundle},
     tls::{self, Clients, Serving, TlsError},
     token::{self, Token},
     webhook::{self, Webhook},
@@ -70,6 +72,8 @@ pub enum ServerError {
     Kubelet(#[from] kubelet::KubeletError),
     #[error(transparent)]
     Webhook(#[from] webhook::WebhookError),
+    #[error("keep the identity of the cluster with its state")]
+    Bundle(#[from] EtcdError),
 }
 
 /// Names in the serving certificate from the start. Addresses clients come to are added.
@@ -174,7 +178,9 @@ async fn serve(
         (None, Mode::Client { endpoints }) => endpoints.clone(),
         _ => Vec::new(),
     };
+    let snapshots = snapshots(&settings, state, &server_password, &client).await?;
     let parts = Parts {
+        snapshots: snapshots.clone(),
         settings: settings.clone(),
         api: api.clone(),
         client: client.clone(),
@@ -197,8 +203,22 @@ async fn serve(
     let admin = pki.write_clients(settings.distribution.name(), Timestamp::now())?;
     write_kubeconfig(&settings, &pki, &admin, doors.api_port)?;
     open_health(&settings, store_health(&state.mode, &store), &mut background).await?;
+    if alone {
+        write_member_name(&settings)?;
+    }
 
     control::bootstrap(&client, &settings, &state.mode).await;
+    if let Some(snapshots) = snapshots {
+        let stop = background.stop.clone();
+        background.spawn(async move {
+            // Files may have come and gone while the server was down, and a restore brings an old catalogue.
+            tokio::select! {
+                () = snapshots.tell() => {}
+                () = stop.cancelled() => return,
+            }
+            snapshot::run_schedule(snapshots, stop).await;
+        });
+    }
     let control = Control::new(client.clone(), identity.as_deref());
     let options = control::Options {
         distribution: settings.distribution,
@@ -245,9 +265,7 @@ async fn follow(
     let admin = pki.write_clients(settings.distribution.name(), Timestamp::now())?;
     write_kubeconfig(&settings, &pki, &admin, doors.api_port)?;
     open_health(&settings, listen::well(HEALTHY), &mut background).await?;
-    // A member by name only: Rancher looks for it on every etcd node.
-    let name = front::single_member(&settings);
-    files::keep(&settings.paths.etcd().join("name"), format!("{name}\n").as_bytes(), PUBLIC)?;
+    write_member_name(&settings)?;
 
     let url = format!("https://127.0.0.1:{}", doors.api_port);
     let ca = pki.server_ca.certificate_pem();
@@ -259,6 +277,32 @@ async fn follow(
     start_kubelet(&settings, node_client, state, doors.api_port, &mut background).await?;
     info!(holder, node = settings.node_name, "sandbox server runs");
     Ok(Running::new(settings, background, doors.api_port, doors.supervisor_port, None))
+}
+
+/// What takes snapshots on this server, if it keeps state. The identity of the cluster goes with the state.
+async fn snapshots(
+    settings: &Settings,
+    state: &State,
+    password: &str,
+    client: &Client,
+) -> Result<Option<Arc<Snapshots>>, ServerError> {
+    let name = bundle::name(password);
+    let files = state.pki.shared()?;
+    let (source, bundle) = match (&state.own, &state.embedded) {
+        (Some(own), _) => {
+            let endpoint = own.local_url();
+            let etcd = Members::new(&settings.paths, vec![endpoint.clone()])?;
+            let stored = etcd.get(&name).await?;
+            let known = stored.and_then(|stored| bundle::open(password, &stored).ok());
+            if known.as_ref() != Some(&files) {
+                etcd.put(&name, &bundle::seal(password, &files)).await?;
+            }
+            (Source::Etcd { endpoint }, None)
+        }
+        (None, Some(store)) => (Source::Store(store.clone()), Some((name, bundle::seal(password, &files)))),
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(Arc::new(Snapshots::new(settings.clone(), source, bundle, client.clone()))))
 }
 
 async fn start_kubelet(
@@ -334,6 +378,9 @@ fn api_config(
             Some(identity) => Controllers::Elected { identity },
         },
         clock: Timestamp::now,
+        former_manager: |_| None,
+        strict_fields: |_, _| false,
+        watch_observer: None,
     })
 }
 
@@ -359,6 +406,16 @@ fn write_tokens(settings: &Settings, pki: &Pki) -> Result<(String, String), Serv
     files::keep(&paths.server("node-token"), line(token::SERVER_USER, &server).as_bytes(), PRIVATE)?;
     files::keep(&paths.server("agent-token"), line(token::NODE_USER, &agent).as_bytes(), PRIVATE)?;
     Ok((server, agent))
+}
+
+/// A member by name only, where no etcd writes its own: plans read it on every etcd node, and find the address at
+/// which others join a server without an API by it.
+fn write_member_name(settings: &Settings) -> Result<(), ServerError> {
+    if settings.disabled.etcd {
+        return Ok(());
+    }
+    let name = front::single_member(settings);
+    Ok(files::keep(&settings.paths.etcd().join("name"), format!("{name}\n").as_bytes(), PUBLIC)?)
 }
 
 fn write_kubeconfig(settings: &Settings, pki: &Pki, admin: &Issued, port: u16) -> Result<(), ServerError> {

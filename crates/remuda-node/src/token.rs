@@ -1,6 +1,7 @@
 //! Tokens by which nodes join: a password, or `K10<hash of the CA>::<user>:<password>`.
 
 use aws_lc_rs::digest;
+use remuda_base::hex;
 
 /// Who may join as what.
 pub const SERVER_USER: &str = "server";
@@ -75,22 +76,14 @@ pub fn full(ca_pem: &str, user: &str, password: &str) -> String {
 }
 
 pub fn ca_hash(ca_pem: &str) -> String {
-    hex(digest::digest(&digest::SHA256, ca_pem.as_bytes()).as_ref())
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        use std::fmt::Write;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(digest::digest(&digest::SHA256, ca_pem.as_bytes()))
 }
 
 /// Random lower-case digits, for passwords and names.
 pub fn random_hex(bytes: usize) -> String {
     let mut random = vec![0; bytes];
     aws_lc_rs::rand::fill(&mut random).expect("the system gives random bytes");
-    hex(&random)
+    hex(random)
 }
 
 /// Compares without telling by its time how much is equal.

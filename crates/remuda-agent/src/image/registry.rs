@@ -209,7 +209,7 @@ impl Session<'_> {
             hasher.update(&chunk);
             file.write_all(&chunk).on("write", path)?;
         }
-        if format!("sha256:{}", hex(hasher.finish().as_ref())) != layer.digest {
+        if format!("sha256:{}", hex(hasher.finish())) != layer.digest {
             return Err(PullError::Digest { what, digest: layer.digest.clone() });
         }
         Ok(())

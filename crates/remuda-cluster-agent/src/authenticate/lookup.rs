@@ -96,7 +96,7 @@ impl Lookup {
 
     /// Writes that a token was used.
     pub(super) async fn touch(&self, name: &str, now: Timestamp) -> Result<(), Trouble> {
-        let patch = json!({"lastUsedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+        let patch = json!({"lastUsedAt": remuda_base::rfc3339(now.as_second())});
         self.call(Method::PATCH, &Self::object(endpoint::TOKENS, name), Some(&patch)).await.map(drop)
     }
 }

@@ -268,7 +268,7 @@ fn sha256(text: &str) -> String {
     let digest = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let rustls::SupportedCipherSuite::Tls13(suite) = digest else { unreachable!() };
     let hash = suite.common.hash_provider.hash(text.as_bytes());
-    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    remuda_base::hex(hash)
 }
 
 impl ClusterState {

@@ -206,13 +206,43 @@ check() {
     fi
 }
 
+# Notes a file that this run makes and that was not there before.
+claim() {
+    [ -e "$1" ] || MADE="$MADE$1
+"
+}
+
+# Takes back what a first installation made that did not come to its end.
+leave() {
+    rm -rf "$WORK"
+    rm -f "$PENDING"
+    [ "$DONE" = true ] && return 0
+    printf '%s' "$MADE" | while IFS= read -r made; do rm -f "$made"; done
+    [ -n "$MADE" ] || return 0
+    for directory in "$VAR_DIR/interlock" "$VAR_DIR" "$CONFIG_DIR"; do
+        empty=true
+        for entry in "$ROOT$directory"/* "$ROOT$directory"/.[!.]*; do
+            if [ -e "$entry" ]; then empty=false; fi
+        done
+        if [ "$empty" = true ]; then rm -rf "$ROOT$directory" 2>/dev/null; fi
+    done
+    return 0
+}
+
 prepare() {
     umask 077
+    MADE=
+    DONE=false
+    # What was complete before stays as it is.
+    if [ -e "$ROOT$CONFIG_DIR/config.yaml" ]; then DONE=true; fi
+    for file in "$BIN" "$PREFIX/bin/$NAME-uninstall.sh" "$CONFIG_DIR/config.yaml" "$CONFIG_DIR/cattle-id"; do
+        claim "$ROOT$file"
+    done
     mkdir -p "$ROOT$VAR_DIR/interlock" "$ROOT$CONFIG_DIR" || die "cannot create $VAR_DIR and $CONFIG_DIR"
     chmod 700 "$ROOT$VAR_DIR" "$ROOT$CONFIG_DIR" || die "cannot protect $VAR_DIR and $CONFIG_DIR"
     WORK=$(mktemp -d "$ROOT$VAR_DIR/install.XXXXXX") || die "cannot create a directory below $VAR_DIR"
     PENDING="$ROOT$VAR_DIR/interlock/restart-pending"
-    trap 'rm -rf "$WORK"; rm -f "$PENDING"' EXIT
+    trap leave EXIT
     trap 'exit 1' HUP INT TERM
 }
 
@@ -551,9 +581,11 @@ connect() {
     REASON="$SERVER does not register this machine: $(said "$status" "$WORK/connection")"
     case "$status" in
         400 | 401 | 403 | 404 | 409)
-            # A token made a moment ago may not be known everywhere yet; after that the answer stands.
+            # Of several servers one may not know a token yet that was made a moment ago. It does the next time.
             refusals=$((refusals + 1))
-            if [ "$refusals" -ge 12 ]; then return 2; fi
+            limit=12
+            if [ "$status" = 401 ]; then limit=2; fi
+            if [ "$refusals" -ge "$limit" ]; then return 2; fi
             ;;
         *) refusals=0 ;;
     esac
@@ -697,6 +729,7 @@ main() {
     install_uninstall
     write_config
     if [ "$REMOTE" = true ] && [ -n "$TOKEN" ]; then register; fi
+    DONE=true
     rm -f "$PENDING"
     if has_systemd; then start_systemd; else start_supervisor; fi
 }

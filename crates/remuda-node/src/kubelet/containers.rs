@@ -6,6 +6,7 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use remuda_base::Backoff;
 use remuda_names::node as names;
 use tokio::{
     io::AsyncWriteExt,
@@ -48,8 +49,7 @@ pub async fn ended(end: &mut End) -> Duration {
 }
 
 /// First pause between two starts; doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// A container that ran this long starts afresh.
 const STABLE: Duration = Duration::from_secs(600);
 const CONFIG_RETRY: Duration = Duration::from_secs(3);
@@ -107,7 +107,7 @@ impl Runner {
 
     /// Runs until it will not run again. Returns whether it succeeded.
     pub async fn run(mut self) -> bool {
-        let mut pause = FIRST_PAUSE;
+        let mut row = BACKOFF.begin();
         loop {
             let began = Instant::now();
             let started = self.now();
@@ -161,8 +161,9 @@ impl Runner {
                 return result.code == 0;
             }
             if began.elapsed() >= STABLE {
-                pause = FIRST_PAUSE;
+                row.reset();
             }
+            let pause = row.delay();
             self.note(|progress| {
                 progress.last = Some(state);
                 progress.restarts += 1;
@@ -182,7 +183,6 @@ impl Runner {
                 }
                 () = sleep(pause) => {}
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -18,6 +18,7 @@ use kube::{
     Api, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
+use remuda_base::Backoff;
 use remuda_control::{Informer, ObjectKey, Scope};
 use remuda_names::node as names;
 use serde_json::{Value, json};
@@ -81,7 +82,7 @@ pub async fn run(shared: Arc<Shared>) {
 
 /// Tries until the Node is there. `None` when told to stop.
 async fn register(shared: &Shared) -> Option<String> {
-    let mut pause = Duration::from_millis(200);
+    let mut row = Backoff::new(Duration::from_millis(200), Duration::from_secs(5)).begin();
     loop {
         match timeout(PATIENCE, attempt(shared)).await {
             Ok(Ok(uid)) => {
@@ -98,9 +99,8 @@ async fn register(shared: &Shared) -> Option<String> {
         }
         tokio::select! {
             () = shared.stop.cancelled() => return None,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(row.delay()) => {}
         }
-        pause = (pause * 2).min(Duration::from_secs(5));
     }
 }
 
@@ -225,7 +225,7 @@ async fn write_status(shared: &Shared, node: &Node) -> Result<(), kube::Error> {
 
 fn status(shared: &Shared, node: &Node, now: Timestamp) -> Value {
     let settings = &shared.kubelet.settings;
-    let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let time = |at: Timestamp| remuda_base::rfc3339(at.as_second());
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         let known = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let before = known.into_iter().find(|known| known.type_ == kind && known.status == status);

@@ -27,6 +27,10 @@ use crate::{
     join::{self, AgentRequest, AgentResponse, Datastore, ServerRequest, ServerResponse},
     listen::{Handler, Remote},
     pki::Pki,
+    snapshot::{
+        SnapshotError, Snapshots,
+        command::{self, Ask},
+    },
     tls::{Clients, Serving},
     token,
 };
@@ -49,6 +53,8 @@ pub struct Parts {
     pub api_port: u16,
     pub supervisor_port: u16,
     pub own: Option<Own>,
+    /// Absent where the state is elsewhere.
+    pub snapshots: Option<Arc<Snapshots>>,
     /// Client URLs of etcd as this server uses them; empty where it keeps the state itself.
     pub etcd: Vec<String>,
 }
@@ -64,7 +70,11 @@ impl Handler for Front {
     }
 
     fn connect(&self, remote: Remote<'_>) -> Peer {
-        Peer { address: remote.address, certificate: self.0.clients.judge(remote.certificates) }
+        Peer {
+            address: remote.address,
+            certificate: self.0.clients.judge(remote.certificates),
+            login: Default::default(),
+        }
     }
 
     async fn handle(&self, peer: Peer, mut request: Request<Incoming>) -> Response<Body> {
@@ -75,6 +85,10 @@ impl Handler for Front {
             "/cacerts" => return text(StatusCode::OK, parts.pki.server_ca.certificate_pem()),
             "/ping" => return text(StatusCode::OK, "pong".to_owned()),
             "/db/info" => return parts.db_info().await,
+            command::PATH => {
+                let act = |ask| parts.snapshot(ask);
+                return answered(parts.answer(request, false, act).await);
+            }
             _ => {}
         }
         if let Some(rest) = path.strip_prefix(distribution.supervisor_prefix()) {
@@ -107,15 +121,34 @@ impl Parts {
         } else {
             Err(Refusal(StatusCode::NOT_FOUND, "not found".to_owned()))
         };
-        match answer {
-            Ok(value) => {
-                let mut response = text(StatusCode::OK, value.to_string());
-                let json = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(header::CONTENT_TYPE, json);
-                response
+        answered(answer)
+    }
+
+    async fn snapshot(&self, ask: Ask) -> Result<serde_json::Value, Refusal> {
+        let failed = |error: SnapshotError| {
+            let status = match error {
+                SnapshotError::Name { .. } => StatusCode::BAD_REQUEST,
+                SnapshotError::Missing { .. } => StatusCode::NOT_FOUND,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            Refusal(status, remuda_control::Chain(&error).to_string())
+        };
+        let snapshots = self.snapshots.as_ref().ok_or_else(|| failed(SnapshotError::NoState))?;
+        Ok(match ask {
+            Ask::Save { name } => {
+                let (listed, verified) = snapshots.save(&name).await.map_err(failed)?;
+                json!({"name": listed.name, "location": listed.location, "verified": verified})
             }
-            Err(Refusal(status, reason)) => text(status, reason),
-        }
+            Ask::List => json!(snapshots.list().map_err(failed)?),
+            Ask::Delete { names } => {
+                snapshots.delete(&names).await.map_err(failed)?;
+                json!(names)
+            }
+            Ask::Prune { retention } => {
+                let retention = retention.unwrap_or(snapshots.settings.snapshots.retention);
+                json!(snapshots.prune(retention).await.map_err(failed)?)
+            }
+        })
     }
 
     async fn answer<Q: DeserializeOwned, A: Serialize, F: Future<Output = Result<A, Refusal>>>(
@@ -293,6 +326,18 @@ impl Parts {
             listed.into_iter().map(member).collect()
         };
         text(StatusCode::OK, json!({"members": members}).to_string())
+    }
+}
+
+fn answered(answer: Result<serde_json::Value, Refusal>) -> Response<Body> {
+    match answer {
+        Ok(value) => {
+            let mut response = text(StatusCode::OK, value.to_string());
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            response
+        }
+        Err(Refusal(status, reason)) => text(status, reason),
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
     join::{self, Datastore, JoinError, ServerRequest, ServerResponse},
     listen,
     pki::{Pki, PkiError},
+    snapshot::STORE_PREFIX,
     token,
 };
 
@@ -82,7 +83,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn read(settings: &Settings) -> Result<Option<Mode>, StateError> {
+    pub fn read(settings: &Settings) -> Result<Option<Mode>, StateError> {
         let path = settings.paths.mode();
         match files::read(&path)? {
             None => Ok(None),
@@ -118,6 +119,8 @@ pub struct State {
     pub pki: Arc<Pki>,
     /// Absent where requests are passed on.
     pub store: Option<Arc<dyn Store>>,
+    /// The same, where it is one of our own.
+    pub embedded: Option<Arc<Embedded>>,
     pub own: Option<Own>,
     pub etcd: JoinSet<()>,
     /// Ends etcd; cancelled after the store is closed.
@@ -177,11 +180,12 @@ pub async fn open(
     // Joining etcd may take several attempts, all under one name.
     mode.write(settings)?;
     let pki = Arc::new(Pki::open(paths, Timestamp::now())?);
-    let sealing = Sealing { keyring: pki.keyring.clone(), prefixes: vec!["/core/secrets/".to_owned()] };
+    let sealing = sealing(&pki);
     let mut state = State {
         mode: mode.clone(),
         pki: pki.clone(),
         store: None,
+        embedded: None,
         own: None,
         etcd: JoinSet::new(),
         end_etcd: CancellationToken::new(),
@@ -197,7 +201,9 @@ pub async fn open(
             let path = paths.store();
             let opening = tokio::task::spawn_blocking(move || Embedded::open(path, options));
             let opened = opening.await.map_err(|error| StateError::Failed(std::io::Error::other(error)))?;
-            state.store = Some(Arc::new(opened.map_err(StateError::Open)?));
+            let opened = Arc::new(opened.map_err(StateError::Open)?);
+            state.store = Some(opened.clone());
+            state.embedded = Some(opened);
         }
         Mode::Follower { holder, .. } => {
             warn!(
@@ -244,6 +250,11 @@ pub async fn open(
         }
     }
     Ok(state)
+}
+
+/// Secrets are encrypted at rest.
+pub(crate) fn sealing(pki: &Pki) -> Sealing {
+    Sealing { keyring: pki.keyring.clone(), prefixes: vec!["/core/secrets/".to_owned()] }
 }
 
 /// What this server will be in the cluster it joins.
@@ -296,7 +307,7 @@ async fn ask_to_join(
 }
 
 /// Names of members are never used twice, so that one that was removed is not mistaken for its successor.
-fn member_name(settings: &Settings) -> String {
+pub(crate) fn member_name(settings: &Settings) -> String {
     format!("{}-{}", settings.node_name, token::random_hex(4))
 }
 
@@ -307,7 +318,7 @@ fn etcd_names(settings: &Settings) -> std::collections::BTreeSet<String> {
     fixed.into_iter().chain(own).collect()
 }
 
-fn own(settings: &Settings, program: PathBuf, name: &str) -> Own {
+pub(crate) fn own(settings: &Settings, program: PathBuf, name: &str) -> Own {
     let host = match address::of_node(settings) {
         std::net::IpAddr::V6(address) => format!("[{address}]"),
         address => address.to_string(),
@@ -483,7 +494,7 @@ async fn connect(
     };
     let options = EtcdOptions {
         tls: Some(tls),
-        prefix: "/sandbox".to_owned(),
+        prefix: STORE_PREFIX.to_owned(),
         sealing: Some(sealing),
         ..EtcdOptions::new(endpoints)
     };

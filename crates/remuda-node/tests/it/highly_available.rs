@@ -74,6 +74,44 @@ async fn without_etcd_further_servers_pass_requests_on() {
     server.shutdown().await;
 }
 
+/// The layout of pools with one role each: what plans ask the first server for is there without etcd too.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_etcd_roles_may_be_split() {
+    let roots: Vec<tempfile::TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut config = server_config("etcd-1");
+    config.extend([
+        ("cluster-init", "true"),
+        ("disable-apiserver", "true"),
+        ("disable-controller-manager", "true"),
+        ("disable-scheduler", "true"),
+    ]);
+    let etcd = world::start(settings(roots[0].path(), Distribution::K3s, Role::Server, &config)).await;
+    let name = std::fs::read_to_string(etcd.settings.paths.etcd().join("name")).unwrap();
+    let url = format!("https://127.0.0.1:{}", etcd.supervisor_port);
+    let ca = etcd.settings.paths.tls("server-ca.crt");
+    let info = world::probe(&format!("{url}/db/info"), Some(ca), None).await.unwrap();
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["members"][0]["name"], name.trim());
+
+    let mut config = server_config("cp-1");
+    config.extend([("server", url.as_str()), ("disable-etcd", "true")]);
+    let control = world::start(settings(roots[1].path(), Distribution::K3s, Role::Server, &config)).await;
+    let worker = agent(roots[2].path(), "worker-1", &control, &[]).await;
+    let client = admin(&control).await;
+    for name in ["etcd-1", "cp-1", "worker-1"] {
+        until(&format!("{name} is ready"), async || is_ready(&client, name).await).await;
+    }
+    let role =
+        |node: &Node, role: &str| node.labels().contains_key(&format!("node-role.kubernetes.io/{role}"));
+    let (first, second) = (node(&client, "etcd-1").await, node(&client, "cp-1").await);
+    assert!(role(&first, "etcd") && !role(&first, "control-plane"), "{:?}", first.labels());
+    assert!(!role(&second, "etcd") && role(&second, "control-plane"), "{:?}", second.labels());
+    assert!(!control.settings.paths.etcd().join("name").exists(), "it has no member");
+    for running in [worker, control, etcd] {
+        running.shutdown().await;
+    }
+}
+
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

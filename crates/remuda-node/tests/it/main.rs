@@ -6,5 +6,6 @@ mod cluster;
 mod highly_available;
 mod pods;
 mod silence;
+mod snapshots;
 mod streams;
 mod world;

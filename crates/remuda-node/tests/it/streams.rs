@@ -156,7 +156,8 @@ async fn commands_have_input_output_and_exit_codes() {
         .unwrap();
     let mut text = String::new();
     process.stdout().unwrap().read_to_string(&mut text).await.unwrap();
-    assert!(text.contains("\r\nso it is\r\n"), "{text:?}");
+    // What was typed is echoed with more behind it; a prompt may stand before, if the shell was slow to start.
+    assert!(text.contains("so it is\r\n"), "{text:?}");
     let status = process.take_status().unwrap().await.unwrap();
     assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"));
     scene.end().await;

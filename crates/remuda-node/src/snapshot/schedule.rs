@@ -1,0 +1,73 @@
+//! Snapshots by schedule.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{Timestamp, tz::TimeZone};
+use remuda_objects::cron::{Minute, Schedule};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Snapshots;
+
+/// Takes snapshots when they are due, and deletes those that are too many, until told to stop.
+pub async fn run(snapshots: Arc<Snapshots>, stop: CancellationToken) {
+    let args = snapshots.settings.snapshots.clone();
+    let schedule = match Schedule::parse(&args.schedule) {
+        Ok(schedule) if !args.disabled => schedule,
+        _ => return,
+    };
+    loop {
+        let wait = until_due(&schedule, Timestamp::now());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        if let Err(error) = snapshots.save(&args.name).await {
+            warn!(error = %remuda_control::Chain(&error), "no snapshot was taken");
+        }
+        if let Err(error) = snapshots.prune(args.retention).await {
+            warn!(error = %remuda_control::Chain(&error), "old snapshots are not deleted");
+        }
+    }
+}
+
+/// How long until the next minute of the schedule. A schedule without one is asked again after a year.
+fn until_due(schedule: &Schedule, now: Timestamp) -> Duration {
+    const MINUTES: i64 = 366 * 24 * 60;
+    if let Schedule::Every { seconds } = schedule {
+        return Duration::from_secs(*seconds);
+    }
+    let first = now.as_second().div_euclid(60) + 1;
+    let due = |minute: &i64| {
+        let Ok(at) = Timestamp::from_second(minute * 60) else { return false };
+        let at = at.to_zoned(TimeZone::UTC);
+        let number = |value: i8| u32::try_from(value).unwrap_or_default();
+        let minute = Minute {
+            minute: number(at.minute()),
+            hour: number(at.hour()),
+            day: number(at.day()),
+            month: number(at.month()),
+            weekday: number(at.weekday().to_sunday_zero_offset()),
+        };
+        schedule.is_due(minute) == Some(true)
+    };
+    let next = (first..first + MINUTES).find(due).unwrap_or(first + MINUTES);
+    let wait = next * 60_000 - now.as_millisecond();
+    Duration::from_millis(u64::try_from(wait).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_time_is_the_next_minute_of_the_schedule() {
+        let now: Timestamp = "2026-11-17T12:30:20Z".parse().unwrap();
+        for (schedule, seconds) in
+            [("* * * * *", 40), ("0 */12 * * *", 11 * 3600 + 29 * 60 + 40), ("@every 7s", 7)]
+        {
+            let schedule = Schedule::parse(schedule).unwrap();
+            assert_eq!(until_due(&schedule, now), Duration::from_secs(seconds));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Snapshots of a server's state, and servers from snapshots: on etcd where there is one, and on a store of our own.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use remuda_node::{
+    Distribution, Role, Running, Settings,
+    config::{EtcdChoice, Reset, find_program},
+    http::Peer,
+    reset,
+    snapshot::command,
+};
+use serde_json::{Value, json};
+
+use crate::world::{self, TOKEN, admin, server_config, settings};
+
+fn port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn of(root: &Path, etcd: bool) -> Settings {
+    let mut config = server_config("cp-1");
+    config.push(("cluster-init", "true"));
+    let mut settings = settings(root, Distribution::K3s, Role::Server, &config);
+    if etcd {
+        settings.etcd = EtcdChoice::Auto;
+        settings.path = std::env::var_os("PATH").and_then(|path| path.into_string().ok()).unwrap_or_default();
+        let ports = &mut settings.ports;
+        (ports.etcd_client, ports.etcd_peer, ports.etcd_health) = (port(), port(), port());
+    }
+    settings
+}
+
+async fn ask(server: &Running, token: &str, ask: Value) -> Result<Value, String> {
+    let ca = std::fs::read_to_string(server.settings.paths.tls("server-ca.crt")).unwrap();
+    let tls = remuda_node::tls::client_config(Some(&ca), None).unwrap();
+    let peer = Peer { tls: Some(tls), basic: Some(format!("server:{token}")) };
+    let url = format!("https://127.0.0.1:{}{}", server.supervisor_port, command::PATH);
+    peer.post_slowly(&url, &ask).await.map_err(|error| error.to_string())
+}
+
+async fn put(client: &Client, name: &str) {
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    maps.create(&Default::default(), &map).await.unwrap();
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    let secret =
+        serde_json::from_value(json!({"metadata": {"name": name}, "stringData": {"a": "b"}})).unwrap();
+    secrets.create(&Default::default(), &secret).await.unwrap();
+}
+
+async fn has(client: &Client, name: &str) -> bool {
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    maps.get_opt(name).await.unwrap().is_some()
+}
+
+async fn catalogue(client: &Client) -> Vec<Value> {
+    let kind = GroupVersionKind::gvk("k3s.cattle.io", "v1", "ETCDSnapshotFile");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "etcdsnapshotfiles");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    api.list(&Default::default()).await.unwrap().items.into_iter().map(|object| object.data).collect()
+}
+
+/// From the first snapshot to the last, on what `etcd` says.
+async fn life(etcd: bool) {
+    let root = tempfile::tempdir().unwrap();
+    let settings = of(root.path(), etcd);
+    let server = world::start(settings.clone()).await;
+    let client = admin(&server).await;
+    put(&client, "kept").await;
+    assert!(ask(&server, "wrong", json!({"operation": "list"})).await.is_err(), "only servers may");
+    let saved = ask(&server, TOKEN, json!({"operation": "save", "name": "on-demand"})).await.unwrap();
+    let file = saved["name"].as_str().unwrap().to_owned();
+    assert!(file.starts_with("on-demand-cp-1-"), "{saved}");
+    assert!(saved["verified"]["objects"]["/sandbox/o/core/configmaps"].as_u64().unwrap() > 0, "{saved}");
+    let listed = catalogue(&client).await;
+    assert_eq!(listed[0]["spec"]["snapshotName"], file.as_str());
+    assert_eq!(listed[0]["status"]["readyToUse"], true);
+
+    // Those of the schedule are pruned, those that were asked for are not.
+    ask(&server, TOKEN, json!({"operation": "save", "name": "etcd-snapshot"})).await.unwrap();
+    assert_eq!(catalogue(&client).await.len(), 2);
+    let pruned = ask(&server, TOKEN, json!({"operation": "prune", "retention": 0})).await.unwrap();
+    assert_eq!(pruned.as_array().unwrap().len(), 1);
+    assert_eq!(catalogue(&client).await.len(), 1);
+    assert!(ask(&server, TOKEN, json!({"operation": "delete", "names": ["../token"]})).await.is_err());
+
+    put(&client, "late").await;
+    server.shutdown().await;
+
+    // What a plan does before it: the server forgets who it is.
+    std::fs::remove_dir_all(settings.paths.server("tls")).unwrap();
+    std::fs::remove_dir_all(settings.paths.server("cred")).unwrap();
+    let path = settings.snapshots.directory.join(&file);
+    let with = |token: &str, restore: &Path| Settings {
+        token: Some(token.to_owned()),
+        reset: Some(Reset { restore: Some(restore.to_owned()) }),
+        ..settings.clone()
+    };
+    let other = reset::run(&with("other", &path)).await.unwrap_err();
+    assert!(other.to_string().contains("not taken with this token"), "{other}");
+    let damaged = root.path().join("damaged");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[9000] ^= 1;
+    std::fs::write(&damaged, bytes).unwrap();
+    assert!(reset::run(&with(TOKEN, &damaged)).await.is_err());
+    reset::run(&with(TOKEN, &path)).await.unwrap();
+    // Twice is no harm: an agent may apply its plan again.
+    reset::run(&with(TOKEN, &path)).await.unwrap();
+
+    let server = world::start(settings.clone()).await;
+    let client = admin(&server).await;
+    assert!(has(&client, "kept").await && !has(&client, "late").await);
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    assert_eq!(secrets.get("kept").await.unwrap().data.unwrap()["a"].0, b"b", "keys came back too");
+    put(&client, "after").await;
+    world::until("the catalogue is of now", async || catalogue(&client).await.len() == 1).await;
+    ask(&server, TOKEN, json!({"operation": "delete", "names": [file]})).await.unwrap();
+    assert!(!path.exists() && catalogue(&client).await.is_empty());
+    server.shutdown().await;
+
+    // A reset without a snapshot keeps what there is.
+    reset::run(&Settings { reset: Some(Reset { restore: None }), ..settings.clone() }).await.unwrap();
+    let server = world::start(settings).await;
+    assert!(has(&admin(&server).await, "after").await);
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_our_own_is_saved_and_restored() {
+    life(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_is_saved_and_restored() {
+    if find_program("etcd", None).is_none() {
+        return eprintln!("SKIPPED: there is no etcd on this machine (Debian: etcd-server)");
+    }
+    life(true).await;
+}
