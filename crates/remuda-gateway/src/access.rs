@@ -1,9 +1,8 @@
-//! Who asks, and whether they may.
+//! Whether a caller may use a cluster, and as which user.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use http::{Response, request::Parts};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
@@ -12,33 +11,9 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use remuda_api::management::ClusterRoleTemplateBinding;
 use remuda_control::{Chain, Ctx, Informer, Scope};
+pub use remuda_door::Caller;
 use remuda_names::{rancher::group, user::MASTERS};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
-use crate::respond::Body;
-
-/// Somebody who has shown who they are.
-#[derive(Debug, Clone, Default)]
-pub struct Caller {
-    pub name: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
-    /// Who really asks, if they act as somebody else.
-    pub by: Option<String>,
-    /// Cancelled when the credentials are no longer good: what is under way ends then.
-    pub revoked: Option<CancellationToken>,
-}
-
-/// Finds out who sent a request, from its headers and from what the listener put into its extensions.
-///
-/// Headers that ask for impersonation are there too: whoever honours them does so here, by the rules of the
-/// management API, and returns whom to act as. They are never passed on.
-pub trait Authenticate: Send + Sync + 'static {
-    /// An `Err` is sent to the caller as it is.
-    fn authenticate<'a>(&'a self, head: &'a Parts) -> BoxFuture<'a, Result<Caller, Response<Body>>>;
-}
 
 /// A role in a cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,7 +110,7 @@ pub struct ManagementRights {
     bindings: Informer<ClusterRoleTemplateBinding>,
 }
 
-const OWNER: &str = "cluster-owner";
+const OWNER: &str = remuda_names::identity::role::CLUSTER_OWNER;
 const BY_CLUSTER: &str = "gateway/cluster";
 
 impl ManagementRights {

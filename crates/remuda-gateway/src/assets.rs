@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::StreamBody;
 use parking_lot::Mutex;
 use remuda_install::{LinuxScript, WindowsScript, cacerts_body, uninstall_script};
 use remuda_names::{
@@ -26,7 +26,7 @@ use tokio_util::io::ReaderStream;
 
 use crate::{
     gateway::Shared,
-    respond::{Body, BoxError, Refusal, answer, full, json, text},
+    respond::{Body, Refusal, answer, json, text},
 };
 
 /// Files of the agent have this name and an architecture behind it.
@@ -95,7 +95,7 @@ impl Assets {
         let read = timeout(READ, reading).await;
         let read = read.map_err(|_| Refusal::not_yet("reading the agent takes too long"))?;
         let digest = read.map_err(|error| Refusal::failed("reading the agent", &error))?;
-        let text: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = remuda_base::hex(digest);
         let checksum: Arc<str> = text.into();
         *self.checksum.lock() = Some((version, checksum.clone()));
         Ok(checksum)
@@ -219,10 +219,10 @@ async fn asset(shared: &Shared, head: &Parts, name: &str) -> Result<Response<Bod
     }
     let (file, metadata) = shared.assets.open().await?;
     let body = if head.method == Method::HEAD {
-        full("")
+        Body::empty()
     } else {
         let pieces = ReaderStream::with_capacity(file.take(metadata.len()), 1 << 17);
-        StreamBody::new(pieces.map_ok(Frame::<Bytes>::data).map_err(BoxError::from)).boxed_unsync()
+        Body::boxed(StreamBody::new(pieces.map_ok(Frame::<Bytes>::data)))
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();

@@ -1,43 +1,30 @@
 //! The gateway as a whole: what it is made of, and which part answers what.
 
-use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Uri, header};
 use parking_lot::Mutex;
 use remuda_api::{management, provisioning};
 use remuda_control::{Ctx, Informer, ObjectKey, Scope};
-use remuda_names::{
-    gateway::{AGGREGATION_PREFIX, path},
-    rancher::name::LOCAL,
-};
+use remuda_names::gateway::AGGREGATION_PREFIX;
 use remuda_tunnel::server::{Server, ServerOptions};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    access::{Authenticate, Authorize, Holders, ManagementRights},
-    assets, endpoint, import, peers,
-    proxy::{self, Audit},
-    register,
-    respond::{Body, BoxError, Refusal, text},
+    access::{Authorize, Holders, ManagementRights},
+    assets, endpoint, peers, proxy,
     route::Route,
     sessions::{Connection, Sessions},
     settings::Settings,
     status,
     tokens::Tokens,
-    tunnel,
 };
 
 /// What a gateway is made of.
 pub struct GatewayOptions {
     /// Controllers and informers of the management API; its client acts as the gateway.
     pub ctx: Arc<Ctx>,
-    /// Who the callers of `/k8s/clusters/…` are.
-    pub authenticate: Arc<dyn Authenticate>,
-    /// What they may; `None` for [`ManagementRights`].
+    /// Who may use which cluster; `None` for [`ManagementRights`].
     pub authorize: Option<Arc<dyn Authorize>>,
-    /// Is told of every request of somebody to a cluster.
-    pub audit: Option<Audit>,
     /// Who has tokens for clusters; without it nobody gets into one but through here.
     pub holders: Option<Arc<dyn Holders>>,
     /// The executable machines are given as their agent, normally `/proc/self/exe`: it is what runs, even
@@ -49,12 +36,10 @@ pub struct GatewayOptions {
 }
 
 impl GatewayOptions {
-    pub fn new(ctx: Arc<Ctx>, authenticate: Arc<dyn Authenticate>) -> Self {
+    pub fn new(ctx: Arc<Ctx>) -> Self {
         Self {
             ctx,
-            authenticate,
             authorize: None,
-            audit: None,
             holders: None,
             agent_binary: PathBuf::from("/proc/self/exe"),
             tunnel: tunnel_options(),
@@ -106,9 +91,7 @@ impl Default for Timing {
 
 pub(crate) struct Shared {
     pub(crate) ctx: Arc<Ctx>,
-    pub(crate) authenticate: Arc<dyn Authenticate>,
     pub(crate) authorize: Arc<dyn Authorize>,
-    pub(crate) audit: Option<Audit>,
     pub(crate) holders: Option<Arc<dyn Holders>>,
     pub(crate) assets: assets::Assets,
     pub(crate) timing: Timing,
@@ -137,17 +120,14 @@ pub struct Gateway(pub(crate) Arc<Shared>);
 
 impl Gateway {
     pub fn new(options: GatewayOptions) -> Self {
-        let GatewayOptions { ctx, authenticate, authorize, audit, holders, agent_binary, tunnel, timing } =
-            options;
+        let GatewayOptions { ctx, authorize, holders, agent_binary, tunnel, timing } = options;
         let provisioned: Informer<provisioning::Cluster> = ctx.informers.of(Scope::all());
         provisioned.add_index(BY_MANAGEMENT_CLUSTER, |cluster| {
             let name = cluster.status.as_ref().map(|status| status.cluster_name.clone());
             name.filter(|name| !name.is_empty()).into_iter().collect()
         });
         Self(Arc::new(Shared {
-            authenticate,
             authorize: authorize.unwrap_or_else(|| ManagementRights::new(&ctx)),
-            audit,
             holders,
             assets: assets::Assets::new(agent_binary),
             timing,
@@ -166,69 +146,6 @@ impl Gateway {
             stop: CancellationToken::new(),
             ctx,
         }))
-    }
-
-    /// Whether a path is answered here. `local` is not: see [`Gateway::local`].
-    pub fn owns(path: &str) -> bool {
-        const EXACT: &[&str] = &[
-            path::CONNECT,
-            path::CONNECT_REGISTER,
-            path::CONNECT_AGENT,
-            path::CONNECT_CONFIG,
-            path::CONNECT_CLUSTER_INFO,
-            path::CACERTS,
-            path::CACERTS_SETTING,
-            path::PING,
-            path::INSTALL_SCRIPT,
-            path::UNINSTALL_SCRIPT,
-            path::WINDOWS_SCRIPT,
-        ];
-        const BELOW: &[&str] = &[path::IMPORT, path::ASSETS, path::CLUSTERS, path::CLUSTERS_PROXY];
-        EXACT.contains(&path)
-            || (BELOW.iter().any(|prefix| path.starts_with(prefix))
-                && proxy::split(path).is_none_or(|(cluster, _)| cluster != LOCAL))
-    }
-
-    /// Where in the management API itself a request for the cluster `local` goes; `None` for all others.
-    pub fn local(uri: &Uri) -> Option<Uri> {
-        let (_, rest) = proxy::split(uri.path()).filter(|(cluster, _)| *cluster == LOCAL)?;
-        let path = uri.query().map_or_else(|| rest.to_owned(), |query| format!("{rest}?{query}"));
-        let mut parts = uri.clone().into_parts();
-        parts.path_and_query = Some(path.parse().ok()?);
-        Uri::from_parts(parts).ok()
-    }
-
-    /// Answers a request whose path this gateway [`owns`](Gateway::owns).
-    pub async fn handle<B>(&self, peer: SocketAddr, request: Request<B>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
-        let path = request.uri().path();
-        if proxy::split(path).is_some() {
-            return Box::pin(proxy::handle(&self.0, peer, request)).await;
-        }
-        match path {
-            path::CONNECT | path::CONNECT_REGISTER => Box::pin(tunnel::handle(&self.0, peer, request)).await,
-            path::CONNECT_AGENT | path::CONNECT_CONFIG | path::CONNECT_CLUSTER_INFO => {
-                let (head, _) = request.into_parts();
-                Box::pin(register::handle(&self.0, peer, &head)).await
-            }
-            _ => {
-                let (head, _) = request.into_parts();
-                if head.method != Method::GET && head.method != Method::HEAD {
-                    let mut response =
-                        text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here");
-                    let allowed = http::HeaderValue::from_static("GET, HEAD");
-                    response.headers_mut().insert(header::ALLOW, allowed);
-                    return response;
-                }
-                if head.uri.path().starts_with(path::IMPORT) {
-                    return import::handle(&self.0, &head).await.unwrap_or_else(Refusal::response);
-                }
-                assets::handle(&self.0, &head).await.unwrap_or_else(Refusal::response)
-            }
-        }
     }
 
     /// Follows sessions, tokens and management Clusters, and writes what is so, until told to stop. Then ends
@@ -280,6 +197,11 @@ impl Gateway {
         self.0.sessions.connection(cluster)
     }
 
+    /// How many clusters are connected to this server.
+    pub fn connected(&self) -> usize {
+        self.0.sessions.connected().len()
+    }
+
     /// The sessions themselves, for peers and metrics.
     pub fn tunnel(&self) -> &Server {
         &self.0.sessions.tunnel
@@ -326,41 +248,5 @@ impl Shared {
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gateway").field("tunnel", &self.0.sessions.tunnel).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_ours_stays_with_the_api() {
-        for ours in
-            ["/v3/connect", "/ping", "/cacerts", "/assets/x", "/v3/import/a_b.yaml", "/k8s/clusters/c-1/api"]
-        {
-            assert!(Gateway::owns(ours), "{ours}");
-        }
-        for others in [
-            "/",
-            "/api/v1",
-            "/healthz",
-            "/v3/connect/",
-            "/v3/connectx",
-            "/k8s/clusters/local/api/v1",
-            "/k8s/proxy/local",
-            "/pingx",
-            "/v3",
-        ] {
-            assert!(!Gateway::owns(others), "{others}");
-        }
-    }
-
-    #[test]
-    fn the_local_cluster_is_the_management_api() {
-        let local = |uri: &str| Gateway::local(&uri.parse().unwrap()).map(|uri| uri.to_string());
-        assert_eq!(local("/k8s/clusters/local/api/v1/pods?watch=1").as_deref(), Some("/api/v1/pods?watch=1"));
-        assert_eq!(local("https://h/k8s/clusters/local").as_deref(), Some("https://h/"));
-        assert_eq!(local("/k8s/clusters/c-1/api"), None);
-        assert_eq!(local("/api"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Registration of nodes and clusters, tunnels, and the way into clusters.
 //!
-//! [`Gateway`] answers what machines, agents in clusters and people ask beside the Kubernetes API:
+//! [`Gateway`] answers what machines, agents in clusters and people ask beside the Kubernetes API, behind the doors of
+//! [`doors`]:
 //!
 //! | path | is |
 //! |---|---|
@@ -16,6 +17,7 @@
 
 mod access;
 mod assets;
+pub mod doors;
 mod endpoint;
 mod gateway;
 mod import;
@@ -32,10 +34,8 @@ mod tunnel;
 mod workload;
 
 pub use self::{
-    access::{Authenticate, Authorize, Caller, Decision, Held, Holders, ManagementRights, Role},
+    access::{Authorize, Caller, Decision, Held, Holders, ManagementRights, Role},
     gateway::{Gateway, GatewayOptions, Timing, tunnel_options},
-    proxy::{Audit, Proxied},
-    respond::{Body, BoxError},
     sessions::Connection,
     workload::TunnelConnect,
 };

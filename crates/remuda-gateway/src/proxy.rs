@@ -4,115 +4,65 @@
 //! Their own credentials end here, and those of the cluster's agent are not used for them either: see
 //! [`impersonators`].
 
-mod asks;
 mod headers;
 mod impersonators;
 mod roles;
 mod standing;
 
-use std::{net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
     FutureExt,
     future::{Either, select},
 };
-use http::{Method, Request, Response, StatusCode, request::Parts};
+use http::{Request, Response, StatusCode, request::Parts};
 use http_body::Body as _;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use remuda_auth::{identity::User, request_info::RequestInfo};
 use remuda_control::Chain;
-use remuda_names::gateway::path::{CLUSTERS, CLUSTERS_PROXY};
+use remuda_door::{Acted, Answer, Call};
 use tokio::{io::copy_bidirectional, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-use self::{asks::Asks, impersonators::Judged, standing::Standing};
 pub(crate) use self::{
     headers::Abroad,
     impersonators::{Impersonators, Unable, sweep},
     roles::Roles,
 };
+use self::{impersonators::Judged, standing::Standing};
 use crate::{
     access::{Caller, Decision},
+    doors::cluster_of,
     gateway::Shared,
-    respond::{Body, BoxError, full, in_a_moment, status},
+    respond::{Body, BoxError, Refusal},
     route::RouteError,
 };
 
-/// A request of somebody to a cluster, for those who keep a record.
-#[derive(Debug, Clone, Copy)]
-pub struct Proxied<'a> {
-    pub peer: SocketAddr,
-    pub caller: &'a Caller,
-    /// The name they have in the cluster.
-    pub as_user: &'a str,
-    pub cluster: &'a str,
-    pub method: &'a Method,
-    /// As it was asked for, without the query.
-    pub path: &'a str,
-    /// How it was answered.
-    pub code: StatusCode,
-}
-
-/// Is told of every request of somebody to a cluster when it is answered. Must be quick.
-pub type Audit = Arc<dyn Fn(&Proxied<'_>) + Send + Sync>;
-
 /// For both sides to take an upgrade.
 const UPGRADE: Duration = Duration::from_secs(15);
-/// The user of requests without credentials.
-const ANONYMOUS: &str = "system:anonymous";
 
-/// The cluster a path leads to, and where there; `None` for other paths.
-pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
-    let rest = path.strip_prefix(CLUSTERS).or_else(|| path.strip_prefix(CLUSTERS_PROXY))?;
-    match rest.find('/') {
-        Some(at) => Some((&rest[..at], &rest[at..])),
-        None => Some((rest, "/")),
-    }
-}
-
-pub(crate) async fn handle<B>(shared: &Arc<Shared>, peer: SocketAddr, request: Request<B>) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    let (head, body) = request.into_parts();
-    let body = body.map_err(Into::into).boxed_unsync();
-    let Some((cluster, target)) = target(&head) else {
-        return status(StatusCode::NOT_FOUND, "the server could not find the requested resource");
-    };
-    let caller = match shared.authenticate.authenticate(&head).await {
-        Ok(caller) if !caller.name.is_empty() && caller.name != ANONYMOUS => caller,
-        Ok(_) => return status(StatusCode::UNAUTHORIZED, "Unauthorized"),
-        Err(refused) => return refused,
-    };
-    let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+pub(crate) async fn handle(shared: &Arc<Shared>, call: Call, body: Body) -> Answer {
+    let Call { caller, head, .. } = call;
+    let Some((cluster, target)) = target(&head) else { return Err(Refusal::not_found()) };
     // From before it is decided: what changes meanwhile must not be missed.
     let changes = shared.authorize.changes();
-    let response = match admit(shared, &caller, &cluster).await {
-        Err(refused) => refused,
+    let decided = admit(shared, &caller, &cluster).await;
+    let mut response = match decided {
+        Err(refused) => refused.response(),
         Ok(decision) => {
             let who = abroad(&caller, &decision);
             let way = Way { cluster: &cluster, target, who, decision: &decision, changes };
-            forward(shared, &caller, way, head, body).await.unwrap_or_else(|failed| failed)
+            forward(shared, &caller, way, head, body).await.unwrap_or_else(Refusal::response)
         }
     };
-    let code = response.status();
-    tracing::debug!(%peer, cluster, user = caller.name, %method, path, code = code.as_u16(), "request to a cluster");
-    if let Some(audit) = &shared.audit {
-        let as_user = headers::abroad(&caller.name);
-        audit(&Proxied {
-            peer,
-            caller: &caller,
-            as_user: &as_user,
-            cluster: &cluster,
-            method: &method,
-            path: &path,
-            code,
-        });
+    let known_as = headers::abroad(&caller.name);
+    if known_as != caller.name {
+        let as_user = Some(User::new(known_as, caller.groups.iter().cloned()));
+        response.extensions_mut().insert(Acted { by: None, as_user });
     }
-    response
+    Ok(response)
 }
 
 /// Who somebody is in a cluster, by what was decided about them.
@@ -122,16 +72,16 @@ pub(crate) fn abroad(caller: &Caller, decision: &Decision) -> Abroad {
 }
 
 /// Whether a caller may use a cluster.
-async fn admit(shared: &Shared, caller: &Caller, cluster: &str) -> Result<Decision, Response<Body>> {
+async fn admit(shared: &Shared, caller: &Caller, cluster: &str) -> Result<Decision, Refusal> {
     let decision = shared.authorize.authorize(caller, cluster).await.map_err(|error| {
         tracing::warn!(cluster, user = caller.name, error, "access cannot be decided");
-        status(StatusCode::INTERNAL_SERVER_ERROR, "whether you may use this cluster cannot be decided now")
+        let message = "whether you may use this cluster cannot be decided now";
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     })?;
     if decision.allowed {
         return Ok(decision);
     }
-    let message = format!("cluster {cluster:?} is forbidden: {}", decision.reason);
-    Err(status(StatusCode::FORBIDDEN, &message))
+    Err(Refusal::forbidden(format!("cluster {cluster:?} is forbidden: {}", decision.reason)))
 }
 
 /// Where a request goes, and as whose.
@@ -168,30 +118,27 @@ async fn forward(
     way: Way<'_>,
     mut head: Parts,
     body: Body,
-) -> Result<Response<Body>, Response<Body>> {
+) -> Result<Response<Body>, Refusal> {
     let Way { cluster, target, who, decision, changes } = way;
     if !shared.clusters.is_synced() {
-        let message = "this server has just started and is not ready yet";
-        return Err(in_a_moment(status(StatusCode::SERVICE_UNAVAILABLE, message)));
+        return Err(Refusal::not_yet("this server has just started and is not ready yet").after(1));
     }
     let Some(object) = shared.cluster(cluster) else {
         let message = format!("clusters.management.cattle.io {cluster:?} not found");
-        return Err(status(StatusCode::NOT_FOUND, &message));
+        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
     let people = Some(object.spec.display_name.as_str()).filter(|name| !name.is_empty()).unwrap_or(cluster);
-    let route = shared
-        .route(cluster)
-        .map_err(|why| status(StatusCode::SERVICE_UNAVAILABLE, &format!("cluster {people} is {why}")))?;
+    let route = shared.route(cluster).map_err(|why| unavailable(format!("cluster {people} is {why}")))?;
     let wants = headers::wanted_upgrade(&head.headers);
     let client = wants.as_ref().and_then(|_| head.extensions.remove::<hyper::upgrade::OnUpgrade>());
-    let asks = changes.is_some().then(|| Asks::of(&head.method, &target));
+    let asks =
+        changes.is_some().then(|| RequestInfo::parse(head.method.as_str(), target.path(), target.query()));
     let mut request = Request::new(body);
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = target;
     *request.headers_mut() = headers::forwarded(&head.headers, wants.as_ref());
-    headers::impersonate(request.headers_mut(), &who).map_err(|what| {
-        status(StatusCode::FORBIDDEN, &format!("{what} cannot be used in another cluster"))
-    })?;
+    headers::impersonate(request.headers_mut(), &who)
+        .map_err(|what| Refusal::forbidden(format!("{what} cannot be used in another cluster")))?;
     let unable = |why: Unable| unable(shared, cluster, people, &who.user, why);
     shared.roles.ensure(shared, cluster, &route, &decision.roles).await.map_err(unable)?;
     let authorization =
@@ -209,7 +156,7 @@ async fn forward(
         })
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(switched(shared, answer, client, ends(caller.revoked.clone(), standing())));
+        return switched(shared, answer, client, ends(caller.revoked.clone(), standing()));
     }
     match impersonators::judge(answer).await {
         Judged::Answer(answer) => {
@@ -222,14 +169,16 @@ async fn forward(
         Judged::Ours => {
             shared.impersonators.forget_user(cluster, &who.user);
             let why = "the account to act through was changed; it is made again".to_owned();
-            Err(in_a_moment(unable(Unable::Refused(why))))
+            // It passes by itself in a moment. Clients try such requests again for minutes without showing why,
+            // so this is for nothing else.
+            Err(unable(Unable::Refused(why)).after(1))
         }
     }
 }
 
 /// Which cluster, and the path and query there.
 fn target(head: &Parts) -> Option<(String, http::Uri)> {
-    let (cluster, rest) = split(head.uri.path())?;
+    let (cluster, rest) = cluster_of(head.uri.path())?;
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     if cluster.is_empty() || cluster.len() > 253 || !cluster.bytes().all(is_part) {
         return None;
@@ -241,10 +190,10 @@ fn target(head: &Parts) -> Option<(String, http::Uri)> {
 }
 
 /// The account somebody acts through is not there.
-fn unable(shared: &Shared, cluster: &str, people: &str, user: &str, why: Unable) -> Response<Body> {
+fn unable(shared: &Shared, cluster: &str, people: &str, user: &str, why: Unable) -> Refusal {
     let connection = shared.sessions.connection(cluster);
     if !connection.is_connected() {
-        return status(StatusCode::SERVICE_UNAVAILABLE, &format!("cluster {people} is {connection}"));
+        return unavailable(format!("cluster {people} is {connection}"));
     }
     let (code, message) = match why {
         Unable::Silent(patience) => (
@@ -260,32 +209,35 @@ fn unable(shared: &Shared, cluster: &str, people: &str, user: &str, why: Unable)
         ),
     };
     tracing::debug!(cluster, user, error = message, "no account to act through");
-    status(code, &message)
+    Refusal::new(code, message)
 }
 
-fn failed(shared: &Shared, cluster: &str, people: &str, error: &RouteError) -> Response<Body> {
+/// Nothing that passes in a moment.
+fn unavailable(message: String) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
+fn failed(shared: &Shared, cluster: &str, people: &str, error: &RouteError) -> Refusal {
     let connection = shared.sessions.connection(cluster);
     if error.is_disconnected() || !connection.is_connected() {
-        let message = format!("cluster {people} is {connection}");
-        return status(StatusCode::SERVICE_UNAVAILABLE, &message);
+        return unavailable(format!("cluster {people} is {connection}"));
     }
     let code = match error {
         RouteError::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::BAD_GATEWAY,
     };
-    status(code, &format!("the API of cluster {people} cannot be reached: {}", Chain(error)))
+    Refusal::new(code, format!("the API of cluster {people} cannot be reached: {}", Chain(error)))
 }
 
-/// An answer as it is, as long as the caller may have it.
+/// The body of an answer as it is, as long as the caller may have it.
 fn passed(answer: Response<Incoming>, ends: Option<Ends>) -> Response<Body> {
-    let (mut parts, body) = answer.into_parts();
-    headers::end_to_end(&mut parts.headers);
+    let (parts, body) = answer.into_parts();
     let mut response = Response::new(match ends {
-        None => body.map_err(Into::into).boxed_unsync(),
-        Some(ends) => Revocable { body, ends }.boxed_unsync(),
+        None => Body::Incoming(body),
+        Some(ends) => Body::boxed(Revocable { body, ends }),
     });
     *response.status_mut() = parts.status;
-    *response.headers_mut() = parts.headers;
+    *response.headers_mut() = headers::answered(&parts.headers);
     response
 }
 
@@ -295,15 +247,15 @@ fn switched(
     answer: Response<Incoming>,
     client: Option<hyper::upgrade::OnUpgrade>,
     ends: Option<Ends>,
-) -> Response<Body> {
+) -> Result<Response<Body>, Refusal> {
     let Some(client) = client else {
-        return status(StatusCode::BAD_GATEWAY, "the cluster changed to a protocol nobody asked for");
+        let message = "the cluster changed to a protocol that was not asked for";
+        return Err(Refusal::new(StatusCode::BAD_GATEWAY, message));
     };
-    let mut response = Response::new(full(""));
+    let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *response.headers_mut() = answer.headers().clone();
     let upgrade = headers::wanted_upgrade(answer.headers());
-    headers::end_to_end(response.headers_mut());
+    *response.headers_mut() = headers::answered(answer.headers());
     headers::insert_upgrade(response.headers_mut(), upgrade.as_ref());
     let stop = shared.stop.clone();
     shared.tasks.spawn(async move {
@@ -325,7 +277,7 @@ fn switched(
             tracing::debug!(%error, "stream to a cluster ended");
         }
     });
-    response
+    Ok(response)
 }
 
 /// A body that ends with the credentials and the rights it was asked for with.
@@ -364,9 +316,6 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_one_cluster() {
-        assert_eq!(split("/k8s/clusters/c-1/api/v1"), Some(("c-1", "/api/v1")));
-        assert_eq!(split("/k8s/proxy/c-1"), Some(("c-1", "/")));
-        assert_eq!(split("/api/v1"), None);
         let target = |path: &str| {
             let (head, ()) = Request::get(path).body(()).unwrap().into_parts();
             target(&head).map(|(cluster, uri)| format!("{cluster} {uri}"))

@@ -21,23 +21,25 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use remuda_api::provisioning;
 use remuda_control::ObjectKey;
-use remuda_names::{agent::key, gateway::header::FIELD, gateway::path};
+use remuda_door::Answer;
+use remuda_names::{
+    agent::key,
+    gateway::{audit_user, header::FIELD, path},
+};
 use serde_json::{Map, Value, json};
 
 use self::{machine::Machine, request::Request};
 use crate::{
+    doors,
     gateway::Shared,
     respond::{Body, Refusal, answer, pretty},
 };
 
-pub(crate) async fn handle(shared: &Arc<Shared>, peer: SocketAddr, head: &Parts) -> Response<Body> {
-    match serve(shared, head).await {
-        Ok(response) => response,
-        Err(refusal) => {
-            tracing::info!(%peer, code = refusal.code.as_u16(), error = refusal.message, "registration refused");
-            refusal.response()
-        }
-    }
+pub(crate) async fn handle(shared: &Arc<Shared>, peer: SocketAddr, head: &Parts) -> Answer {
+    serve(shared, head).await.map_err(|refusal| {
+        tracing::info!(%peer, code = refusal.code.as_u16(), error = refusal.message, "registration refused");
+        refusal.in_text()
+    })
 }
 
 async fn serve(shared: &Arc<Shared>, head: &Parts) -> Result<Response<Body>, Refusal> {
@@ -47,11 +49,13 @@ async fn serve(shared: &Arc<Shared>, head: &Parts) -> Result<Response<Body>, Ref
     }
     let machine = identify(shared, &request).await?;
     machine::set_id(shared, &machine, &request.id).await?;
-    match head.uri.path() {
+    let mut response = match head.uri.path() {
         path::CONNECT_CONFIG => configuration(shared, &machine).await,
         path::CONNECT_CLUSTER_INFO => cluster_info(shared, head, &machine),
         _ => connection(shared, head, &machine).await,
-    }
+    }?;
+    response.extensions_mut().insert(doors::agent(audit_user::MACHINE, &machine.key.to_string()));
+    Ok(response)
 }
 
 /// The Machine that asks. First match wins.
@@ -141,3 +145,6 @@ fn cluster_info(shared: &Shared, head: &Parts, machine: &Machine) -> Result<Resp
     }
     Ok(pretty(&Value::Object(answer)))
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -10,7 +10,6 @@ use std::{
 
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, Uri, header, uri::Authority};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{
@@ -24,6 +23,7 @@ use remuda_tunnel::{
     server::{DialError, Server},
     stream::TunnelStream,
 };
+use remuda_workload::BoundedBody;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -211,7 +211,7 @@ impl Route {
 
 /// For clients in this process; the timeouts are theirs.
 impl Service<Request<kube::client::Body>> for Route {
-    type Response = Response<Incoming>;
+    type Response = Response<BoundedBody<Incoming>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -223,8 +223,13 @@ impl Service<Request<kube::client::Body>> for Route {
         /// Longer than any request of a client lasts until it is answered.
         const LONG: Duration = Duration::from_secs(300);
         let route = self.clone();
-        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        Box::pin(async move { Ok(route.send(request, LONG).await?) })
+        let uri = request.uri().clone();
+        let request = request.map(Body::boxed);
+        // For the server itself, which reads answers as a whole; what is passed on to others is not bounded.
+        Box::pin(async move {
+            let answer = route.send(request, LONG).await?;
+            Ok(answer.map(|body| BoundedBody::new(&uri, body)))
+        })
     }
 }
 

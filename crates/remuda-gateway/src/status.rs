@@ -24,11 +24,13 @@ use remuda_control::{
     Controller, Error, Next, ObjectKey, drive,
     write::{get_or_create, write_status},
 };
+use remuda_distro::Distro;
 use remuda_names::{
     gateway::{DRIVER_IMPORTED, UPLOADING_DRIVERS, label, secret},
     rancher::{
         annotation, condition,
         name::{GLOBAL_DATA, LOCAL},
+        reason,
     },
 };
 use serde_json::json;
@@ -114,7 +116,6 @@ fn uploads(driver: &str) -> bool {
 }
 
 fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: Timestamp) {
-    const DISCONNECTED: &str = "Disconnected";
     let conditions = &mut status.conditions;
     if observed.is_local {
         for kind in [condition::CONNECTED, condition::AGENT_DEPLOYED, condition::READY] {
@@ -129,7 +130,7 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
         Connection::Never => "Cluster agent is not connected".to_owned(),
         Connection::Lost { error, .. } => format!("Cluster agent is not connected: {error}"),
     };
-    let lost = Says { status: "False", reason: DISCONNECTED, message: &why };
+    let lost = Says { status: "False", reason: reason::DISCONNECTED, message: &why };
     set(conditions, condition::CONNECTED, if connected { Says::yes() } else { lost }, now);
     if connected {
         set(conditions, condition::AGENT_DEPLOYED, Says::yes(), now);
@@ -166,9 +167,7 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
         if status.driver.is_empty() && !observed.administrated {
             status.driver = DRIVER_IMPORTED.to_owned();
         }
-        let distribution =
-            ["k3s", "rke2"].into_iter().find(|name| version.git_version.contains(&format!("+{name}")));
-        if let Some(distribution) = distribution {
+        if let Some(distribution) = Distro::reported(&version.git_version).map(Distro::name) {
             if status.provider.is_empty() {
                 status.provider = distribution.to_owned();
             }
@@ -259,7 +258,7 @@ fn set(conditions: &mut Vec<Condition>, kind: &str, says: Says<'_>, now: Timesta
     if known.status == says.status && known.reason == says.reason && known.message == says.message {
         return;
     }
-    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let time = remuda_base::rfc3339(now.as_second());
     if known.status != says.status {
         known.last_transition_time.clone_from(&time);
     }

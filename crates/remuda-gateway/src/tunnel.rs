@@ -10,7 +10,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header, request::Parts};
 use hyper_util::rt::TokioIo;
 use remuda_control::{Chain, ObjectKey};
-use remuda_names::gateway::AGGREGATION_PREFIX;
+use remuda_door::Answer;
+use remuda_names::gateway::{AGGREGATION_PREFIX, audit_user};
 use remuda_tunnel::{
     protocol::Role,
     server::{Identity, PARAMS_HEADER, TOKEN_HEADER},
@@ -21,8 +22,9 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::{
+    doors,
     gateway::Shared,
-    respond::{Body, Refusal, full},
+    respond::{Body, Refusal},
     route::Access,
     tokens::{Digest, Registration},
 };
@@ -57,23 +59,18 @@ enum Admitted {
     },
 }
 
-pub(crate) async fn handle<B>(
-    shared: &Arc<Shared>,
-    peer: SocketAddr,
-    mut request: Request<B>,
-) -> Response<Body> {
+pub(crate) async fn handle(shared: &Arc<Shared>, peer: SocketAddr, head: Parts) -> Answer {
+    let mut request = Request::from_parts(head, ());
     let upgrade = hyper::upgrade::on(&mut request);
-    let (head, _) = request.into_parts();
-    let admitted = match admit(shared, &head).await {
-        Ok(admitted) => admitted,
-        Err(refusal) => {
-            tracing::info!(%peer, code = refusal.code.as_u16(), error = refusal.message, "tunnel refused");
-            return refusal.response();
-        }
-    };
-    let accept = match websocket_accept(&head) {
-        Ok(accept) => accept,
-        Err(refusal) => return refusal.response(),
+    let (head, ()) = request.into_parts();
+    let admitted = admit(shared, &head).await.map_err(|refusal| {
+        tracing::info!(%peer, code = refusal.code.as_u16(), error = refusal.message, "tunnel refused");
+        refusal.in_text()
+    })?;
+    let accept = websocket_accept(&head).map_err(Refusal::in_text)?;
+    let acted = match &admitted {
+        Admitted::Peer(_) => doors::agent(audit_user::SERVER, "peer"),
+        Admitted::Agent { key, .. } => doors::agent(audit_user::CLUSTER_AGENT, key),
     };
     match admitted {
         Admitted::Peer(identity) => {
@@ -109,13 +106,14 @@ pub(crate) async fn handle<B>(
             });
         }
     }
-    let mut response = Response::new(full(""));
+    let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.extensions_mut().insert(acted);
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    response
+    Ok(response)
 }
 
 type Socket = WebSocket<TokioIo<hyper::upgrade::Upgraded>>;
@@ -229,3 +227,6 @@ fn uploaded(headers: &HeaderMap) -> Result<Access, Refusal> {
     let ca = ca.ok_or_else(|| invalid("caCert is not base64 of PEM"))?;
     Access::new(&cluster.address, ca, cluster.token).map_err(|what| invalid(&what))
 }
+
+#[cfg(test)]
+mod fuzz;

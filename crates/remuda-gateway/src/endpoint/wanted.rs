@@ -81,7 +81,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn text(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    remuda_base::rfc3339(time.as_second())
 }
 
 fn object(kind: &str, name: &str) -> Value {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use remuda_door::document_headers;
 use remuda_names::{gateway::FOREIGN_PREFIX, identity::group::ROLE_PREFIX};
 
 use crate::access::Caller;
@@ -33,9 +34,15 @@ fn is_own(name: &HeaderName) -> bool {
     let name = name.as_str();
     [header::AUTHORIZATION.as_str(), header::COOKIE.as_str(), header::HOST.as_str(), "forwarded"]
         .contains(&name)
-        || ["impersonate-", "x-remote-", "x-forwarded-", "x-api-tunnel-", "x-cattle-"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+        || [
+            "impersonate-",
+            "x-remote-",
+            "x-forwarded-",
+            "x-api-tunnel-",
+            remuda_names::gateway::header::CATTLE_PREFIX,
+        ]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// The protocol a request or an answer wants to change to.
@@ -54,7 +61,7 @@ pub(super) fn insert_upgrade(headers: &mut HeaderMap, upgrade: Option<&HeaderVal
 }
 
 /// Removes what is about one connection.
-pub(super) fn end_to_end(headers: &mut HeaderMap) {
+fn end_to_end(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -67,6 +74,62 @@ pub(super) fn end_to_end(headers: &mut HeaderMap) {
     }
     for name in HOP {
         headers.remove(*name);
+    }
+}
+
+/// Headers of a cluster's answer that clients of its API have a use for. A cluster is not trusted with the browser of
+/// its users: cookies, CORS, service workers, policies and redirections elsewhere are for this server alone.
+const ANSWERED: &[&str] = &[
+    "accept-ranges",
+    "age",
+    "allow",
+    "audit-id",
+    "cache-control",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-range",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "retry-after",
+    "sec-websocket-accept",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+    "vary",
+    "warning",
+    "x-accepted-stream-protocol-versions",
+    "x-kubernetes-pf-flowschema-uid",
+    "x-kubernetes-pf-prioritylevel-uid",
+    "x-stream-protocol-version",
+];
+
+/// What of the headers of a cluster's answer its caller gets.
+pub(super) fn answered(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = headers.clone();
+    end_to_end(&mut kept);
+    let foreign: Vec<HeaderName> =
+        kept.keys().filter(|name| !ANSWERED.contains(&name.as_str())).cloned().collect();
+    for name in foreign {
+        kept.remove(name);
+    }
+    // Of several types the first counts, for us and for browsers.
+    if let Some(kind) = headers.get(header::CONTENT_TYPE) {
+        kept.insert(header::CONTENT_TYPE, kind.clone());
+    }
+    if let Some(location) = headers.get(header::LOCATION).filter(|location| is_here(location)) {
+        kept.insert(header::LOCATION, location.clone());
+    }
+    document_headers(&mut kept);
+    kept
+}
+
+/// Whether a redirection stays on this server: `//host` and `/\\host` are other hosts to browsers.
+fn is_here(location: &HeaderValue) -> bool {
+    match location.as_bytes() {
+        [b'/', rest @ ..] => !rest.starts_with(b"/") && !rest.contains(&b'\\'),
+        _ => false,
     }
 }
 
@@ -212,6 +275,54 @@ mod tests {
             text(&forwarded(&given, None)),
             ["accept: application/json", "content-type: application/json"]
         );
+    }
+
+    #[test]
+    fn a_cluster_has_no_say_in_the_browser_of_its_users() {
+        let answer = headers(&[
+            ("content-type", "text/html"),
+            ("content-type", "application/json"),
+            ("set-cookie", "R_SESS=evil"),
+            ("service-worker-allowed", "/"),
+            ("access-control-allow-origin", "*"),
+            ("access-control-allow-credentials", "true"),
+            ("clear-site-data", "*"),
+            ("strict-transport-security", "max-age=1"),
+            ("refresh", "0;url=https://evil.example"),
+            ("location", "https://evil.example"),
+            ("link", "</x>; rel=preload"),
+            ("content-security-policy", "default-src *"),
+            ("content-disposition", "inline"),
+            ("www-authenticate", "Basic"),
+            ("x-frame-options", "ALLOWALL"),
+            ("report-to", "{}"),
+            ("sourcemap", "/x"),
+            ("etag", "1"),
+            ("warning", "299 - x"),
+            ("connection", "close, etag2"),
+            ("etag2", "x"),
+        ]);
+        assert_eq!(
+            text(&answered(&answer)),
+            [
+                "content-disposition: attachment",
+                "content-security-policy: sandbox; default-src 'none'; frame-ancestors 'none'; form-action 'none'",
+                "content-type: text/html",
+                "etag: 1",
+                "warning: 299 - x",
+            ]
+        );
+        for (location, kept) in [
+            ("/apis", true),
+            ("//evil.example", false),
+            ("/\\evil.example", false),
+            ("https:/x", false),
+            ("javascript:x", false),
+            ("", false),
+        ] {
+            let answer = headers(&[("location", location)]);
+            assert_eq!(answered(&answer).contains_key("location"), kept, "{location}");
+        }
     }
 
     #[test]

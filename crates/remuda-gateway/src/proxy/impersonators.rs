@@ -36,10 +36,10 @@ use remuda_names::{PROGRAM, gateway::impersonation};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::headers::{Abroad, end_to_end};
+use super::headers::{self, Abroad};
 use crate::{
     gateway::Shared,
-    respond::{Body, full},
+    respond::Body,
     route::{Access, Route},
     tokens::sha256,
 };
@@ -202,7 +202,7 @@ pub(super) fn name(user: &str) -> String {
         return format!("{}{user}", impersonation::PREFIX);
     }
     let digest = sha256(user.as_bytes());
-    let digits: String = digest[..10].iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = remuda_base::hex(&digest[..10]);
     // Two dashes, so that no user can have a name that is somebody else's.
     format!("{}-{digits}", impersonation::PREFIX)
 }
@@ -287,7 +287,7 @@ async fn until_allowed(route: &Route, rights: &Rights, authorization: &HeaderVal
     loop {
         let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
             .header(header::CONTENT_TYPE, "application/json")
-            .body(full(review.to_string()))
+            .body(Body::from(review.to_string()))
             .map_err(Unable::odd)?;
         let answer = route.send_as(request, authorization.clone(), PATIENCE).await;
         let answer = answer.map_err(|error| Unable::Unreachable(Chain(&error).to_string()))?;
@@ -331,8 +331,8 @@ pub(super) async fn judge(answer: Response<Incoming>) -> Judged {
     if String::from_utf8_lossy(&body).contains(&account) {
         return Judged::Ours;
     }
-    end_to_end(&mut parts.headers);
-    let mut response = Response::new(full(body));
+    parts.headers = headers::answered(&parts.headers);
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = parts.status;
     *response.headers_mut() = parts.headers;
     Judged::Theirs(response)

@@ -8,12 +8,12 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{Api, Client, api::PostParams};
-use remuda_auth::rbac::rule::Rule;
+use remuda_auth::{rbac::rule::Rule, request_info::RequestInfo};
 use remuda_names::gateway::impersonation;
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
-use super::{abroad, asks::Asks};
+use super::abroad;
 use crate::{
     access::{Caller, Decision, Role},
     gateway::Shared,
@@ -28,7 +28,7 @@ pub(super) struct Standing {
     pub(super) caller: Caller,
     pub(super) cluster: String,
     pub(super) decision: Decision,
-    pub(super) asks: Asks,
+    pub(super) asks: RequestInfo,
     /// From before it was decided.
     pub(super) changes: watch::Receiver<()>,
 }
@@ -97,7 +97,7 @@ fn includes(now: &Decision, before: &Decision) -> bool {
 }
 
 /// Whether roles with rules allow something by themselves.
-fn allows(roles: &[Role], asks: &Asks) -> bool {
+fn allows(roles: &[Role], asks: &RequestInfo) -> bool {
     let rules = roles.iter().filter_map(|role| role.rules.as_ref()).flatten();
     rules.map(|rule| Rule::parse(&json!(rule))).any(|rule| rule.allows(&asks.attributes()))
 }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn rules_that_are_left_may_do() {
-        let asks = Asks::of(&http::Method::GET, &"/api/v1/nodes?watch=1".parse().unwrap());
+        let asks = RequestInfo::parse("GET", "/api/v1/nodes", Some("watch=1"));
         assert!(allows(&[role("a", &["pods"]), role("b", &["nodes"])], &asks));
         assert!(!allows(&[role("a", &["pods"])], &asks));
         assert!(!allows(&[Role { name: "view".to_owned(), rules: None }], &asks));

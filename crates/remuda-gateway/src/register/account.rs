@@ -11,7 +11,7 @@ use kube::{
 };
 use remuda_names::{
     gateway::secret::{ACCOUNT_NAME, ACCOUNT_TOKEN_TYPE},
-    rancher::{annotation, label, secret_key},
+    rancher::{annotation, label, secret_key, secret_type},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -28,7 +28,8 @@ pub(super) struct Account {
     pub(super) token: String,
 }
 
-/// The account of a machine's plan. It may be about to be made, so this waits for it.
+/// The account of a machine's plan. It may be about to be made, so this waits for it, and for the plan Secret:
+/// an agent that comes before its Secret, or before its Role, which is made earlier, would be refused.
 pub(super) async fn of_plan(shared: &Shared, machine: &Machine) -> Result<Account, Refusal> {
     let until = Instant::now() + shared.timing.plan;
     let account = timeout_at(until, find(shared, machine)).await;
@@ -40,6 +41,14 @@ pub(super) async fn of_plan(shared: &Shared, machine: &Machine) -> Result<Accoun
     let token = token.map_err(|_| {
         Refusal::not_yet(format!("the account of machine {} has no token yet", machine.key.name))
     })??;
+    let secrets: Api<Secret> = Api::namespaced(shared.ctx.client.clone(), machine.namespace());
+    let exists = |secret: Option<&Secret>| {
+        secret.is_some_and(|secret| secret.type_.as_deref() == Some(secret_type::PLAN))
+    };
+    let waiting = timeout_at(until, await_condition(secrets, &plan, exists)).await;
+    let found = waiting
+        .map_err(|_| Refusal::not_yet(format!("machine {} has no plan Secret yet", machine.key.name)))?;
+    found.map_err(|error| Refusal::failed("waiting for the plan Secret", &error))?;
     Ok(Account { plan, token })
 }
 

@@ -81,7 +81,7 @@ pub(super) async fn register(
 /// The same for every request of a server.
 fn name(id: &str) -> String {
     let digest = sha256(id.as_bytes());
-    let digits: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = remuda_base::hex(&digest[..6]);
     format!("custom-{digits}")
 }
 

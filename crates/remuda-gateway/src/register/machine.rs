@@ -83,7 +83,7 @@ pub(super) async fn by_bootstrap_token(
             ),
         ));
     }
-    let now = shared.ctx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = remuda_base::rfc3339(shared.ctx.clock.now().as_second());
     let secrets: Api<k8s_openapi::api::core::v1::Secret> =
         Api::namespaced(shared.ctx.client.clone(), &namespace);
     let patch = json!({"metadata": {"uid": secret.uid(), "annotations": {annotation::LAST_ACCESS: now}}});

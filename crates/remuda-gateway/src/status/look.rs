@@ -4,24 +4,27 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::Request;
 use http_body_util::{BodyExt, Limited};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client, api::ListParams};
+use kube::{Client, api::ListParams};
 use parking_lot::Mutex;
 use rand::RngExt;
 use remuda_control::Chain;
+use remuda_workload::TooMuch;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::capacity::{Nodes, Sum};
-use crate::{gateway::Shared, proxy, respond::full};
+use super::capacity::{NodePage, Nodes, Sum};
+use crate::{gateway::Shared, proxy, respond::Body};
 
 /// For one answer of a cluster.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// For all pages of nodes.
 const LISTING: Duration = Duration::from_secs(30);
+const NODES: &str = "/api/v1/nodes";
 /// Nodes in one page.
-const PAGE: u32 = 250;
+const PAGE: u32 = 100;
+/// Pages that are read: more nodes than any cluster has.
+const PAGES: usize = 200;
 /// More than any version needs.
 const VERSION_LIMIT: usize = 64 << 10;
 /// Times in a row an answer may be missing before it is told: a single one may be lost with its connection.
@@ -110,6 +113,8 @@ async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Sen
     let mut misses = 0;
     let mut listed: Option<Instant> = None;
     let mut swept: Option<Instant> = None;
+    // The cluster answers, but not as a cluster does.
+    let mut refused: Option<String> = None;
     loop {
         // What is found out is written by the server that leads, and of use to no other.
         shared.ctx.leadership.gained().await;
@@ -118,17 +123,30 @@ async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Sen
                 misses = 0;
                 let changed = shared.facts.update(cluster, |fact| {
                     fact.asked = true;
-                    fact.trouble = None;
+                    fact.trouble.clone_from(&refused);
                     fact.version = Some(version);
                 });
                 if changed {
                     wake(cluster);
                 }
-                if listed.is_none_or(|at| at.elapsed() >= shared.timing.nodes)
-                    && let Some(nodes) = nodes(shared, cluster).await
-                {
-                    listed = Some(Instant::now());
-                    if shared.facts.update(cluster, |fact| fact.nodes = Some(nodes)) {
+                if listed.is_none_or(|at| at.elapsed() >= shared.timing.nodes) {
+                    let found = nodes(shared, cluster).await;
+                    if !matches!(found, Listed::Failed) {
+                        listed = Some(Instant::now());
+                    }
+                    let changed = shared.facts.update(cluster, |fact| match found {
+                        Listed::Nodes(nodes) => {
+                            refused = None;
+                            fact.trouble = None;
+                            fact.nodes = Some(nodes);
+                        }
+                        Listed::TooMuch(why) => {
+                            refused = Some(why.clone());
+                            fact.trouble = Some(why);
+                        }
+                        Listed::Failed => {}
+                    });
+                    if changed {
                         wake(cluster);
                     }
                 }
@@ -161,7 +179,7 @@ async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Sen
 
 async fn ask(shared: &Shared, cluster: &str) -> Result<KubernetesVersion, String> {
     let route = shared.route(cluster)?;
-    let request = Request::get("/version").body(full("")).map_err(|error| error.to_string())?;
+    let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
     let answer = route.send(request, PATIENCE).await.map_err(|error| Chain(&error).to_string())?;
     let code = answer.status();
     if !code.is_success() {
@@ -182,27 +200,42 @@ async fn sweep(shared: &Shared, cluster: &str) {
     }
 }
 
+enum Listed {
+    Nodes(Nodes),
+    /// More than we take, and why.
+    TooMuch(String),
+    /// The next try may succeed.
+    Failed,
+}
+
 /// All nodes, a page at a time.
-async fn nodes(shared: &Shared, cluster: &str) -> Option<Nodes> {
-    let nodes: Api<Node> = Api::all(Client::new(shared.route(cluster).ok()?, "default"));
+async fn nodes(shared: &Shared, cluster: &str) -> Listed {
+    let Ok(route) = shared.route(cluster) else { return Listed::Failed };
+    let client = Client::new(route, "default");
     let listing = async {
         let mut sum = Sum::default();
         let mut params = ListParams::default().limit(PAGE);
-        loop {
-            let page = nodes.list(&params).await?;
+        for _ in 0..PAGES {
+            let request = kube::core::Request::new(NODES).list(&params).map_err(kube::Error::BuildRequest)?;
+            let page: NodePage = client.request(request).await?;
             page.items.iter().for_each(|node| sum.add(node));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            match page.metadata.next.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
-                None => return Ok::<_, kube::Error>(sum.total()),
+                None => return Ok::<_, kube::Error>(Some(sum.total())),
             }
         }
+        Ok(None)
     };
     match timeout(LISTING, listing).await {
-        Ok(Ok(nodes)) => Some(nodes),
-        Ok(Err(error)) => {
-            tracing::debug!(cluster, error = %Chain(&error), "nodes of the cluster cannot be listed");
-            None
-        }
-        Err(_) => None,
+        Ok(Ok(Some(nodes))) => Listed::Nodes(nodes),
+        Ok(Ok(None)) => Listed::TooMuch(format!("it has more than {PAGES} pages of nodes")),
+        Ok(Err(error)) => match TooMuch::of(&error) {
+            Some(why) => Listed::TooMuch(why.to_string()),
+            None => {
+                tracing::debug!(cluster, error = %Chain(&error), "nodes of the cluster cannot be listed");
+                Listed::Failed
+            }
+        },
+        Err(_) => Listed::Failed,
     }
 }

@@ -84,5 +84,5 @@ async fn the_agent_is_handed_out_with_its_checksum() {
 
 fn remuda_install_sum(bytes: &[u8]) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    remuda_base::hex(digest)
 }

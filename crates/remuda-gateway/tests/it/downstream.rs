@@ -92,6 +92,9 @@ impl Downstream {
                 if request.uri().path() == "/echo" {
                     return Ok(echo(&mut request));
                 }
+                if request.uri().path() == "/evil" {
+                    return Ok(evil());
+                }
                 Ok::<_, std::convert::Infallible>(downstream.api.handle(request).await)
             }
         });
@@ -146,6 +149,28 @@ fn echo(request: &mut Request<Incoming>) -> http::Response<remuda_apiserver::Bod
     *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().insert("connection", "Upgrade".parse().unwrap());
     response.headers_mut().insert("upgrade", "SPDY/3.1".parse().unwrap());
+    response
+}
+
+/// What a cluster serves that is after the browsers of its users.
+fn evil() -> http::Response<remuda_apiserver::Body> {
+    let mut response =
+        http::Response::new(remuda_apiserver::Body::from("<script>evil()</script>".to_owned()));
+    for (name, value) in [
+        ("content-type", "text/html"),
+        ("set-cookie", "R_SESS=evil; Path=/"),
+        ("service-worker-allowed", "/"),
+        ("access-control-allow-origin", "https://evil.example"),
+        ("access-control-allow-credentials", "true"),
+        ("clear-site-data", "\"*\""),
+        ("strict-transport-security", "max-age=31536000"),
+        ("refresh", "0;url=https://evil.example"),
+        ("location", "https://evil.example"),
+        ("content-security-policy", "default-src *"),
+        ("x-content-type-options", "sniff"),
+    ] {
+        response.headers_mut().append(name, value.parse().unwrap());
+    }
     response
 }
 

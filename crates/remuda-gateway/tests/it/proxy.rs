@@ -1,13 +1,9 @@
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use kube::{Api, api::PostParams};
-use parking_lot::Mutex;
 use remuda_api::management::ClusterRoleTemplateBinding;
-use remuda_gateway::Proxied;
 use remuda_testkit::until;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -186,7 +182,7 @@ async fn a_watch_streams_and_ends_with_the_credentials() {
         let frame = watch.frame().await.unwrap().unwrap().into_data().unwrap();
         text.push_str(&String::from_utf8_lossy(&frame));
     }
-    world.revoked.cancel();
+    world.doors.revoked.cancel();
     let ended = tokio::time::timeout(std::time::Duration::from_secs(1), async {
         while let Some(Ok(_)) = watch.frame().await {}
     });
@@ -287,27 +283,80 @@ async fn people_act_through_accounts_that_can_do_nothing_else() {
 
 #[tokio::test]
 async fn who_did_what_as_whom_is_told() {
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = told.clone();
-    let world = World::with(move |options| {
-        options.audit = Some(Arc::new(move |request: &Proxied<'_>| {
-            let Proxied { caller, as_user, cluster, method, path, code, .. } = request;
-            heard.lock().push(format!(
-                "{} as {as_user} in {cluster}: {method} {path} {}",
-                caller.name,
-                code.as_u16()
-            ));
-        }));
-    })
-    .await;
-    let (world, _downstream, _agent) = connected_with(world).await;
+    let (world, _downstream, _agent) = connected().await;
+    world.doors.told.lock().clear();
     world.get("/k8s/clusters/c-m-1/api/v1/namespaces?limit=1", &[ADMIN]).await;
     world.get("/k8s/clusters/c-m-1/api", &[("authorization", "Bearer system:serviceaccount:a:b")]).await;
+    world.get("/k8s/clusters/c-m-1/api", &[]).await;
+    let echo = [ADMIN, ("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
+    world.send(world.request("POST", "/k8s/clusters/c-m-1/echo?command=sh", &echo)).await;
+    let told = world.doors.told.lock().clone();
     assert_eq!(
-        *told.lock(),
+        told,
         [
-            "root as root in c-m-1: GET /k8s/clusters/c-m-1/api/v1/namespaces 200",
-            "system:serviceaccount:a:b as remuda:serviceaccount:a:b in c-m-1: GET /k8s/clusters/c-m-1/api 403",
+            "root: GET /k8s/clusters/c-m-1/api/v1/namespaces?limit=1 200",
+            "system:serviceaccount:a:b as remuda:serviceaccount:a:b: GET /k8s/clusters/c-m-1/api 403",
+            "system:anonymous: GET /k8s/clusters/c-m-1/api 401",
+            "root: POST /k8s/clusters/c-m-1/echo?command=sh 101",
         ]
     );
+}
+
+#[tokio::test]
+async fn a_hostile_cluster_has_no_say_in_the_browsers_of_its_users() {
+    let (world, downstream, _agent) = connected().await;
+    let (status, headers, text) = world.get_all("/k8s/clusters/c-m-1/evil", &[ADMIN]).await;
+    assert_eq!((status, text.as_str()), (StatusCode::OK, "<script>evil()</script>"));
+    for lost in [
+        "set-cookie",
+        "service-worker-allowed",
+        "access-control-allow-origin",
+        "access-control-allow-credentials",
+        "clear-site-data",
+        "strict-transport-security",
+        "refresh",
+        "location",
+    ] {
+        assert!(!headers.contains_key(lost), "{lost}: {headers:?}");
+    }
+    assert_eq!(headers["content-type"], "text/html");
+    assert_eq!(headers["content-disposition"], "attachment");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert_eq!(headers["x-frame-options"], "DENY");
+    assert!(headers["content-security-policy"].to_str().unwrap().starts_with("sandbox; default-src 'none'"));
+
+    // A browser with a session: pages of other sites and documents get nothing, scripts of our own pages do.
+    let count = || downstream.seen.lock().iter().filter(|(line, _)| line.ends_with("/evil")).count();
+    let before = count();
+    let session = ("cookie", "R_SESS=root,system:masters");
+    let navigation = [session, ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+    for site in ["none", "same-origin", "same-site", "cross-site"] {
+        let lines = [navigation.as_slice(), &[("sec-fetch-site", site)]].concat();
+        let (status, text) = world.get("/k8s/clusters/c-m-1/evil", &lines).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{site}: {text}");
+    }
+    let framed = [
+        session,
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "iframe"),
+    ];
+    assert_eq!(world.get("/k8s/clusters/c-m-1/evil", &framed).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(world.get("/k8s/clusters/c-m-1/evil", &[session]).await.0, StatusCode::FORBIDDEN);
+    let foreign = [
+        session,
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("origin", "https://evil.example"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-mode", "websocket"),
+        ("sec-fetch-dest", "websocket"),
+    ];
+    assert_eq!(world.get("/k8s/clusters/c-m-1/echo", &foreign).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(count(), before, "nothing of it reached the cluster");
+    let script =
+        [session, ("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors"), ("sec-fetch-dest", "empty")];
+    assert_eq!(world.get("/k8s/clusters/c-m-1/evil", &script).await.0, StatusCode::OK);
+    let written = world.send(world.request("DELETE", "/k8s/clusters/c-m-1/evil", &script)).await;
+    assert_eq!(written.status(), StatusCode::FORBIDDEN, "a change needs the proof");
 }

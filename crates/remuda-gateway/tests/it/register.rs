@@ -63,7 +63,35 @@ impl World {
         (machine, bootstrap)
     }
 
+    /// An account of a machine, and what it is for: the one of the plan has a plan Secret of its name.
     async fn account(&self, name: &str, machine: &str, role: &str, owners: Value) -> ServiceAccount {
+        let account = self.bare_account(name, machine, role, owners).await;
+        if role == "plan" {
+            self.plan_secret(name).await;
+        }
+        account
+    }
+
+    /// Machine `m1` of a new cluster, with a bootstrap token that is known.
+    async fn machine_that_boots(&self) -> (DynamicObject, String) {
+        self.cluster("c-m-1", "demo", TOKEN).await;
+        let (_, bootstrap) = self.machine("demo", "m1", json!({})).await;
+        self.account("m1-machine-bootstrap", "m1", "bootstrap", owner(&bootstrap)).await;
+        let token = self.bootstrap_token("m1-machine-bootstrap").await;
+        until("the token is known", async || {
+            self.connect(&token, &[("x-cattle-id", "a1")]).await.0 != StatusCode::UNAUTHORIZED
+        })
+        .await;
+        (bootstrap, token)
+    }
+
+    async fn plan_secret(&self, name: &str) {
+        let secret = json!({"metadata": {"name": name}, "type": "rke.cattle.io/machine-plan"});
+        let secret = serde_json::from_value(secret).unwrap();
+        self.secrets().create(&PostParams::default(), &secret).await.unwrap();
+    }
+
+    async fn bare_account(&self, name: &str, machine: &str, role: &str, owners: Value) -> ServiceAccount {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), "fleet-default");
         let mut labels =
             json!({"rke.cattle.io/machine-name": machine, "rke.cattle.io/service-account-role": role});
@@ -173,14 +201,7 @@ fn connection(text: &str) -> (String, Value) {
 #[tokio::test]
 async fn a_machine_made_here_registers_with_its_bootstrap_token() {
     let world = World::start().await;
-    world.cluster("c-m-1", "demo", TOKEN).await;
-    let (_, bootstrap) = world.machine("demo", "m1", json!({})).await;
-    world.account("m1-machine-bootstrap", "m1", "bootstrap", owner(&bootstrap)).await;
-    let token = world.bootstrap_token("m1-machine-bootstrap").await;
-    until("the token is known", async || {
-        world.connect(&token, &[("x-cattle-id", "a1")]).await.0 != StatusCode::UNAUTHORIZED
-    })
-    .await;
+    let (bootstrap, token) = world.machine_that_boots().await;
     let plan = world.account("m1-machine-plan", "m1", "plan", owner(&bootstrap)).await;
     let (status, text) = world.connect(&token, &[("x-cattle-id", "a1")]).await;
     assert_eq!(status, StatusCode::OK, "{text}");
@@ -213,6 +234,23 @@ async fn a_machine_made_here_registers_with_its_bootstrap_token() {
     let (status, text) = world.connect(&token, &[("x-cattle-id", "a1")]).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert!(text.contains("no longer good"), "{text}");
+}
+
+#[tokio::test]
+async fn a_machine_is_answered_when_its_plan_can_be_read() {
+    let world = World::with(|options| options.timing.plan = Duration::from_millis(300)).await;
+    let (bootstrap, token) = world.machine_that_boots().await;
+    world.bare_account("m1-machine-plan", "m1", "plan", owner(&bootstrap)).await;
+    until("its account has a token", async || {
+        let (status, text) = world.connect(&token, &[("x-cattle-id", "a1")]).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+        text.contains("m1 has no plan Secret yet")
+    })
+    .await;
+    world.plan_secret("m1-machine-plan").await;
+    let (status, text) = world.connect(&token, &[("x-cattle-id", "a1")]).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    assert_eq!(connection(&text).0, "m1-machine-plan");
 }
 
 #[tokio::test]
@@ -280,10 +318,8 @@ async fn a_server_that_comes_along_becomes_a_machine_once() {
     let content = BASE64_STANDARD.encode("{\"server\":\"x\"}");
     let plan =
         json!({"files": [{"path": "/etc/rancher/k3s/config.yaml.d/50-rancher.yaml", "content": content}]});
-    let planned = json!({
-        "metadata": {"name": secret}, "type": "rke.cattle.io/machine-plan", "stringData": {"plan": plan.to_string()},
-    });
-    world.secrets().create(&PostParams::default(), &serde_json::from_value(planned).unwrap()).await.unwrap();
+    let planned = Patch::Merge(json!({"stringData": {"plan": plan.to_string()}}));
+    world.secrets().patch(&secret, &PatchParams::default(), &planned).await.unwrap();
     let (status, text) = world.get("/v3/connect/config-yaml", &headers).await;
     assert_eq!((status, text.as_str()), (StatusCode::OK, "{\"server\":\"x\"}"));
 }

@@ -12,8 +12,8 @@ use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use kube::api::{Patch, PatchParams};
-use remuda_gateway::{Body, Gateway};
-use remuda_testkit::until;
+use remuda_door::Body;
+use remuda_testkit::{doors::Doors, until};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, process::Command};
 use tokio_rustls::TlsAcceptor;
@@ -136,14 +136,14 @@ async fn listen(world: &World) -> (SocketAddr, String) {
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let gateway = world.gateway.clone();
+    let doors = world.doors.clone();
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            let (acceptor, gateway) = (acceptor.clone(), gateway.clone());
+            let (acceptor, doors) = (acceptor.clone(), doors.clone());
             tokio::spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let service =
-                    service_fn(move |request: Request<Incoming>| answer(gateway.clone(), peer, request));
+                    service_fn(move |request: Request<Incoming>| answer(doors.clone(), peer, request));
                 let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -152,14 +152,14 @@ async fn listen(world: &World) -> (SocketAddr, String) {
 }
 
 async fn answer(
-    gateway: Gateway,
+    doors: Arc<Doors>,
     peer: SocketAddr,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, std::convert::Infallible> {
     if request.uri().path() == "/healthz" {
         *request.uri_mut() = "/ping".parse().unwrap();
     }
-    Ok(gateway.handle(peer, request).await)
+    Ok(doors.answer(peer, request).await)
 }
 
 async fn a_machine_is_installed_with(tool: &str) {
@@ -336,13 +336,23 @@ async fn mistakes_are_told_before_anything_is_changed() {
     let (success, text) = host.run(&["--help"], &[]).await;
     assert!(success && text.contains("--ca-checksum"));
 
-    // From here on the agent is installed, but never started with what it must not have.
+    // Nothing is left of a first installation that comes to no end.
     let mut bad = good;
     bad[3] = "wrong-token";
     let (success, text) = host.run(&bad, &[]).await;
     assert!(!success && text.contains("HTTP 401: the registration token is not known"), "{text}");
     assert!(!host.log().contains("sentinel"));
-    assert!(!host.at("/var/lib/rancher/agent/rancher2_connection_info.json").exists());
+    assert_eq!(text.matches("trying again").count(), 1, "{text}");
+    for gone in [
+        "/var/lib/rancher/agent",
+        "/etc/rancher/agent",
+        "/usr/local/bin/rancher-system-agent",
+        "/usr/local/bin/rancher-system-agent-uninstall.sh",
+    ] {
+        let left = fs::read_dir(host.at(gone))
+            .map(|left| left.flatten().map(|entry| entry.path()).collect::<Vec<_>>());
+        assert!(!host.at(gone).exists(), "{gone}: {left:?}\n{text}");
+    }
     let (success, text) = host.run(&good, &[("CATTLE_AGENT_BINARY_CHECKSUM", wrong.as_str())]).await;
     assert!(!success && text.contains("the checksum of the agent is"), "{text}");
     let missing = format!("{server}/assets/rancher-system-agent-none");

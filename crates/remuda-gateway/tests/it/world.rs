@@ -3,8 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -17,37 +16,21 @@ use kube::{
 use remuda_api::management::Cluster;
 use remuda_apiserver::Controllers;
 use remuda_control::Ctx;
-use remuda_gateway::{Authenticate, Body, Caller, Gateway, GatewayOptions};
-use remuda_testkit::until;
+use remuda_gateway::{Gateway, GatewayOptions};
+use remuda_testkit::{Component, doors::Doors, until};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const TOKEN: &str = "vxz2456789bcdfghjklmnpqrstvwxz2456789bcdfghjklmnpqrstv";
 
-/// Callers are who their bearer token says, as `name` or `name,group,group`.
-pub(crate) struct ByName(pub(crate) CancellationToken);
-
-impl Authenticate for ByName {
-    fn authenticate<'a>(&'a self, head: &'a Parts) -> BoxFuture<'a, Result<Caller, Response<Body>>> {
-        let bearer = head.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let bearer = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or("system:anonymous");
-        let mut names = bearer.split(',').map(str::to_owned);
-        let name = names.next().unwrap_or_default();
-        let mut groups: Vec<String> = names.collect();
-        groups.push("system:authenticated".to_owned());
-        let caller = Caller { name, groups, revoked: Some(self.0.clone()), ..Caller::default() };
-        Box::pin(std::future::ready(Ok(caller)))
-    }
-}
-
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) gateway: Gateway,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
-    /// Cancelled, everybody's credentials are revoked.
-    pub(crate) revoked: CancellationToken,
+    /// Doors of the gateway, whose callers are who their bearer token says.
+    pub(crate) doors: Arc<Doors>,
 }
 
 impl Drop for World {
@@ -85,9 +68,9 @@ impl World {
             api.define(remuda_api::crd::named(name).unwrap()).await;
         }
         let client = api.client();
-        let ctx = Arc::new(Ctx::new(client.clone(), "test"));
-        let revoked = CancellationToken::new();
-        let mut options = GatewayOptions::new(ctx.clone(), Arc::new(ByName(revoked.clone())));
+        let ctx = Ctx::new(api.client_of(Component::Shared), "test");
+        let ctx = Arc::new(ctx.acting_as(api.client_of(Component::Gateway), "test"));
+        let mut options = GatewayOptions::new(ctx.clone());
         options.agent_binary = PathBuf::from("/proc/self/exe");
         options.timing.machine = Duration::from_secs(5);
         options.timing.plan = Duration::from_secs(5);
@@ -99,8 +82,9 @@ impl World {
         tokio::spawn(async move { running.run(end).await });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, gateway.clone(), stop.clone()));
-        let world = Self { client, gateway, address, stop, revoked };
+        let doors = Doors::new(gateway.openings(), client.clone());
+        tokio::spawn(serve(listener, doors.clone(), stop.clone()));
+        let world = Self { client, gateway, address, stop, doors };
         world.namespace("cattle-global-data").await;
         world.namespace("fleet-default").await;
         world.setting("server-url", "https://remuda.example.com").await;
@@ -248,20 +232,17 @@ impl World {
     }
 }
 
-async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken) {
+async fn serve(listener: TcpListener, doors: Arc<Doors>, stop: CancellationToken) {
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted.unwrap(),
         };
-        let gateway = gateway.clone();
+        let doors = doors.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let gateway = gateway.clone();
-                async move {
-                    assert!(Gateway::owns(request.uri().path()), "{}", request.uri());
-                    Ok::<_, std::convert::Infallible>(gateway.handle(peer, request).await)
-                }
+                let doors = doors.clone();
+                async move { Ok::<_, std::convert::Infallible>(doors.answer(peer, request).await) }
             });
             let _ =
                 http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades().await;
