@@ -1,0 +1,125 @@
+//! The list API of other clusters: `/k8s/clusters/<id>/v1`, over the way into the cluster.
+//!
+//! The cluster is asked as the caller, for every list and every watch, so it decides what they see. Nothing of it is
+//! kept here but which kinds it has.
+
+use std::{convert::Infallible, sync::Arc};
+
+use futures::future::BoxFuture;
+use http::{Request, Response, Uri};
+use kube::Client;
+use remuda_auth::rbac::rule::Rule;
+use remuda_door::{Answer, Body, Call, Handler, Refusal};
+use remuda_names::{gateway::path::CLUSTERS, list_api::path::ROOT};
+use serde_json::{Value, json};
+
+use crate::{
+    answer::{failure, refused},
+    api::{Asked, Shared, host_of},
+    rights::Rights,
+    show::Base,
+    visit::{Source, Visit},
+};
+
+/// Takes requests for the list API of a cluster; all others go on.
+pub(crate) struct InFront {
+    pub(crate) api: Arc<Shared>,
+    pub(crate) proxy: Arc<dyn Handler>,
+}
+
+impl Handler for InFront {
+    fn handle(&self, call: Call, body: Body) -> BoxFuture<'_, Answer> {
+        let Some((cluster, rest)) = target(call.path()) else { return self.proxy.handle(call, body) };
+        let (cluster, rest) = (cluster.to_owned(), rest.to_owned());
+        Box::pin(async move { Ok(self.answer(&cluster, &rest, call, body).await) })
+    }
+}
+
+/// The cluster, and the path behind the root of its list API.
+fn target(path: &str) -> Option<(&str, &str)> {
+    let (cluster, rest) = path.strip_prefix(CLUSTERS)?.split_once('/')?;
+    let rest = rest.strip_prefix(ROOT.trim_start_matches('/'))?;
+    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let good = !cluster.is_empty() && cluster.bytes().all(is_name);
+    (good && (rest.is_empty() || rest.starts_with('/'))).then_some((cluster, rest))
+}
+
+impl InFront {
+    async fn answer(&self, cluster: &str, rest: &str, call: Call, body: Body) -> Response<Body> {
+        let base = Base { api: format!("https://{}{CLUSTERS}{cluster}", host_of(&call)) };
+        let asked = Asked::new(rest, call.head.uri.query(), &call.head.headers);
+        match self.visit(cluster, &call, base.clone()).await {
+            Ok(visit) => self.api.respond(visit, asked, call, body).await,
+            Err(refusal) => failure(&base, refusal),
+        }
+    }
+
+    async fn visit(&self, cluster: &str, call: &Call, base: Base) -> Result<Visit, Refusal> {
+        let client = self.client(cluster, call);
+        let catalogue = self.api.catalogue_of(cluster, &client).await?;
+        Ok(Visit {
+            base,
+            rights: Rights::Rules(rules(&client).await?),
+            client,
+            catalogue,
+            source: Source::Cluster,
+            user: call.caller.name.clone(),
+            now: self.api.now(),
+        })
+    }
+
+    /// A client of the cluster that acts as the caller: every request takes the way through the proxy.
+    fn client(&self, cluster: &str, call: &Call) -> Client {
+        let (door, peer, caller) = (call.door, call.peer, call.caller.clone());
+        let (management, proxy) = (call.management.clone(), self.proxy.clone());
+        let prefix = format!("{CLUSTERS}{cluster}");
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (caller, management, proxy) = (caller.clone(), management.clone(), proxy.clone());
+            let (mut head, body) = request.into_parts();
+            let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+            let uri = format!("{prefix}{path}").parse::<Uri>();
+            async move {
+                let Ok(uri) = uri else { return Ok::<_, Infallible>(Refusal::not_found().response()) };
+                head.uri = uri;
+                let call = Call { door, peer, caller, management, head };
+                let answer = proxy.handle(call, Body::boxed(body)).await;
+                Ok(answer.unwrap_or_else(Refusal::response))
+            }
+        });
+        Client::new(service, "default")
+    }
+}
+
+/// Rules of the caller in the cluster. They say what to offer; the cluster decides.
+async fn rules(client: &Client) -> Result<Arc<[Rule]>, Refusal> {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"},
+    });
+    let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(review.to_string().into_bytes())
+        .map_err(|_| Refusal::not_found())?;
+    let review: Value = client.request(request).await.map_err(refused)?;
+    let rules = review["status"]["resourceRules"].as_array();
+    Ok(rules.into_iter().flatten().map(Rule::parse).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_the_list_api_are_taken() {
+        assert_eq!(target("/k8s/clusters/c-1/v1"), Some(("c-1", "")));
+        assert_eq!(target("/k8s/clusters/c-1/v1/nodes"), Some(("c-1", "/nodes")));
+        for other in [
+            "/k8s/clusters/c-1/v1beta",
+            "/k8s/clusters/c-1/api/v1",
+            "/k8s/clusters/c-1",
+            "/k8s/proxy/c-1/v1",
+            "/k8s/clusters//v1",
+        ] {
+            assert_eq!(target(other), None, "{other}");
+        }
+    }
+}

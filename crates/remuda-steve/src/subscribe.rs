@@ -1,0 +1,188 @@
+//! The socket on which callers are told of changes.
+//!
+//! One task per subscription reads the index and hands finished messages to the task of the socket through a short
+//! queue. A client that does not read fills the queue, then its subscriptions stand still, fall behind the ring of their
+//! index and are told so: nothing is kept for it meanwhile. Rights are asked for every single change.
+
+mod message;
+mod watch;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::{SinkExt, StreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use remuda_door::{Body, Call, Refusal};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::{Instant, interval_at, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Message,
+        handshake::derive_accept_key,
+        protocol::{Role, WebSocketConfig},
+    },
+};
+
+pub(crate) use self::message::Said;
+use self::{
+    message::{Wish, ping},
+    watch::SubscribeError,
+};
+use crate::{api::Shared, visit::Visit};
+
+/// A subprotocol that is a credential: browsers cannot set other headers.
+const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+/// Messages that wait for the socket.
+const QUEUE: usize = 64;
+/// Subscriptions of one socket.
+const MOST: usize = 2048;
+/// Longest message of a client.
+const LARGEST_MESSAGE: usize = 64 << 10;
+/// For the client to take the upgrade.
+const UPGRADE: Duration = Duration::from_secs(15);
+/// A client that takes no message for so long is gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PING: Duration = Duration::from_secs(30);
+
+/// What all subscriptions of a socket share.
+struct Socket {
+    api: Arc<Shared>,
+    visit: Visit,
+}
+
+/// Turns a request into a socket.
+pub(crate) fn open(api: &Arc<Shared>, visit: Visit, call: Call) -> Result<Response<Body>, Refusal> {
+    let headers = &call.head.headers;
+    let key = headers.get(header::SEC_WEBSOCKET_KEY);
+    let is_current = headers.get(header::SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
+    let wanted = call.head.method == Method::GET
+        && has(headers, &header::CONNECTION, "upgrade")
+        && has(headers, &header::UPGRADE, "websocket");
+    let (Some(key), true, true) = (key, is_current, wanted) else {
+        return Err(Refusal::bad("a WebSocket of version 13 over HTTP/1.1 is expected here"));
+    };
+    let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
+    let accept = accept.map_err(|_| Refusal::bad("Sec-WebSocket-Key is no key"))?;
+    let Some(upgrade) = call.head.extensions.get::<OnUpgrade>().cloned() else {
+        return Err(Refusal::bad("this connection cannot become a WebSocket"));
+    };
+    // A client that offers protocols wants one chosen; a credential among them is none.
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let offered = offered.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let mut offered = offered.map(str::trim).filter(|name| !name.is_empty() && !name.starts_with(BEARER));
+    let chosen = offered.next().and_then(|name| HeaderValue::try_from(name).ok());
+    let (socket, stop) = (Arc::new(Socket { api: api.clone(), visit }), api.stop.clone());
+    let revoked = call.caller.revoked.clone().unwrap_or_default();
+    api.tasks.spawn(async move {
+        let Ok(Ok(upgraded)) = timeout(UPGRADE, upgrade).await else {
+            return tracing::debug!("a client asked for a socket of changes and left");
+        };
+        let config = WebSocketConfig::default().max_message_size(Some(LARGEST_MESSAGE));
+        let stream =
+            WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+        tokio::select! {
+            () = serve(socket, stream) => {}
+            // A revoked token ends what was begun with it.
+            () = revoked.cancelled() => {}
+            () = stop.cancelled() => {}
+        }
+    });
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(chosen) = chosen {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, chosen);
+    }
+    Ok(response)
+}
+
+fn has(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
+}
+
+/// Subscriptions that run, by what they wish.
+struct Running {
+    handles: HashMap<Wish, AbortHandle>,
+    tasks: JoinSet<Wish>,
+}
+
+/// Serves a socket until the client leaves or stands still.
+async fn serve<S>(socket: Arc<Socket>, stream: WebSocketStream<S>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let (mut sink, mut input) = stream.split();
+    let (out, mut queue) = mpsc::channel::<String>(QUEUE);
+    let mut running = Running { handles: HashMap::new(), tasks: JoinSet::new() };
+    let mut pings = interval_at(Instant::now() + PING, PING);
+    loop {
+        let text = tokio::select! {
+            // What was asked is heard before more is told: a client can always stop what it does not want.
+            biased;
+            said = input.next() => match said {
+                Some(Ok(Message::Text(text))) => match Said::parse(&text) {
+                    Some(said) => match running.hear(&socket, said, &out) {
+                        Some(answer) => answer,
+                        None => continue,
+                    },
+                    None => continue,
+                },
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                // Reading answers pings.
+                Some(Ok(_)) => continue,
+            },
+            Some(ended) = running.tasks.join_next() => {
+                if let Ok(wish) = ended {
+                    running.handles.remove(&wish);
+                }
+                continue;
+            }
+            text = queue.recv() => match text {
+                Some(text) => text,
+                None => return,
+            },
+            _ = pings.tick() => ping(),
+        };
+        match timeout(PATIENCE, sink.send(Message::text(text))).await {
+            Ok(Ok(())) => {}
+            _ => return,
+        }
+    }
+}
+
+impl Running {
+    /// Does what a client asks. What is returned is said at once.
+    fn hear(&mut self, socket: &Arc<Socket>, said: Said, out: &mpsc::Sender<String>) -> Option<String> {
+        match said {
+            Said::Stop(wish) => {
+                self.handles.remove(&wish)?.abort();
+                Some(wish.stopped())
+            }
+            // What runs already goes on.
+            Said::Start(wish, _) if self.handles.contains_key(&wish) => None,
+            Said::Start(wish, _) if self.handles.len() >= MOST => {
+                Some(wish.failed(&SubscribeError::Refused(format!(
+                    "a socket has no more than {MOST} subscriptions"
+                ))))
+            }
+            Said::Start(wish, after) => {
+                let (socket, out, own) = (socket.clone(), out.clone(), wish.clone());
+                let task = self.tasks.spawn(async move {
+                    watch::run(&socket, &own, after, &out).await;
+                    own
+                });
+                self.handles.insert(wish, task);
+                None
+            }
+        }
+    }
+}

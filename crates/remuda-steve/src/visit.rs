@@ -1,0 +1,192 @@
+//! One request: whose it is, at which API, and what is known of it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use kube::Client;
+use remuda_door::Refusal;
+use serde_json::Value;
+
+use crate::{
+    answer::refused,
+    indexes::Indexes,
+    kind::{Catalogue, Kind},
+    query::encoded,
+    relationship::{self, Relationship},
+    rights::{Reach, Rights},
+    row::Row,
+    show::{Added, Base, shown},
+    state::State,
+    table::{Table, table_request},
+};
+
+/// Objects asked for at one time, of a cluster.
+const PAGE: usize = 500;
+/// Objects of a cluster in one list.
+const MOST_ROWS: usize = 50_000;
+
+/// Where rows come from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// Of the management API: indexes that all callers share.
+    Indexes(Arc<Indexes>),
+    /// Of another cluster: it is asked as the caller.
+    Cluster,
+}
+
+#[derive(Clone)]
+pub(crate) struct Visit {
+    pub(crate) base: Base,
+    pub(crate) rights: Rights,
+    /// Acts as the caller.
+    pub(crate) client: Client,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) source: Source,
+    pub(crate) user: String,
+    /// Seconds.
+    pub(crate) now: i64,
+}
+
+/// Rows of a kind that the caller may see.
+pub(crate) struct Snapshot {
+    pub(crate) rows: Vec<Arc<Row>>,
+    pub(crate) revision: u64,
+}
+
+impl Visit {
+    pub(crate) fn kind(&self, name: &str) -> Result<Arc<Kind>, Refusal> {
+        self.catalogue.find(name).cloned().ok_or_else(|| unknown(name))
+    }
+
+    /// Rows of a namespace, or of all of them.
+    pub(crate) async fn rows(
+        &self,
+        kind: &Arc<Kind>,
+        namespace: &str,
+        revision: Option<u64>,
+    ) -> Result<Snapshot, Refusal> {
+        if !kind.has_verb("list") {
+            return Err(Refusal::method_not_allowed(&["POST"]));
+        }
+        let Source::Indexes(indexes) = &self.source else { return self.listed(kind, namespace).await };
+        let reach = self.rights.reach(kind);
+        let index = indexes.get(kind, true).await?;
+        if let Some(revision) = revision
+            && !index.reaches(revision).await
+        {
+            return Err(Refusal::bad("unknown revision").because("unknown revision"));
+        }
+        let (mut rows, revision) = index.rows(namespace);
+        rows.retain(|row| reach.includes(row.namespace(), row.name()));
+        Ok(Snapshot { rows, revision })
+    }
+
+    /// A list of a cluster, which decides what the caller may see.
+    async fn listed(&self, kind: &Arc<Kind>, namespace: &str) -> Result<Snapshot, Refusal> {
+        let (mut rows, mut next) = (Vec::new(), String::new());
+        loop {
+            let mut uri = format!("{}?limit={PAGE}&includeObject=Object", kind.path(namespace, ""));
+            if !next.is_empty() {
+                uri.push_str(&format!("&continue={}", encoded(&next)));
+            }
+            let request = table_request(&uri).ok_or_else(Refusal::not_found)?;
+            let page: Table = self.client.request(request).await.map_err(refused)?;
+            let more = page.rows.into_iter().flatten();
+            rows.extend(more.filter_map(|row| Row::new(kind, row.object, row.cells, true)).map(Arc::new));
+            if rows.len() > MOST_ROWS {
+                return Err(Refusal::not_yet(format!("there are more than {MOST_ROWS} {}", kind.plural)));
+            }
+            if page.metadata.next.is_empty() {
+                let revision = page.metadata.resource_version.parse().unwrap_or_default();
+                return Ok(Snapshot { rows, revision });
+            }
+            next = page.metadata.next;
+        }
+    }
+
+    /// One object, by the API's own decision.
+    pub(crate) async fn one(&self, kind: &Arc<Kind>, namespace: &str, name: &str) -> Result<Row, Refusal> {
+        if !kind.has_verb("get") {
+            return Err(Refusal::method_not_allowed(&["POST"]));
+        }
+        let uri = format!("{}?includeObject=Object", kind.path(namespace, name));
+        let request = table_request(&uri).ok_or_else(Refusal::not_found)?;
+        let table: Table = self.client.request(request).await.map_err(refused)?;
+        let row = table.rows.into_iter().flatten().next();
+        row.and_then(|row| Row::new(kind, row.object, row.cells, true)).ok_or_else(Refusal::not_found)
+    }
+
+    /// An object the API answered a write with.
+    pub(crate) fn written(&self, kind: &Arc<Kind>, object: Value) -> Option<Row> {
+        Row::new(kind, object, Vec::new(), true)
+    }
+
+    /// Rows as they are shown.
+    pub(crate) fn shown(&self, kind: &Arc<Kind>, rows: &[Arc<Row>]) -> Vec<Value> {
+        let mut reaches = Reaches { visit: self, known: HashMap::new() };
+        rows.iter().map(|row| self.shown_one(kind, row, &mut reaches)).collect()
+    }
+
+    fn shown_one(&self, kind: &Arc<Kind>, row: &Row, reaches: &mut Reaches<'_>) -> Value {
+        let object = row.object();
+        let related = self.related(kind, row, &object);
+        let related = related.iter().filter(|other| reaches.includes(other));
+        let relationships = related.map(|other| other.to_value(self.state_of(other).as_ref())).collect();
+        let added = Added { state: row.timeline.at(self.now), fields: row.fields(self.now), relationships };
+        shown(&self.base, kind, &self.rights, object, added)
+    }
+
+    pub(crate) fn shown_row(&self, kind: &Arc<Kind>, row: &Row) -> Value {
+        self.shown_one(kind, row, &mut Reaches { visit: self, known: HashMap::new() })
+    }
+
+    /// Both ends of what an object has to do with others, whether the caller may see them or not.
+    fn related(&self, kind: &Arc<Kind>, row: &Row, object: &Value) -> Vec<Relationship> {
+        let mut found = relationship::of_object(&self.catalogue, kind, row.namespace(), &row.owners, object);
+        if let Source::Indexes(indexes) = &self.source {
+            for owned in relationship::owned_kinds(&self.catalogue, kind) {
+                let Some(index) = indexes.peek(&owned.id) else { continue };
+                let rows = index.owned_by(&row.uid);
+                found.extend(rows.iter().map(|row| relationship::owned(owned, row.namespace(), row.name())));
+            }
+        }
+        found
+    }
+
+    fn state_of(&self, other: &Relationship) -> Option<State> {
+        let Source::Indexes(indexes) = &self.source else { return None };
+        let row = indexes.peek(&other.kind)?.row(&other.namespace, &other.name)?;
+        Some(row.timeline.at(self.now).clone())
+    }
+
+    /// Has the indexes of kinds that objects of this kind own, so that both ends can be shown.
+    pub(crate) async fn with_owned(&self, kind: &Kind) {
+        if let Source::Indexes(indexes) = &self.source {
+            for owned in relationship::owned_kinds(&self.catalogue, kind) {
+                // One that cannot be had is missing in relationships, and no reason to answer nothing.
+                let _ = indexes.get(owned, false).await;
+            }
+        }
+    }
+}
+
+/// What the caller may see of several kinds, each read once.
+struct Reaches<'a> {
+    visit: &'a Visit,
+    known: HashMap<String, Option<Reach>>,
+}
+
+impl Reaches<'_> {
+    fn includes(&mut self, other: &Relationship) -> bool {
+        let visit = self.visit;
+        let reach = self
+            .known
+            .entry(other.kind.clone())
+            .or_insert_with(|| visit.catalogue.find(&other.kind).map(|kind| visit.rights.reach(kind)));
+        reach.as_ref().is_some_and(|reach| reach.includes(&other.namespace, &other.name))
+    }
+}
+
+pub(crate) fn unknown(name: &str) -> Refusal {
+    let shown: String = name.chars().take(128).collect();
+    Refusal::new(http::StatusCode::NOT_FOUND, format!("failed to find schema {shown}"))
+}
