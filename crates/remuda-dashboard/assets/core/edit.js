@@ -1,0 +1,132 @@
+// Editing an object: reading and writing by path, errors at fields, what differs. Nothing here touches the document.
+
+/** `spec.rkeConfig.machinePools[0].name` in its parts. @param {string} path */
+export const parts = (path) => path.split(/[.[\]]+/).filter(Boolean).map((part) => (/^\d+$/.test(part) ? Number(part) : part));
+
+/** @param {any} object @param {string} path */
+export const read = (object, path) => parts(path).reduce((value, part) => (value === null || value === undefined ? undefined : value[part]), object);
+
+/** A copy with a value set; `undefined` takes it away. @param {any} object @param {string} path @param {any} value */
+export function write(object, path, value) {
+  const copy = structuredClone(object ?? {});
+  const way = parts(path);
+  const last = way.pop();
+  let at = copy;
+  for (const [place, part] of way.entries()) at = at[part] ??= typeof way[place + 1] === 'number' ? [] : {};
+  if (last === undefined) return copy;
+  if (value === undefined) delete at[last];
+  else at[last] = value;
+  return copy;
+}
+
+/** Errors of the server by the field they name; what names none is under the empty path. @param {any} error @returns {Map<string, string[]>} */
+export function fieldErrors(error) {
+  /** @type {Map<string, string[]>} */
+  const found = new Map();
+  if (!error) return found;
+  const add = (/** @type {string} */ field, /** @type {string} */ message) => found.set(field, [...(found.get(field) || []), message]);
+  const causes = (error.details?.causes || []).filter((/** @type {any} */ cause) => cause.message);
+  // Examples and regular expressions of Kubernetes' rules are longer than the rule.
+  for (const cause of causes) add(cause.field || '', cause.message.replace(/ \(e\.g\. .*$/, ''));
+  if (!causes.length) {
+    // Unknown fields are named in the text of a strict decoding error only.
+    for (const match of String(error.message).matchAll(/unknown field "([^"]+)"/g)) add(match[1], 'There is no such field.');
+    if (!found.size) add('', error.message);
+  }
+  return found;
+}
+
+/** Those of a field and of what is below it. @param {Map<string, string[]>} errors @param {string} path */
+export function errorsAt(errors, path) {
+  const list = [];
+  for (const [field, messages] of errors) if (field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`)) list.push(...messages);
+  return list;
+}
+
+/** Those no field of the form shows. @param {Map<string, string[]>} errors @param {string[]} shown */
+export function errorsElsewhere(errors, shown) {
+  const list = [];
+  for (const [field, messages] of errors) {
+    if (shown.some((path) => field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`))) continue;
+    for (const message of messages) list.push(field && !message.includes(field) ? `${field}: ${message}` : message);
+  }
+  return list;
+}
+
+/**
+ * Lines that differ, with a few around them.
+ * @param {string} before @param {string} after
+ * @returns {{kind: 'same' | 'add' | 'cut' | 'skip', text: string}[]}
+ */
+export function diff(before, after) {
+  const [old, next] = [before.split('\n'), after.split('\n')];
+  // The longest common subsequence, between equal beginnings and ends.
+  let start = 0;
+  while (start < old.length && start < next.length && old[start] === next[start]) start += 1;
+  let end = 0;
+  while (end < old.length - start && end < next.length - start && old[old.length - 1 - end] === next[next.length - 1 - end]) end += 1;
+  const [a, b] = [old.slice(start, old.length - end), next.slice(start, next.length - end)];
+  /** @type {{kind: 'same' | 'add' | 'cut' | 'skip', text: string}[]} */
+  const lines = old.slice(0, start).map((text) => ({ kind: 'same', text }));
+  if (a.length * b.length > 4_000_000) {
+    for (const text of a) lines.push({ kind: 'cut', text });
+    for (const text of b) lines.push({ kind: 'add', text });
+  } else {
+    const table = Array.from({ length: a.length + 1 }, () => new Uint32Array(b.length + 1));
+    for (let i = a.length - 1; i >= 0; i -= 1) for (let j = b.length - 1; j >= 0; j -= 1) table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+    let [i, j] = [0, 0];
+    while (i < a.length || j < b.length) {
+      if (i < a.length && j < b.length && a[i] === b[j]) lines.push({ kind: 'same', text: a[(i += 1) - 1] }), (j += 1);
+      else if (i < a.length && (j >= b.length || table[i + 1][j] >= table[i][j + 1])) lines.push({ kind: 'cut', text: a[(i += 1) - 1] });
+      else lines.push({ kind: 'add', text: b[(j += 1) - 1] });
+    }
+  }
+  for (const text of old.slice(old.length - end)) lines.push({ kind: 'same', text });
+  return around(lines, 3);
+}
+
+/** @param {{kind: any, text: string}[]} lines @param {number} keep */
+function around(lines, keep) {
+  const near = lines.map((_, at) => lines.slice(Math.max(0, at - keep), at + keep + 1).some((one) => one.kind !== 'same'));
+  /** @type {{kind: any, text: string}[]} */
+  const shown = [];
+  lines.forEach((line, at) => {
+    if (near[at]) shown.push(line);
+    else if (shown.at(-1)?.kind !== 'skip') shown.push({ kind: 'skip', text: '…' });
+  });
+  return shown;
+}
+
+/** A cluster to begin with. @param {string} kind @param {{name: string, namespace: string, version: string}} given */
+export function draft(kind, { name, namespace, version }) {
+  /** @type {any} */
+  const object = { apiVersion: 'provisioning.cattle.io/v1', kind: 'Cluster', metadata: { name, namespace }, spec: {} };
+  if (kind === 'import') return object;
+  object.spec = { kubernetesVersion: version, rkeConfig: {} };
+  if (kind === 'local') {
+    object.spec.rkeConfig.machinePools = [
+      { name: 'servers', quantity: 1, etcdRole: true, controlPlaneRole: true, machineConfigRef: configRef(name, 'servers') },
+      { name: 'workers', quantity: 2, workerRole: true, machineConfigRef: configRef(name, 'workers') },
+    ];
+  }
+  return object;
+}
+
+/** @param {string} cluster @param {string} pool */
+export const configRef = (cluster, pool) => ({ kind: 'LocalConfig', name: `nc-${cluster}-${pool}` });
+
+/** Configurations of local machines go by the names of cluster and pool. @param {any} cluster */
+export function renamed(cluster) {
+  const copy = structuredClone(cluster);
+  for (const pool of copy.spec?.rkeConfig?.machinePools || []) if (pool.machineConfigRef?.kind === 'LocalConfig') pool.machineConfigRef = configRef(copy.metadata.name, pool.name);
+  return copy;
+}
+
+/** Configurations that have to exist before a cluster is made of them. @param {any} cluster @param {any} [before] */
+export function neededConfigs(cluster, before) {
+  const had = new Set((before?.spec?.rkeConfig?.machinePools || []).map((/** @type {any} */ pool) => pool.machineConfigRef?.name));
+  const names = (cluster.spec?.rkeConfig?.machinePools || []).filter((/** @type {any} */ pool) => pool.machineConfigRef?.kind === 'LocalConfig').map((/** @type {any} */ pool) => pool.machineConfigRef.name);
+  return [...new Set(names)].filter((name) => !had.has(name)).map((name) => ({
+    apiVersion: 'rke-machine-config.cattle.io/v1', kind: 'LocalConfig', metadata: { name, namespace: cluster.metadata.namespace },
+  }));
+}

@@ -1,0 +1,348 @@
+// The application: session, shell, routes, and what every page may use.
+
+import { get, whenExpired } from './core/api.js';
+import { h, render, scheduler } from './core/dom.js';
+import { Keys } from './core/keys.js';
+import { CLUSTER, MACHINE, SETTING, USER, mayCreate } from './core/objects.js';
+import { BASE, Router, match, to } from './core/router.js';
+import { applyPrefs, loadPrefs, logout, savePrefs, whoAmI } from './core/session.js';
+import { Socket } from './core/socket.js';
+import { LiveList, LiveObject } from './core/store.js';
+import { ago, button, empty, failure } from './parts/basics.js';
+import { icon, logo } from './parts/icons.js';
+import { openDialog, openMenu, toast } from './parts/layers.js';
+import { openPalette } from './parts/palette.js';
+import { loginForm, loginPage } from './pages/login.js';
+import { homePage } from './pages/home.js';
+import { clustersPage } from './pages/clusters.js';
+import { clusterPage } from './pages/cluster.js';
+import { createPage, editPage } from './pages/create.js';
+import { machinesPage } from './pages/machines.js';
+import { machinePage } from './pages/machine.js';
+import { nodesPage, nodePage } from './pages/nodes.js';
+import { usersPage } from './pages/users.js';
+import { tokensPage } from './pages/tokens.js';
+import { settingsPage } from './pages/settings.js';
+
+/** @type {[string, (ctx: any) => any][]} */
+const ROUTES = [
+  ['/', homePage],
+  ['/clusters', clustersPage],
+  ['/create', createPage],
+  ['/clusters/:namespace/:name', clusterPage],
+  ['/clusters/:namespace/:name/edit', editPage],
+  ['/clusters/:namespace/:name/:tab', clusterPage],
+  ['/machines', machinesPage],
+  ['/machines/:namespace/:name', machinePage],
+  ['/machines/:namespace/:name/:tab', machinePage],
+  ['/explore/:cluster/nodes', nodesPage],
+  ['/explore/:cluster/nodes/:name', nodePage],
+  ['/explore/:cluster/nodes/:name/:tab', nodePage],
+  ['/users', usersPage],
+  ['/tokens', tokensPage],
+  ['/settings', settingsPage],
+];
+
+class App {
+  constructor() {
+    this.prefs = loadPrefs();
+    applyPrefs(this.prefs);
+    this.place = /** @type {HTMLElement} */ (document.getElementById('app'));
+    /** @type {any} */
+    this.user = null;
+    /** @type {Map<string, any>} */
+    this.schemas = new Map();
+    /** @type {any} */
+    this.page = null;
+    /** Instead of the shell: login, or a failure to start. @type {(() => any) | null} */
+    this.alone = null;
+    this.navOpen = false;
+    this.lostSince = 0;
+    this.expired = false;
+    /** Of the login over a page. @type {(() => any) | undefined} */
+    this.form = undefined;
+    this.redraw = scheduler(() => this.draw());
+    this.router = new Router((why) => this.moved(why));
+    this.keys = new Keys();
+    /** @type {Map<string, Socket>} */
+    this.sockets = new Map();
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => applyPrefs(this.prefs));
+    whenExpired(() => this.ended());
+    this.keys.global = [
+      { keys: 'ctrl+k', what: 'find anything', run: () => this.palette(), when: () => Boolean(this.user) },
+      { keys: 'g h', what: 'home', run: () => this.go(to()) },
+      { keys: 'g c', what: 'clusters', run: () => this.go(to('clusters')) },
+      { keys: 'g m', what: 'machines', run: () => this.go(to('machines')) },
+      { keys: '/', what: 'filter', run: () => document.getElementById('filter')?.focus() },
+      { keys: '?', what: 'these keys', run: () => this.help() },
+    ];
+  }
+
+  /** @param {string} address */
+  go(address) {
+    this.router.go(address);
+  }
+
+  /** @param {string} type */
+  schema(type) {
+    return this.schemas.get(type);
+  }
+
+  /** @param {string} [root] */
+  socket(root = '') {
+    let socket = this.sockets.get(root);
+    if (!socket) {
+      socket = new Socket(root, (up, since) => {
+        if (root) return;
+        this.lostSince = up ? 0 : this.lostSince || since;
+        this.redraw();
+      });
+      this.sockets.set(root, socket);
+    }
+    return socket;
+  }
+
+  async start() {
+    this.alone = null;
+    try {
+      this.user = await whoAmI();
+      if (!this.user) {
+        const page = loginPage({ redraw: this.redraw, done: () => this.start() });
+        this.alone = page;
+        document.title = 'Log in · Remuda';
+        return this.redraw();
+      }
+      const schemas = await get('/v1/schemas');
+      this.schemas = new Map(schemas.data.map((/** @type {any} */ one) => [one.id, one]));
+    } catch (error) {
+      const shown = () => h('main', { class: 'login' }, failure(error, () => this.start()));
+      this.alone = shown;
+      setTimeout(() => this.alone === shown && this.start(), 3000);
+      return this.redraw();
+    }
+    this.socket().connect();
+    this.moved('path');
+  }
+
+  /** The session has ended while a page is open: it stays, with a login over it. */
+  async ended() {
+    if (this.expired || !this.user) return;
+    this.expired = true;
+    await openDialog((close, redraw) => {
+      this.form ??= loginForm({ redraw, username: this.user.username, done: () => close() });
+      return h('div', { class: 'login-box' }, h('h2', null, 'Your session has ended'), h('p', { class: 'muted' }, 'Log in again to go on where you were. Nothing on this page is lost.'), this.form());
+    }, { label: 'Your session has ended', sticky: true });
+    this.form = undefined;
+    const before = this.user?.id;
+    this.expired = false;
+    for (const socket of this.sockets.values()) socket.close();
+    this.sockets.clear();
+    this.user = await whoAmI();
+    if (this.user?.id !== before) return location.reload();
+    for (const live of this.page?.ctx.lives || []) live.rejoin(this.socket(live.root));
+    this.redraw();
+  }
+
+  async logout() {
+    try {
+      await logout();
+    } catch {
+      // Without a session there is none to end.
+    }
+    location.assign(BASE);
+  }
+
+  /** @param {'path' | 'query'} why */
+  moved(why) {
+    if (!this.user) return;
+    this.navOpen = false;
+    if (why === 'query' && this.page) {
+      this.page.ctx.query = this.router.query;
+      this.page.onQuery?.();
+      return this.redraw();
+    }
+    const found = match(ROUTES, this.router.path);
+    // Another part of the same page goes on with what is there.
+    const identity = found ? `${ROUTES.findIndex(([, page]) => page === found.page)} ${JSON.stringify({ ...found.params, tab: '' })}` : this.router.path;
+    if (why === 'path' && found && this.page?.identity === identity) {
+      this.page.ctx.params.tab = found.params.tab;
+      this.page.ctx.query = this.router.query;
+      this.page.onQuery?.();
+      return this.redraw();
+    }
+    this.page?.ctx.stop();
+    this.keys.page = [];
+    this.router.mayLeave = () => true;
+    const ctx = this.context(found?.params || {});
+    this.page = found ? found.page(ctx) : { title: 'Not found', render: () => empty({ title: 'There is no such page', text: location.pathname, actions: button({ label: 'Home', href: to() }) }) };
+    this.page.ctx = ctx;
+    this.page.identity = identity;
+    this.redraw();
+  }
+
+  /** What a page gets. @param {Record<string, string>} params */
+  context(params) {
+    /** @type {(() => void)[]} */
+    const stops = [];
+    /** @type {Record<string, number>} */
+    const timers = {};
+    /** @type {Set<any>} */
+    const lives = new Set();
+    /** What was replaced by another list is forgotten. @param {any} live */
+    const keep = (live) => {
+      for (const one of lives) if (one.stopped) lives.delete(one);
+      lives.add(live);
+      return live;
+    };
+    return {
+      app: this,
+      lives,
+      params,
+      query: this.router.query,
+      redraw: this.redraw,
+      go: (/** @type {string} */ address) => this.go(address),
+      setQuery: (/** @type {Record<string, string | null>} */ changes) => this.router.setQuery(changes),
+      onStop: (/** @type {() => void} */ stop) => stops.push(stop),
+      keys: (/** @type {import('./core/keys.js').Shortcut[]} */ more) => this.keys.page.push(...more),
+      /** @param {import('./core/store.js').Query} query @param {any} [options] */
+      list: (query, options) => {
+        const list = new LiveList(this.socket(query.root), query, this.redraw, options);
+        return keep(list);
+      },
+      /** @param {any} what */
+      object: (what) => {
+        const object = new LiveObject(this.socket(what.root), what, this.redraw);
+        return keep(object);
+      },
+      /** Does something a little later, and the last one asked for only. @param {string} name @param {number} wait @param {() => void} run */
+      later: (name, wait, run) => {
+        clearTimeout(timers[name]);
+        timers[name] = setTimeout(run, wait);
+      },
+      stop: () => {
+        for (const stop of stops) stop();
+        for (const live of lives) live.stop();
+        for (const name in timers) clearTimeout(timers[name]);
+      },
+    };
+  }
+
+  /** Everything that can be done from anywhere. */
+  commands() {
+    const go = (/** @type {string} */ label, /** @type {string} */ picture, /** @type {string} */ address) => ({ label, icon: picture, run: () => this.go(address) });
+    const own = this.page?.commands?.() || [];
+    return [
+      ...own,
+      go('Home', 'home', to()),
+      ...this.places().map(([, label, picture, address]) => go(label, picture, address)),
+      ...(mayCreate(this.schema(CLUSTER)) ? [go('Create cluster', 'plus', to('create')), go('Import cluster', 'import', `${to('create')}?kind=import`)] : []),
+      { label: 'Theme: light', icon: 'sun', run: () => this.prefer({ theme: 'light' }) },
+      { label: 'Theme: dark', icon: 'moon', run: () => this.prefer({ theme: 'dark' }) },
+      { label: 'Theme: as the system', icon: 'sun', run: () => this.prefer({ theme: 'auto' }) },
+      { label: this.prefs.density === 'dense' ? 'Rows: normal' : 'Rows: dense', icon: 'density', run: () => this.prefer({ density: this.prefs.density === 'dense' ? 'normal' : 'dense' }) },
+      { label: 'Keys', icon: 'search', run: () => this.help() },
+      { label: 'Log out', icon: 'out', run: () => this.logout() },
+    ];
+  }
+
+  /** @param {any} change */
+  prefer(change) {
+    this.prefs = { ...this.prefs, ...change };
+    savePrefs(this.prefs);
+    this.redraw();
+  }
+
+  palette() {
+    if (!document.querySelector('dialog[open]')) openPalette(this);
+  }
+
+  help() {
+    const all = [...this.keys.global, ...this.keys.page];
+    openDialog((close) => h('div', null, h('h2', null, 'Keys'), h('div', { class: 'keys dialog-body' },
+      all.flatMap((one) => [h('span', null, one.keys.split(' or ').map((key, place) => [place ? ' ' : null, h('kbd', null, key)])), h('span', null, one.what)])),
+      h('p', { class: 'muted small' }, 'A machine is a server and what runs Kubernetes on it; a node is what the cluster itself knows of it. A cluster is what you asked for; it is ready when its machines are nodes.'),
+      h('div', { class: 'act' }, button({ label: 'Close', run: () => close() }))), { label: 'Keys' });
+  }
+
+  /** Pages of the rail the caller may see: group, label, icon, address. @returns {[string, string, string, string][]} */
+  places() {
+    /** @type {[string, string, string, string][]} */
+    const places = [];
+    if (this.schema(CLUSTER)) places.push(['', 'Clusters', 'cluster', to('clusters')]);
+    if (this.schema(MACHINE)) places.push(['', 'Machines', 'machine', to('machines')]);
+    if (this.schema(USER)) places.push(['Access', 'Users', 'people', to('users')]);
+    places.push(['Access', 'Tokens', 'key', to('tokens')]);
+    if (this.schema(SETTING)) places.push(['Server', 'Settings', 'settings', to('settings')]);
+    return places;
+  }
+
+  rail() {
+    const path = location.pathname.replace(/\/$/, '');
+    const link = (/** @type {string} */ label, /** @type {string} */ picture, /** @type {string} */ address) => {
+      const here = address === BASE ? path === BASE : path === address || path.startsWith(`${address}/`);
+      return h('a', { key: address, class: 'nav', href: address, 'aria-current': here ? 'page' : null }, icon(picture), label);
+    };
+    let group = '';
+    return h('nav', { class: `rail ${this.navOpen ? 'open' : ''}`, 'aria-label': 'Pages' },
+      h('a', { class: 'logo', href: to(), 'aria-label': 'Remuda, home' }, logo(), 'Remuda'),
+      link('Home', 'home', BASE),
+      this.places().map(([name, label, picture, address]) => {
+        const head = name !== group ? h('div', { class: 'group', key: `group ${name}` }, name) : null;
+        group = name;
+        return [head, link(label, picture, address)];
+      }),
+      h('div', { class: 'rail-foot' },
+        h('button', { type: 'button', class: 'ghost', title: 'Theme', 'aria-label': 'Change theme', onclick: () => this.prefer({ theme: document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark' }) }, icon(document.documentElement.dataset.theme === 'dark' ? 'sun' : 'moon')),
+        h('button', { type: 'button', class: 'ghost', title: 'Dense rows', 'aria-label': 'Dense rows', 'aria-pressed': String(this.prefs.density === 'dense'), onclick: () => this.prefer({ density: this.prefs.density === 'dense' ? 'normal' : 'dense' }) }, icon('density')),
+        h('button', { type: 'button', class: 'ghost', title: 'Keys (?)', 'aria-label': 'Keys', onclick: () => this.help() }, h('kbd', null, '?'))));
+  }
+
+  top() {
+    const away = this.lostSince > 0;
+    const name = this.user.name || this.user.username || this.user.id;
+    return h('div', { class: 'top' },
+      h('button', { type: 'button', class: 'button square burger', 'aria-label': 'Pages', 'aria-expanded': String(this.navOpen), onclick: (/** @type {Event} */ event) => { event.stopPropagation(); this.navOpen = !this.navOpen; this.redraw(); } }, icon('menu')),
+      h('button', { type: 'button', class: 'find', id: 'find', onclick: () => this.palette() }, icon('search'), h('span', null, 'Find clusters, machines, actions …'), h('kbd', null, 'Ctrl K')),
+      h('div', { class: 'live', title: away ? 'Changes are looked for every few seconds' : 'Changes appear as they happen' }, h('span', { class: `dot ${away ? 'away' : ''}` }), h('span', { class: 'live-word' }, away ? 'not live' : 'live')),
+      h('button', { type: 'button', class: 'me', title: name, 'aria-label': `${name}: log out and more`, onclick: (/** @type {any} */ event) => openMenu(event.currentTarget, [
+        { label: 'Tokens and sessions', icon: 'key', href: to('tokens') },
+        { label: 'Log out', icon: 'out', run: () => this.logout() },
+      ]) }, icon('people'), h('span', null, name)));
+  }
+
+  draw() {
+    const focused = document.activeElement;
+    this.show();
+    // What had the focus may be gone with its page; the next Tab begins at the new one.
+    if (focused && focused !== document.body && !focused.isConnected) document.getElementById('main')?.focus({ preventScroll: true });
+  }
+
+  show() {
+    if (this.alone) return render(this.place, this.alone());
+    if (!this.page) return;
+    const title = typeof this.page.title === 'function' ? this.page.title() : this.page.title;
+    document.title = title ? `${title} · Remuda` : 'Remuda';
+    let content;
+    try {
+      content = this.page.render();
+    } catch (error) {
+      // One page that fails is not the end of the others.
+      console.error(error);
+      content = failure(error);
+    }
+    render(this.place, h('div', { class: 'app', key: 'app' },
+      h('a', { class: 'skip', href: '#main', onclick: (/** @type {Event} */ event) => { event.preventDefault(); document.getElementById('main')?.focus(); } }, 'To the content'),
+      this.rail(),
+      h('main', { id: 'main', tabindex: -1, onclick: () => { if (this.navOpen) { this.navOpen = false; this.redraw(); } } },
+        this.top(),
+        this.lostSince && Date.now() - this.lostSince > 3000 ? h('div', { class: 'lost', role: 'status' }, 'The live connection was lost ', ago(new Date(this.lostSince).toISOString()), '. Until it is back, this page looks for changes every few seconds.') : null,
+        h('div', { key: this.page.identity }, content))));
+  }
+}
+
+const app = new App();
+app.start();
+addEventListener('error', (event) => {
+  // Files of an older version are gone after the server was replaced.
+  if (event.target instanceof HTMLScriptElement) toast('The dashboard was replaced: reload the page', 'bad');
+});

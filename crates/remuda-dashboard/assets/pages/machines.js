@@ -1,0 +1,54 @@
+// All machines one may see, of all clusters.
+
+import { h } from '../core/dom.js';
+import { CLUSTER, MACHINE, STATE_FILTERS, addressOf, clusterNameOf, poolOf, quoted, rolesOf } from '../core/objects.js';
+import { to } from '../core/router.js';
+import { ageOf, empty, pageHead, stateBadge } from '../parts/basics.js';
+import { Table, filterBar, nothing, sortOf } from '../parts/table.js';
+import { WORST_FIRST, nameCell } from './clusters.js';
+
+/** @param {any} machine */
+const hrefOf = (machine) => to('machines', machine.metadata.namespace, machine.metadata.name);
+
+/** @param {any} ctx */
+export function machinesPage(ctx) {
+  const table = new Table(ctx);
+  /** @type {any} */
+  let list;
+  const broken = ctx.list({ type: MACHINE, filter: STATE_FILTERS.broken, include: ['metadata.name'] }, { size: 1 });
+  const changing = ctx.list({ type: MACHINE, filter: STATE_FILTERS.changing, include: ['metadata.name'] }, { size: 1 });
+
+  /** @type {import('../parts/table.js').Column[]} */
+  const columns = [
+    { id: 'state', label: 'State', class: 'c-state', sort: WORST_FIRST, draw: stateBadge },
+    { id: 'name', label: 'Name', sort: 'metadata.name', draw: (row) => nameCell(row, hrefOf(row)) },
+    { id: 'cluster', label: 'Cluster', class: 'c-cluster', priority: 2, sort: 'spec.clusterName,metadata.name', draw: (row) => [ctx.app.schema(CLUSTER) ? h('a', { class: 'n', href: to('clusters', row.metadata.namespace, clusterNameOf(row)) }, clusterNameOf(row)) : clusterNameOf(row), poolOf(row) ? h('span', { class: 'sub' }, poolOf(row)) : null] },
+    { id: 'address', label: 'Address', class: 'c-addr', priority: 2, draw: (row) => h('span', { class: 'mono' }, addressOf(row, 'ExternalIP') || addressOf(row, 'InternalIP')) },
+    { id: 'roles', label: 'Roles', class: 'c-roles', priority: 3, draw: (row) => rolesOf(row).join(', ') },
+    { id: 'version', label: 'Version', class: 'c-version', priority: 3, draw: (row) => h('span', { class: 'mono' }, row.status?.nodeInfo?.kubeletVersion || row.spec?.version || '') },
+    { id: 'age', label: 'Age', class: 'c-age', priority: 3, sort: '-metadata.creationTimestamp', draw: (row) => h('span', { class: 'muted' }, ageOf(row.metadata.creationTimestamp)) },
+  ];
+
+  function ask() {
+    const q = ctx.query.get('q') || '';
+    const filter = [...(STATE_FILTERS[ctx.query.get('state') || ''] || [])];
+    if (q) filter.push(`metadata.name~${quoted(q)}`);
+    list?.stop();
+    list = ctx.list({ type: MACHINE, filter, sort: sortOf(columns, ctx.query.get('sort') || '', WORST_FIRST) });
+  }
+  ask();
+
+  return {
+    title: 'Machines',
+    onQuery: ask,
+    render() {
+      const filtered = Boolean(ctx.query.get('q') || ctx.query.get('state'));
+      const number = (/** @type {any} */ one) => (one.phase === 'ready' ? String(one.count) : '');
+      return [
+        pageHead({ title: 'Machines', sub: 'A machine is a server and what runs Kubernetes on it. Once it has joined, its cluster knows it as a node.' }),
+        filterBar(ctx, { placeholder: 'Filter by name', chips: [['broken', `Needs you ${number(broken)}`], ['changing', `Changing ${number(changing)}`], ['ready', 'Ready']], count: list.phase === 'ready' ? `${list.count} ${list.count === 1 ? 'machine' : 'machines'}` : '' }),
+        table.draw({ list, columns, href: hrefOf, label: 'Machines', empty: nothing(filtered, ctx, empty({ title: 'No machines yet', icon: 'machine', text: 'Machines of clusters you may see appear here. Imported clusters have none: their nodes are managed elsewhere.' })) }),
+      ];
+    },
+  };
+}

@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { diff, draft, errorsAt, errorsElsewhere, fieldErrors, neededConfigs, read, renamed, write } from '../../assets/core/edit.js';
+
+test('values by path', () => {
+  const before = { spec: { pools: [{ name: 'a' }] } };
+  const after = write(before, 'spec.pools[0].quantity', 3);
+  assert.equal(read(after, 'spec.pools[0].quantity'), 3);
+  assert.equal(read(before, 'spec.pools[0].quantity'), undefined, 'the original is left alone');
+  assert.deepEqual(write(after, 'spec.pools[0].quantity', undefined), before);
+  assert.deepEqual(write({}, 'a.b[0].c', 1), { a: { b: [{ c: 1 }] } });
+});
+
+test('errors of the server are at their fields', () => {
+  const errors = fieldErrors({ message: 'invalid', details: { causes: [{ field: 'spec.pools[0].name', message: 'bad (e.g. x)' }, { field: 'spec.pools[10].name', message: 'worse' }, { field: 'spec.other', message: 'odd' }] } });
+  assert.deepEqual(errorsAt(errors, 'spec.pools[0].name'), ['bad']);
+  assert.deepEqual(errorsAt(errors, 'spec.pools[1]'), [], '10 is not below 1');
+  assert.deepEqual(errorsElsewhere(errors, ['spec.pools']), ['spec.other: odd']);
+  assert.deepEqual([...fieldErrors({ message: 'strict decoding error: unknown field "spec.x"' })], [['spec.x', ['There is no such field.']]]);
+  assert.deepEqual([...fieldErrors({ message: 'no' })], [['', ['no']]]);
+  assert.equal(fieldErrors(null).size, 0);
+});
+
+test('a diff has what changed and a little around it', () => {
+  const lines = Array.from({ length: 30 }, (_, at) => `line ${at}`);
+  const changed = diff(lines.join('\n'), lines.map((line, at) => (at === 15 ? 'new' : line)).filter((_, at) => at !== 20).join('\n'));
+  assert.deepEqual(changed.filter((line) => line.kind === 'add').map((line) => line.text), ['new']);
+  assert.deepEqual(changed.filter((line) => line.kind === 'cut').map((line) => line.text), ['line 15', 'line 20']);
+  assert.equal(changed[0].kind, 'skip');
+  assert.ok(changed.length < 20);
+});
+
+test('drafts and the configurations they need', () => {
+  const cluster = renamed(write(draft('local', { name: '', namespace: 'w', version: 'v1' }), 'metadata.name', 'x'));
+  assert.deepEqual(neededConfigs(cluster).map((one) => one.metadata), [{ name: 'nc-x-servers', namespace: 'w' }, { name: 'nc-x-workers', namespace: 'w' }]);
+  assert.deepEqual(neededConfigs(cluster, cluster), []);
+  assert.deepEqual(draft('import', { name: 'i', namespace: 'w', version: '' }).spec, {});
+});
