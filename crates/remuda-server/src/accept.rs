@@ -3,22 +3,29 @@
 //! Most connections of a busy server are watches that say nothing for minutes, so what counts is
 //! how little an idle one costs: one task, no read buffer larger than it needs, keep-alives on the
 //! socket rather than timers here.
+//!
+//! Clients that have not logged in get seconds, not minutes, and leave room for those that have: see
+//! `unauthenticated`.
+
+mod unauthenticated;
 
 use std::{
     convert::Infallible,
     future::Future,
     io,
     net::SocketAddr,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response, header};
+use http_body::{Frame, SizeHint};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -39,6 +46,8 @@ use tokio_util::{
 };
 use tracing::{debug, warn};
 
+pub use self::unauthenticated::Bounds;
+use self::unauthenticated::{Guest, Serving, Unauthenticated};
 use crate::{
     gather::{Cork, Gathered, Streams},
     tls,
@@ -58,10 +67,14 @@ pub struct Remote {
 pub trait Handler: Clone + Send + Sync + 'static {
     type Peer: Clone + Send + Sync + 'static;
     type Body: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Unpin
         + Send
         + 'static;
 
     fn connect(&self, remote: Remote) -> Self::Peer;
+
+    /// Whether the client has shown who it is: by its certificate, or in a request that was answered.
+    fn is_logged_in(&self, peer: &Self::Peer) -> bool;
 
     fn handle(
         &self,
@@ -76,6 +89,8 @@ pub struct Counters {
     pub accepted: AtomicU64,
     pub open: AtomicU64,
     pub handshakes_failed: AtomicU64,
+    /// Closed without a word, since all connections for clients that are not logged in were busy.
+    pub refused: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -87,12 +102,15 @@ pub struct Acceptor<H> {
     pub handshake: Duration,
     /// For the head of a request to arrive, and for a kept connection to be used again: [`HEAD`].
     pub head: Duration,
+    /// For clients that have not logged in.
+    pub unauthenticated: Bounds,
     /// Told to finish what they are doing and close.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
 }
 
-/// A request's head must arrive within this time, and a kept connection must be used again within it.
+/// A request's head must arrive within this time, and a kept connection must be used again within it, once
+/// its client has logged in.
 pub const HEAD: Duration = Duration::from_secs(300);
 /// After this silence the kernel asks whether the client is still there.
 const IDLE_PROBE: Duration = Duration::from_secs(30);
@@ -103,11 +121,14 @@ const MAX_STREAMS: u32 = 1000;
 const SEND_BUFFER: usize = 256 * 1024;
 const HTTP2_WINDOW: u32 = 256 * 1024;
 const HTTP2_CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Header lines of an answer. Many clients take no more than a hundred, and a few are added later.
+const MAX_HEADER_LINES: usize = 90;
 
 impl<H: Handler> Acceptor<H> {
     /// Accepts until told to stop. The number of open connections never exceeds `limit`.
     pub async fn run(self, listener: TcpListener, limit: usize) {
         let slots = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        let unauthenticated = Unauthenticated::new(self.unauthenticated);
         loop {
             let next = async {
                 // Waiting for a slot before accepting leaves the surplus in the kernel's queue.
@@ -119,10 +140,16 @@ impl<H: Handler> Acceptor<H> {
                 next = next => next,
             };
             match (slot, accepted) {
-                (Ok(slot), Ok((stream, address))) => {
-                    let connection = self.clone().connection(stream, address, slot);
-                    self.tasks.spawn(connection);
-                }
+                (Ok(slot), Ok((stream, address))) => match unauthenticated.enter(address.ip()) {
+                    Some(guest) => {
+                        let connection = self.clone().connection(stream, address, slot, Arc::new(guest));
+                        self.tasks.spawn(connection);
+                    }
+                    None => {
+                        self.counters.refused.fetch_add(1, Relaxed);
+                        debug!(%address, "too many connections that are not logged in");
+                    }
+                },
                 (Err(_), _) => return,
                 (_, Err(error)) => self.pause(&error).await,
             }
@@ -142,7 +169,13 @@ impl<H: Handler> Acceptor<H> {
         }
     }
 
-    async fn connection(self, stream: TcpStream, address: SocketAddr, _slot: OwnedSemaphorePermit) {
+    async fn connection(
+        self,
+        stream: TcpStream,
+        address: SocketAddr,
+        _slot: OwnedSemaphorePermit,
+        guest: Arc<Guest>,
+    ) {
         self.counters.accepted.fetch_add(1, Relaxed);
         self.counters.open.fetch_add(1, Relaxed);
         let _open = Open(self.counters.clone());
@@ -153,6 +186,7 @@ impl<H: Handler> Acceptor<H> {
         let (address, local) = (plain(address), plain(local));
         let stream = tokio::select! {
             () = self.stop.cancelled() => return,
+            () = guest.overstayed() => return,
             handshake = timeout(self.handshake, self.tls.accept(ReadAhead::new(stream))) => match handshake {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => {
@@ -171,18 +205,41 @@ impl<H: Handler> Acceptor<H> {
         let certificates = session.peer_certificates().map(|chain| chain.iter().cloned().collect());
         let http2 = session.alpn_protocol() == Some(tls::H2);
         let peer = self.handler.connect(Remote { address, local, certificates });
+        guest.connected();
+        if self.handler.is_logged_in(&peer) {
+            guest.logged_in();
+        }
         // Boxed each on its own: a connection of one kind need not carry the other's size.
         if http2 {
-            Box::pin(self.http2(stream, peer)).await;
+            Box::pin(self.http2(stream, peer, &guest)).await;
         } else {
-            Box::pin(self.http1(stream, peer)).await;
+            Box::pin(self.http1(stream, peer, &guest)).await;
         }
     }
 
-    async fn http1(self, stream: TlsStream<ReadAhead<TcpStream>>, peer: H::Peer) {
+    /// Handles a request, and notes for how long that keeps the connection busy.
+    fn serve(
+        &self,
+        peer: &H::Peer,
+        guest: &Arc<Guest>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Served<H::Body>>> + Send + use<H> {
+        let (handler, peer) = (self.handler.clone(), peer.clone());
+        let (guest, serving) = (guest.clone(), guest.serve());
+        async move {
+            let mut response = handler.handle(peer.clone(), request).await;
+            if handler.is_logged_in(&peer) {
+                guest.logged_in();
+            }
+            bound_lines(response.headers_mut());
+            response.map(|body| Served { body, _serving: serving })
+        }
+    }
+
+    async fn http1(self, stream: TlsStream<ReadAhead<TcpStream>>, peer: H::Peer, guest: &Arc<Guest>) {
         let service = service_fn(|request| {
-            let (handler, peer) = (self.handler.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
+            let answer = self.serve(&peer, guest, request);
+            async move { Ok::<_, Infallible>(answer.await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -193,6 +250,7 @@ impl<H: Handler> Acceptor<H> {
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            () = guest.overstayed() => return,
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
@@ -201,13 +259,10 @@ impl<H: Handler> Acceptor<H> {
         log_end(ended);
     }
 
-    async fn http2(self, stream: TlsStream<ReadAhead<TcpStream>>, peer: H::Peer) {
+    async fn http2(self, stream: TlsStream<ReadAhead<TcpStream>>, peer: H::Peer, guest: &Arc<Guest>) {
         // Requests are tasks of their own, so that those of one client use all cores.
-        let service = service_fn(|request| {
-            let (handler, peer) = (self.handler.clone(), peer.clone());
-            let answer = self.tasks.spawn(async move { handler.handle(peer, request).await });
-            AbortOnDropHandle::new(answer)
-        });
+        let service =
+            service_fn(|request| AbortOnDropHandle::new(self.tasks.spawn(self.serve(&peer, guest, request))));
         let (streams, stream) = (Streams::default(), Cork::new(stream));
         let connection = http2::Builder::new(streams.clone())
             .timer(TokioTimer::new())
@@ -222,12 +277,70 @@ impl<H: Handler> Acceptor<H> {
         let mut connection = Gathered::new(connection, streams, stream);
         let ended = tokio::select! {
             ended = &mut connection => ended,
+            () = guest.overstayed() => return,
             () = self.stop.cancelled() => {
                 connection.connection().graceful_shutdown();
                 connection.await
             }
         };
         log_end(ended);
+    }
+}
+
+/// A body, and the note that its connection is busy until it is sent.
+struct Served<B> {
+    body: B,
+    _serving: Serving,
+}
+
+impl<B: http_body::Body + Unpin> http_body::Body for Served<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Leaves out header lines that are too many for clients, wherever they come from. What is said once
+/// stays before what is said often, and what a body cannot be read without stays in any case.
+fn bound_lines(headers: &mut HeaderMap) {
+    if headers.len() <= MAX_HEADER_LINES {
+        return;
+    }
+    let needed = [
+        header::CONTENT_TYPE,
+        header::CONTENT_LENGTH,
+        header::CONTENT_ENCODING,
+        header::LOCATION,
+        header::UPGRADE,
+        header::CONNECTION,
+        header::SET_COOKIE,
+    ];
+    let all = std::mem::take(headers);
+    let names = needed.iter().chain(all.keys().filter(|name| !needed.contains(name)));
+    for name in names.take(MAX_HEADER_LINES) {
+        if let Some(value) = all.get(name) {
+            headers.append(name, value.clone());
+        }
+    }
+    for name in all.keys() {
+        for value in all.get_all(name).iter().skip(1) {
+            if headers.len() < MAX_HEADER_LINES && headers.contains_key(name) {
+                headers.append(name, value.clone());
+            }
+        }
     }
 }
 
@@ -264,6 +377,8 @@ mod tests {
     };
     use tokio_rustls::{TlsConnector, client};
 
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use crate::{datadir::DataDir, pki::Pki};
 
@@ -271,13 +386,25 @@ mod tests {
     struct Hello;
 
     impl Handler for Hello {
-        type Peer = ();
+        type Peer = Arc<AtomicBool>;
         type Body = Full<Bytes>;
 
-        fn connect(&self, _: Remote) {}
+        fn connect(&self, _: Remote) -> Arc<AtomicBool> {
+            Arc::default()
+        }
 
-        async fn handle(&self, (): (), _: Request<Incoming>) -> Response<Full<Bytes>> {
-            Response::new(Full::from("hello"))
+        fn is_logged_in(&self, peer: &Arc<AtomicBool>) -> bool {
+            peer.load(Relaxed)
+        }
+
+        async fn handle(&self, peer: Arc<AtomicBool>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+            peer.fetch_or(request.uri().path() == "/login", Relaxed);
+            let mut response = Response::new(Full::from("hello"));
+            let lines = request.uri().query().map_or(0, |lines| lines.parse().unwrap());
+            for _ in 0..lines {
+                response.headers_mut().append("warning", header::HeaderValue::from_static("299 - x"));
+            }
+            response
         }
     }
 
@@ -292,6 +419,10 @@ mod tests {
 
     impl Listening {
         async fn start(limit: usize, handshake: Duration) -> Listening {
+            Self::with(limit, handshake, Bounds::of(limit)).await
+        }
+
+        async fn with(limit: usize, handshake: Duration, unauthenticated: Bounds) -> Listening {
             let dir = tempfile::tempdir().unwrap();
             let pki = Pki::open(&DataDir::open(dir.path()).unwrap(), Timestamp::now()).unwrap();
             let names = std::collections::BTreeSet::from(["localhost".to_owned()]);
@@ -316,6 +447,7 @@ mod tests {
                 counters: counters.clone(),
                 handshake,
                 head: Duration::from_millis(300),
+                unauthenticated,
                 stop: stop.clone(),
                 tasks: tasks.clone(),
             };
@@ -332,8 +464,12 @@ mod tests {
     }
 
     async fn ask(stream: &mut client::TlsStream<TcpStream>) -> String {
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-        let mut buffer = [0; 1024];
+        ask_for(stream, "/").await
+    }
+
+    async fn ask_for(stream: &mut client::TlsStream<TcpStream>, path: &str) -> String {
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        let mut buffer = [0; 8192];
         let read = stream.read(&mut buffer).await.unwrap();
         String::from_utf8_lossy(&buffer[..read]).into_owned()
     }
@@ -366,6 +502,46 @@ mod tests {
             }
         });
         gone.await.expect("it is let go");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_asks_nothing_after_the_handshake_is_let_go_in_seconds() {
+        let bounds = Bounds { first: Duration::from_millis(100), ..Bounds::of(10) };
+        let listening = Listening::with(10, LONG, bounds).await;
+        let mut idle = listening.connect().await.unwrap();
+        assert_eq!(timeout(LONG, idle.read(&mut [0; 1])).await.unwrap().unwrap_or(0), 0);
+    }
+
+    #[tokio::test]
+    async fn idle_connections_of_strangers_make_room_and_those_logged_in_stay() {
+        let bounds = Bounds { total: 3, per_address: 2, first: LONG, idle: LONG };
+        let listening = Listening::with(4, LONG, bounds).await;
+        let mut known = listening.connect().await.unwrap();
+        assert!(ask_for(&mut known, "/login").await.ends_with("hello"));
+        let mut idle = Vec::new();
+        for _ in 0..5 {
+            idle.push(listening.connect().await.unwrap());
+        }
+        let mut newest = idle.pop().unwrap();
+        assert!(ask(&mut newest).await.ends_with("hello"));
+        // Of the others only as many are left as one address may have.
+        for gone in &mut idle[..3] {
+            assert_eq!(timeout(LONG, gone.read(&mut [0; 1])).await.unwrap().unwrap_or(0), 0);
+        }
+        assert!(ask(&mut idle[3]).await.ends_with("hello"));
+        assert!(ask(&mut known).await.ends_with("hello"));
+    }
+
+    #[tokio::test]
+    async fn an_answer_never_has_more_header_lines_than_clients_take() {
+        let listening = Listening::start(10, LONG).await;
+        let mut client = listening.connect().await.unwrap();
+        let answer = ask_for(&mut client, "/?300").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, "hello");
+        assert!(head.contains("content-length: 5"), "{head}");
+        let lines = head.lines().count() - 1;
+        assert!((MAX_HEADER_LINES..100).contains(&lines), "{lines} lines");
     }
 
     #[tokio::test]

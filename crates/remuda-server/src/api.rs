@@ -13,16 +13,20 @@ use remuda_auth::{
     jwt::{LEGACY_ISSUER, issue::Issuer, verify::Verifier},
     tokens::StaticTokens,
 };
+use remuda_distro::Catalog;
 
 use crate::{
     addresses, capi,
     config::{Config, Datastore},
-    people,
+    controllers::Component,
+    driver_use, people,
     pki::{Pki, PkiError},
-    rancher,
+    plan_accounts, rancher,
+    releases::{self, file::ReleaseFileError},
     rotate::RotatingFile,
     tokens::{self, TokenFileError},
 };
+use remuda_rke::agent_presence::Presence;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
@@ -40,12 +44,16 @@ pub enum PrepareError {
     TokenFile(#[from] TokenFileError),
     #[error(transparent)]
     Audit(#[from] AuditError),
+    #[error(transparent)]
+    Releases(#[from] ReleaseFileError),
 }
 
 /// The files the configuration names, read and checked before anything is created.
 pub(crate) struct Prepared {
     tokens: StaticTokens,
     policy: AuditPolicy,
+    /// What the operator knows of releases.
+    pub(crate) releases: Option<Arc<Catalog>>,
 }
 
 impl Prepared {
@@ -58,7 +66,8 @@ impl Prepared {
             Some(path) => read_policy(path)?,
             None => AuditPolicy::default(),
         };
-        Ok(Prepared { tokens, policy })
+        let releases = config.release_data.as_deref().map(releases::file::load).transpose()?;
+        Ok(Prepared { tokens, policy, releases })
     }
 }
 
@@ -85,6 +94,7 @@ pub(crate) struct Kinds {
     pub(crate) cluster_api: capi::Kinds,
     pub(crate) rancher: rancher::Kinds,
     pub(crate) people: people::Admission,
+    pub(crate) drivers: driver_use::Admission,
 }
 
 pub(crate) fn config(
@@ -94,6 +104,7 @@ pub(crate) fn config(
     advertise: &str,
     kinds: &Kinds,
     identity: Option<&str>,
+    presence: Option<Presence>,
 ) -> Result<remuda_apiserver::Config, ApiConfigError> {
     let audit = match &config.audit {
         None => None,
@@ -123,7 +134,16 @@ pub(crate) fn config(
         anonymous: config.anonymous_auth,
         audit,
         limits,
-        hooks: [kinds.cluster_api.hooks(), kinds.rancher.hooks(), kinds.people.hooks()].concat(),
+        hooks: [
+            kinds.cluster_api.hooks(),
+            if config.controllers { vec![Arc::new(capi::Guard)] } else { Vec::new() },
+            kinds.rancher.hooks(),
+            kinds.people.hooks(),
+            kinds.drivers.hooks(),
+            vec![Arc::new(rancher::Quotas::new(kinds.drivers.clone()))],
+            plan_accounts::hooks(),
+        ]
+        .concat(),
         conversions: kinds.cluster_api.conversions(),
         version: None,
         descriptions: Some(crate::explain::descriptions),
@@ -132,6 +152,9 @@ pub(crate) fn config(
             Some(identity) => Controllers::Elected { identity: identity.to_owned() },
         },
         clock: Timestamp::now,
+        former_manager: Component::former_manager,
+        strict_fields: rancher::has_strict_fields,
+        watch_observer: presence.map(|presence| Arc::new(plan_accounts::Agents(presence)) as _),
     })
 }
 

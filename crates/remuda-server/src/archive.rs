@@ -44,6 +44,8 @@ pub enum ArchiveError {
     Read { path: PathBuf, source: io::Error },
     #[error("write {}", .path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error("{} is missing", .path.display())]
+    Missing { path: PathBuf },
     #[error("{} exists", .path.display())]
     Exists { path: PathBuf },
     #[error("{} is not a remuda backup: {reason}", .path.display())]
@@ -57,6 +59,9 @@ pub enum ArchiveError {
 impl ArchiveError {
     pub fn hint(&self) -> Option<String> {
         match self {
+            ArchiveError::Missing { .. } => {
+                Some("put it back: a backup without it would be of no use, and none was made".to_owned())
+            }
             ArchiveError::Exists { .. } => Some("choose another name, or remove it".to_owned()),
             ArchiveError::NotOurs { .. } => Some("it must be a file written by remuda backup".to_owned()),
             ArchiveError::Newer { .. } => {
@@ -77,22 +82,22 @@ pub fn create(path: &Path) -> Result<File, ArchiveError> {
     })
 }
 
-/// Packs a store backup and the key files of `data_dir` into `output`.
+/// Packs a store backup and the key files of `data_dir` into `output`. All of them: no server comes
+/// back from a backup that lacks one.
 pub fn pack(output: &Path, manifest: &Manifest, store: &Path, data_dir: &Path) -> Result<File, ArchiveError> {
+    let mut parts = vec![(file::STORE, store.to_owned())];
+    parts.extend(KEEP.iter().map(|name| (*name, data_dir.join(name))));
+    if let Some((_, path)) = parts.iter().find(|(_, path)| !path.exists()) {
+        return Err(ArchiveError::Missing { path: path.clone() });
+    }
     let target = create(output)?;
     let write = |source| ArchiveError::Write { path: output.to_owned(), source };
     let mut packer = Packer { builder: tar::Builder::new(BufWriter::new(&target)), sums: String::new() };
     let manifest = serde_json::to_vec(manifest).map_err(|error| write(error.into()))?;
     packer.add(MANIFEST, manifest.len() as u64, &manifest[..]).map_err(write)?;
-    let mut parts = vec![(file::STORE, store.to_owned())];
-    parts.extend(KEEP.iter().map(|name| (*name, data_dir.join(name))));
     for (name, path) in parts {
         let read = |source| ArchiveError::Read { path: path.clone(), source };
-        let part = match File::open(&path) {
-            Ok(part) => part,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && name != file::STORE => continue,
-            Err(error) => return Err(read(error)),
-        };
+        let part = File::open(&path).map_err(read)?;
         let size = part.metadata().map_err(read)?.len();
         packer.add(name, size, BufReader::new(part)).map_err(write)?;
     }
@@ -192,8 +197,12 @@ pub fn unpack(input: &Path, dir: &Path) -> Result<Manifest, ArchiveError> {
             None => return Err(damaged(format!("{name} is missing"))),
         }
     }
-    match sums.keys().next() {
-        Some(name) => Err(damaged(format!("{name} has no checksum"))),
+    if let Some(name) = sums.keys().next() {
+        return Err(damaged(format!("{name} has no checksum")));
+    }
+    let mut needed = KEEP.iter().chain(&[file::STORE]);
+    match needed.find(|name| !dir.join(name).exists()) {
+        Some(name) => Err(damaged(format!("it was made without {name}"))),
         None => Ok(manifest),
     }
 }
@@ -231,7 +240,7 @@ impl<R: Read> Summing<R> {
     }
 
     fn finish(self) -> String {
-        self.context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        remuda_base::hex(self.context.finish())
     }
 }
 
@@ -253,8 +262,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("pki")).unwrap();
         fs::write(dir.path().join("snapshot"), vec![7; 100_000]).unwrap();
-        fs::write(dir.path().join(file::KEYRING), "keys").unwrap();
-        fs::write(dir.path().join(file::CA_KEY), "ca").unwrap();
+        for name in KEEP {
+            fs::write(dir.path().join(name), format!("contents of {name}")).unwrap();
+        }
         let output = dir.path().join("out");
         let manifest = Manifest { format: FORMAT, created: "now".into(), revision: 9 };
         pack(&output, &manifest, &dir.path().join("snapshot"), dir.path()).unwrap();
@@ -268,10 +278,40 @@ mod tests {
         let manifest = unpack(&output, target.path()).unwrap();
         assert_eq!(manifest.revision, 9);
         assert_eq!(fs::read(target.path().join(file::STORE)).unwrap(), vec![7; 100_000]);
-        assert_eq!(fs::read(target.path().join(file::CA_KEY)).unwrap(), b"ca");
-        assert!(!target.path().join(file::CA_CERT).exists());
+        for name in KEEP {
+            let contents = fs::read_to_string(target.path().join(name)).unwrap();
+            assert_eq!(contents, format!("contents of {name}"));
+        }
         for path in [&output, &target.path().join(file::KEYRING)] {
             assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn nothing_is_packed_or_unpacked_without_all_keys() {
+        for name in KEEP {
+            let (dir, output) = backup();
+            let manifest = Manifest { format: FORMAT, created: "now".into(), revision: 9 };
+            let again = dir.path().join("again");
+            fs::remove_file(dir.path().join(name)).unwrap();
+            let refused = pack(&again, &manifest, &dir.path().join("snapshot"), dir.path()).unwrap_err();
+            assert!(matches!(&refused, ArchiveError::Missing { path } if path.ends_with(name)), "{refused}");
+            assert!(!again.exists());
+            // As an older program made it.
+            let whole = fs::read(&output).unwrap();
+            let (mut archive, target) = (tar::Archive::new(&whole[..]), tempfile::tempdir().unwrap());
+            let mut packer =
+                Packer { builder: tar::Builder::new(File::create(&again).unwrap()), sums: String::new() };
+            for entry in archive.entries().unwrap() {
+                let entry = entry.unwrap();
+                let part = entry.path().unwrap().to_string_lossy().into_owned();
+                if part != SUMS && part != *name {
+                    packer.add(&part, entry.size(), entry).unwrap();
+                }
+            }
+            packer.finish().unwrap();
+            let refused = unpack(&again, target.path()).unwrap_err();
+            assert!(refused.to_string().contains(&format!("made without {name}")), "{refused}");
         }
     }
 

@@ -8,10 +8,13 @@
 //! `clusterctl init --infrastructure …` adds to that without the kubeadm providers it adds to an
 //! empty one. It insists on cert-manager, which nothing here needs: its CRDs are enough, or a
 //! `cert-manager.url` in `clusterctl.yaml` that leads to them. Updating the core provider by
-//! `clusterctl upgrade` brings webhooks with it that nothing answers; that update is a newer server.
+//! `clusterctl upgrade` would bring webhooks that nothing answers: [`Guard`] refuses that, and what was put
+//! there before is reported at start (`strangers`) and removed by `remuda capi reclaim`.
 
 mod admission;
+mod guard;
 mod inventory;
+mod strangers;
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +29,7 @@ use remuda_apiserver::{Hook, NativeConversion};
 use remuda_control::{Informer, Informers, ObjectKey, Scope};
 use remuda_rollout::contract;
 
-pub use self::admission::Admission;
+pub use self::{admission::Admission, guard::Guard};
 use crate::shipped;
 pub use crate::shipped::InstallError;
 
@@ -88,7 +91,12 @@ impl Kinds {
 /// leaves it alone.
 pub async fn install(client: &Client, inventory: bool) -> Result<(), InstallError> {
     shipped::definitions(client, crd::all()).await?;
-    if inventory { inventory::record(client).await } else { Ok(()) }
+    if !inventory {
+        return Ok(());
+    }
+    inventory::record(client).await?;
+    strangers::report(client).await;
+    Ok(())
 }
 
 #[cfg(test)]

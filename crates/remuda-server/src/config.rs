@@ -23,7 +23,7 @@ pub use self::{
     address::{Advertise, Bind},
     datastore::{ClientTls, Datastore},
     error::ConfigError,
-    options::{LogFormat, Options},
+    options::{LocalMachines, LogFormat, Options},
     secret::SharedSecret,
 };
 
@@ -48,6 +48,10 @@ pub struct Config {
     pub audiences: Vec<String>,
     /// Whether the controllers run in this server.
     pub controllers: bool,
+    /// How machines on this host are kept.
+    pub local_machines: LocalMachines,
+    /// What is known of releases, instead of what comes with the program.
+    pub release_data: Option<PathBuf>,
     pub limits: Limits,
 }
 
@@ -226,6 +230,8 @@ impl Options {
             issuer,
             audiences,
             controllers: self.controllers.unwrap_or(true),
+            local_machines: self.local_machines.unwrap_or_default(),
+            release_data: self.release_data,
             limits,
         })
     }

@@ -22,7 +22,7 @@ use crate::{
     config::{ClientTls, Datastore, SharedSecret},
     datadir::{self, DataDir, DataDirError},
     identity,
-    pki::{Pki, PkiError},
+    pki::{self, Pki, PkiError},
 };
 
 /// What is encrypted at rest.
@@ -42,6 +42,10 @@ pub enum EngineError {
     Silent,
     #[error("open the store")]
     Failed(#[source] io::Error),
+    #[error("{} is there, but the store in {} is not", file::CA_CERT, .path.display())]
+    StoreMissing { path: PathBuf },
+    #[error("the store is there, but {} is not", file::KEYRING)]
+    KeyringMissing,
     #[error("servers on etcd need a shared secret")]
     NoSecret,
     #[error("the servers on this etcd share an identity, and this one has not been told their secret")]
@@ -66,6 +70,15 @@ impl EngineError {
             EngineError::Open(OpenError::Damaged { .. } | OpenError::Incomplete { .. }) => {
                 Some("remuda restore makes a new data directory from a backup".to_owned())
             }
+            EngineError::StoreMissing { path } => Some(format!(
+                "put {} back, or restore a backup with remuda restore; for a new server choose an empty \
+                 directory with --data-dir",
+                path.display()
+            )),
+            EngineError::KeyringMissing | EngineError::Keyring(_) => Some(format!(
+                "put {} back from a backup: without it no Secret in the store can be read",
+                file::KEYRING
+            )),
             EngineError::Open(OpenError::Seal { .. }) => {
                 Some(format!("put back the {} this store was written with", file::KEYRING))
             }
@@ -105,8 +118,21 @@ pub enum MaintenanceError {
     Keyring(#[source] SealError),
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    #[error("a backup without the server's keys would be of no use")]
+    Keys(#[source] PkiError),
     #[error("work on the backup")]
     Failed(#[source] io::Error),
+}
+
+impl MaintenanceError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            MaintenanceError::Archive(error) => error.hint(),
+            MaintenanceError::Keys(error) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// An open datastore.
@@ -134,6 +160,7 @@ impl Engine {
         let kind = match datastore {
             Datastore::Memory => Kind::Memory(Arc::new(Memory::default())),
             Datastore::Embedded => {
+                check_complete(dir)?;
                 let sealing = sealing(dir)?;
                 let keyring = sealing.keyring.clone();
                 let options = Options { sealing: Some(sealing), ..Options::default() };
@@ -141,7 +168,11 @@ impl Engine {
                 // Reading a large store takes a while, and is all computation and disk.
                 let opening = tokio::task::spawn_blocking(move || Embedded::open(path, options));
                 let opened = opening.await.map_err(|error| EngineError::Failed(io::Error::other(error)))?;
-                Kind::Embedded { store: Arc::new(opened.map_err(EngineError::Open)?), keyring }
+                let store = Arc::new(opened.map_err(EngineError::Open)?);
+                if let Some(left_out) = store.left_out() {
+                    warn!(%left_out, revision = store.observed(), "the store was recovered without its last batch");
+                }
+                Kind::Embedded { store, keyring }
             }
             Datastore::Etcd { endpoints, prefix, tls } => {
                 let options = etcd_options(endpoints, prefix, tls);
@@ -167,7 +198,8 @@ impl Engine {
     ) -> Result<(Engine, Pki), EngineError> {
         let (Datastore::Etcd { endpoints, prefix, tls }, Some(secret)) = (datastore, secret) else {
             let engine = Engine::open(datastore, dir).await?;
-            return match Pki::open(dir, now) {
+            let required = if engine.has_data() { pki::require(dir) } else { Ok(()) };
+            return match required.and_then(|()| Pki::open(dir, now)) {
                 Ok(pki) => Ok((engine, pki)),
                 Err(error) => {
                     engine.store().close().await;
@@ -184,6 +216,11 @@ impl Engine {
         Ok((Engine { kind, maintenance: Mutex::default() }, pki))
     }
 
+    /// Whether a server has worked with this data directory before: its keys were made then.
+    fn has_data(&self) -> bool {
+        matches!(&self.kind, Kind::Embedded { store, .. } if store.observed() > 0)
+    }
+
     pub fn store(&self) -> Arc<dyn Store> {
         match &self.kind {
             Kind::Embedded { store, .. } => store.clone(),
@@ -197,6 +234,7 @@ impl Engine {
     pub async fn backup(&self, dir: &Path) -> Result<(std::fs::File, Manifest), MaintenanceError> {
         let scratch = Scratch::new(dir);
         let (manifest, _guard) = self.snapshot(&scratch.store).await?;
+        pki::check(dir).map_err(MaintenanceError::Keys)?;
         let (dir, described) = (dir.to_owned(), manifest.clone());
         let packing = tokio::task::spawn_blocking(move || {
             archive::pack(&scratch.archive, &described, &scratch.store, &dir)
@@ -211,6 +249,7 @@ impl Engine {
     pub async fn backup_to(&self, output: &Path, dir: &Path) -> Result<Manifest, MaintenanceError> {
         let scratch = Scratch::new(dir);
         let (manifest, _guard) = self.snapshot(&scratch.store).await?;
+        pki::check(dir).map_err(MaintenanceError::Keys)?;
         archive::pack(output, &manifest, &scratch.store, dir)?;
         Ok(manifest)
     }
@@ -238,7 +277,7 @@ impl Engine {
         Ok((
             Manifest {
                 format: archive::FORMAT,
-                created: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                created: remuda_base::rfc3339(jiff::Timestamp::now().as_second()),
                 revision,
             },
             guard,
@@ -306,6 +345,18 @@ const NOTHING: &str = "the memory datastore keeps nothing on disk";
 fn client_tls(tls: &ClientTls) -> EtcdTls {
     let (cert, key) = tls.identity.clone().unzip();
     EtcdTls { ca: tls.ca.clone(), cert, key, server_name: None }
+}
+
+/// A server makes its encryption keys, its store and its authority in this order. Where a later one
+/// is without an earlier one, a file was lost; what takes its place would hide that.
+fn check_complete(dir: &DataDir) -> Result<(), EngineError> {
+    let path = dir.join(file::STORE);
+    let (store, keyring) = (Embedded::exists(&path), dir.join(file::KEYRING).exists());
+    // An authority alone is what a server leaves that kept its data in memory.
+    if !store && keyring && dir.join(file::CA_CERT).exists() {
+        return Err(EngineError::StoreMissing { path });
+    }
+    if store && !keyring { Err(EngineError::KeyringMissing) } else { Ok(()) }
 }
 
 pub(crate) fn sealing(dir: &DataDir) -> Result<Sealing, EngineError> {

@@ -3,19 +3,24 @@
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use remuda_control::Ctx;
+use remuda_distro::Current;
 use remuda_drivers::builtin::Registry;
 use remuda_gateway::{Gateway, GatewayOptions, TunnelConnect};
+use remuda_names::env;
+use remuda_rke::agent_presence::Presence;
 use remuda_tunnel::server::{PeerIdentity, ServerOptions};
 use remuda_workload::{KubeconfigSecret, Workloads};
 
 use crate::{
-    controllers::{Run, group, group_of},
+    config::LocalMachines,
+    controllers::{Component, Contexts, Run, group, group_of},
     people::People,
 };
 
 /// What the groups are told about the server they run in.
 pub struct Site {
-    pub ctx: Arc<Ctx>,
+    /// Of every component.
+    pub contexts: Contexts,
     pub gateway: Gateway,
     /// Where nodes, agents and people reach this server.
     pub server_url: String,
@@ -28,6 +33,12 @@ pub struct Site {
     pub machine_jobs: Option<NonZeroUsize>,
     /// And of one driver and credential.
     pub machine_jobs_per_credential: Option<NonZeroUsize>,
+    /// How machines on this host are kept.
+    pub local_machines: LocalMachines,
+    /// What is known of K3s and RKE2 releases.
+    pub releases: Current,
+    /// Which agents are there, if this server sees all of them.
+    pub presence: Option<Presence>,
 }
 
 /// All of them, with the drivers that come with us.
@@ -37,19 +48,23 @@ pub fn all(site: &Site) -> Vec<Run> {
 
 /// All of them, with these drivers.
 pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
-    let other = Arc::new(KubeconfigSecret::new(&site.ctx));
+    let ctx = site.contexts.of(Component::Workloads);
+    let other = Arc::new(KubeconfigSecret::new(&ctx));
     let connect = Arc::new(TunnelConnect::new(&site.gateway, Some(other)));
-    let workloads = Workloads::new(site.ctx.clone(), remuda_workload::Options::default(), connect);
+    let workloads = Workloads::new(ctx, remuda_workload::Options::default(), connect);
     let settings = remuda_provisioning::Options {
         server_url: site.server_url.clone(),
         ca_pem: site.ca_pem.clone(),
         system_agent_version: format!("v{}", crate::VERSION),
         server_version: format!("v{}", crate::VERSION),
+        // All that is read is there to be seen and set.
+        other_settings: [remuda_identity::setting_defaults(), remuda_rke::setting_defaults()].concat(),
         ..remuda_provisioning::Options::default()
     };
     let machines = remuda_machines::Options::new(drivers, site.local_url.clone(), site.data_dir.clone());
     let machines = remuda_machines::Options {
         server_ca: Some(site.ca_pem.clone()).filter(|pem| !pem.is_empty()),
+        job_environment: vec![(env::LOCAL_MACHINES.to_owned(), site.local_machines.as_str().to_owned())],
         environment: proxies(|name| std::env::var_os(name)?.into_string().ok()),
         processes: site.machine_jobs.map_or(machines.processes, NonZeroUsize::get),
         concurrency: site.machine_jobs_per_credential.map_or(machines.concurrency, NonZeroUsize::get),
@@ -57,17 +72,24 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
     };
     let (connections, cluster_api, rke) = (workloads.clone(), workloads.clone(), workloads);
     let gateway = site.gateway.clone();
+    let of_rke = remuda_rke::Options {
+        releases: site.releases.clone(),
+        presence: site.presence.clone(),
+        ..remuda_rke::Options::default()
+    };
     vec![
-        group(move |_, stop| remuda_workload::run(connections.clone(), stop)),
-        group_of(remuda_capi::kinds(), move |ctx, stop| {
+        group(Component::Workloads, move |_, stop| remuda_workload::run(connections.clone(), stop)),
+        group_of(Component::ClusterApi, remuda_capi::kinds(), move |ctx, stop| {
             remuda_capi::run(ctx, remuda_capi::Options::default(), cluster_api.clone(), stop)
         }),
-        group(move |ctx, stop| remuda_provisioning::run(ctx, settings.clone(), stop)),
-        group_of(remuda_rke::kinds(), move |ctx, stop| {
-            remuda_rke::run(ctx, remuda_rke::Options::default(), rke.clone(), stop)
+        group(Component::Provisioning, move |ctx, stop| {
+            remuda_provisioning::run(ctx, settings.clone(), stop)
         }),
-        group(move |ctx, stop| remuda_machines::run(ctx, machines.clone(), stop)),
-        group(move |_, stop| {
+        group_of(Component::ControlPlane, remuda_rke::kinds(), move |ctx, stop| {
+            remuda_rke::run(ctx, of_rke.clone(), rke.clone(), stop)
+        }),
+        group(Component::Machines, move |ctx, stop| remuda_machines::run(ctx, machines.clone(), stop)),
+        group(Component::Gateway, move |_, stop| {
             let gateway = gateway.clone();
             async move { gateway.run(stop).await }
         }),
@@ -77,7 +99,7 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
 /// How jobs of machines reach their providers: as this server does.
 fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let value = |name: &str| variable(name).or_else(|| variable(&name.to_lowercase()));
-    let known = remuda_names::env::PROXIES.iter();
+    let known = env::PROXIES.iter();
     known
         .filter_map(|name| Some(((*name).to_owned(), value(name).filter(|text| !text.is_empty())?)))
         .collect()
@@ -87,10 +109,9 @@ fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
 pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People, identity: Option<PeerIdentity>) -> Gateway {
     Gateway::new(GatewayOptions {
         authorize: Some(people.authorize()),
-        audit: Some(people.audit()),
         holders: Some(people.holders()),
         tunnel: ServerOptions { identity, ..remuda_gateway::tunnel_options() },
-        ..GatewayOptions::new(ctx.clone(), people.authenticate())
+        ..GatewayOptions::new(ctx.clone())
     })
 }
 

@@ -70,6 +70,11 @@ pub fn read(path: &Path) -> Result<Access, KubeconfigError> {
         .map_err(|reason| KubeconfigError::Invalid { path: shown, reason })
 }
 
+/// The same of a text whose files are named in full; `origin` is told in errors.
+pub fn read_text(text: &str, origin: &str) -> Result<Access, KubeconfigError> {
+    parse(text, Path::new("/")).map_err(|reason| KubeconfigError::Invalid { path: origin.to_owned(), reason })
+}
+
 fn parse(text: &str, dir: &Path) -> Result<Access, String> {
     let file: File = serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
     let context = find(file.contexts, &file.current_context, "context")?.context;

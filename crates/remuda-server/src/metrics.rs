@@ -1,5 +1,7 @@
 //! Metrics of the process and its connections, added to those of the API.
 
+pub(crate) mod fleet;
+
 use std::{fmt::Write, fs, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use nix::sys::{
@@ -14,7 +16,12 @@ use crate::accept::Counters;
 const END: &str = "# EOF\n";
 
 /// Appends our metrics and those of the controllers to those of the API.
-pub(crate) fn extend(api: &str, counters: &Counters, controllers: &Registry) -> String {
+pub(crate) fn extend(
+    api: &str,
+    counters: &Counters,
+    controllers: &Registry,
+    more: impl FnOnce(&mut String),
+) -> String {
     let mut text = api.strip_suffix(END).unwrap_or(api).to_owned();
     // Writing to a string does not fail.
     let _ = encode_registry(&mut text, controllers);
@@ -31,6 +38,7 @@ pub(crate) fn extend(api: &str, counters: &Counters, controllers: &Registry) -> 
     add("process_resident_memory_bytes", "gauge", "Memory in use.", process.resident as f64);
     add("process_open_fds", "gauge", "Open file descriptors.", process.open_files as f64);
     add("process_max_fds", "gauge", "Most file descriptors there may be.", process.max_files as f64);
+    more(&mut text);
     text.push_str(END);
     text
 }
@@ -78,7 +86,9 @@ mod tests {
         counters.accepted.store(3, Relaxed);
         let mut controllers = Registry::default();
         controllers.register("b", "Second", Gauge::<i64>::default());
-        let text = extend("# TYPE a gauge\na 1\n# EOF\n", &counters, &controllers);
+        let text = extend("# TYPE a gauge\na 1\n# EOF\n", &counters, &controllers, |text| {
+            text.push_str("# TYPE z gauge\nz 1\n");
+        });
         let start = "# TYPE a gauge\na 1\n# HELP b Second.\n# TYPE b gauge\nb 0\n# HELP remuda_connections ";
         assert!(text.starts_with(start), "{text}");
         assert!(text.contains("\nremuda_connections_total 3\n"));
@@ -86,6 +96,6 @@ mod tests {
             text.contains("\n# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes ")
         );
         assert_eq!(text.matches("# EOF").count(), 1);
-        assert!(text.ends_with("# EOF\n"));
+        assert!(text.ends_with("\nz 1\n# EOF\n"));
     }
 }

@@ -49,7 +49,7 @@ impl OfflineError {
             OfflineError::DataDir(error) => error.hint(),
             OfflineError::Engine(error) => error.hint(),
             OfflineError::Archive(error) => error.hint(),
-            OfflineError::Maintenance(MaintenanceError::Archive(error)) => error.hint(),
+            OfflineError::Maintenance(error) => error.hint(),
             _ => None,
         }
     }
@@ -131,6 +131,7 @@ mod tests {
     use remuda_store::{Template, Write};
 
     use super::*;
+    use crate::pki::Pki;
 
     fn create(key: &str, value: &str) -> Write {
         Write::Create { key: key.to_owned(), value: Template { bytes: value.to_owned().into(), slot: None } }
@@ -144,7 +145,7 @@ mod tests {
             (held, engine)
         };
         engine.store().write(create("/core/secrets/a/b", "hush-hush")).await.unwrap();
-        held.write(file::CA_KEY, b"the ca").unwrap();
+        Pki::open(&held, jiff::Timestamp::now()).unwrap();
         engine.store().close().await;
         dir
     }
@@ -174,7 +175,9 @@ mod tests {
         let (restored, revision) = restore(&output, &target).unwrap();
         assert_eq!(restored, manifest);
         assert!(revision > manifest.revision);
-        assert_eq!(fs::read(target.join(file::CA_KEY)).unwrap(), b"the ca");
+        for name in archive::KEEP {
+            assert_eq!(fs::read(target.join(name)).unwrap(), fs::read(dir.path().join(name)).unwrap());
+        }
         let (value, current) = value(&target).await;
         assert_eq!(value, b"hush-hush");
         assert_eq!(current, revision);
@@ -214,6 +217,30 @@ mod tests {
         assert_eq!(after.lines().count(), 1);
         assert_ne!(before, after.as_bytes());
         assert_eq!(value(dir.path()).await.0, b"hush-hush");
+    }
+
+    #[tokio::test]
+    async fn incomplete_or_damaged_data_is_not_backed_up() {
+        for name in archive::KEEP {
+            let dir = filled().await;
+            for contents in [Some("-----BEGIN NOTHING-----"), None] {
+                match contents {
+                    Some(contents) => fs::write(dir.path().join(name), contents).unwrap(),
+                    None => fs::remove_file(dir.path().join(name)).unwrap(),
+                }
+                let output = dir.path().join("out");
+                let refused = backup(dir.path(), &output).await.unwrap_err();
+                assert!(!output.exists(), "{name}: {refused}");
+                assert!(refused.hint().is_some(), "{name}: {refused:?}");
+            }
+        }
+        let dir = filled().await;
+        let log = dir.path().join("store").join(format!("wal-{:020}.log", 1));
+        let mut bytes = fs::read(&log).unwrap();
+        bytes[100] ^= 1;
+        fs::write(&log, bytes).unwrap();
+        let refused = backup(dir.path(), &dir.path().join("out")).await.unwrap_err();
+        assert!(matches!(refused, OfflineError::Engine(EngineError::Open(OpenError::Damaged { .. }))));
     }
 
     #[tokio::test]

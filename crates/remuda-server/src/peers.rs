@@ -96,7 +96,7 @@ impl Peering {
     /// What a server of this name shows.
     fn token(&self, id: &str) -> String {
         let tag = hmac::sign(&self.key, format!("remuda peer\0{id}").as_bytes());
-        tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        remuda_base::hex(tag)
     }
 
     fn lease(&self) -> String {

@@ -1,8 +1,8 @@
 //! The server's certificate authority on disk, and what it issues for the server itself.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, io, path::Path, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use remuda_auth::{
     identity::User,
     keys::{KeyError, KeyPair},
@@ -26,10 +26,19 @@ pub enum PkiError {
     DataDir(#[from] DataDirError),
     #[error("{present} is there, but {missing} is not")]
     Half { present: &'static str, missing: &'static str },
+    #[error("the store holds a server's data, but {name} is not there")]
+    Missing { name: &'static str },
     #[error("use the certificate authority in {}", file::CA_CERT)]
     Authority(#[source] AuthError),
     #[error("the certificate authority in {} ended on {until}", file::CA_CERT)]
     Expired { until: Timestamp },
+    #[error(
+        "the clock says {now}, but the certificate authority in {} is good from {from} on",
+        file::CA_CERT
+    )]
+    ClockBehind { now: Timestamp, from: Timestamp },
+    #[error("the clock says {now}: certificates made now would end too soon")]
+    ClockUnset { now: Timestamp },
     #[error("use the key in {}", file::SERVICE_ACCOUNT_KEY)]
     ServiceAccountKey(#[source] KeyError),
     #[error("issue a certificate")]
@@ -47,8 +56,18 @@ impl PkiError {
                 "put the file back from a backup; without it no client trusts this server any more"
                     .to_owned(),
             ),
+            PkiError::Missing { name } => Some(format!(
+                "put {name} back from a backup; or, to have a new one made that nobody trusts yet, \
+                 leave an empty file {name}{SET_ASIDE}"
+            )),
+            PkiError::ClockBehind { .. }
+            | PkiError::ClockUnset { .. }
+            | PkiError::Issue(AuthError::Clock { .. }) => {
+                Some("set the clock of this machine; nothing was changed".to_owned())
+            }
             PkiError::Expired { .. } => Some(format!(
-                "remove {} and {} to have a new one made; clients need their kubeconfigs anew",
+                "to have a new one made, add {SET_ASIDE} to the names of {} and {}; clients need their \
+                 kubeconfigs anew",
                 file::CA_CERT,
                 file::CA_KEY
             )),
@@ -64,6 +83,11 @@ pub struct Pki {
 }
 
 impl Pki {
+    /// Until when the authority is good.
+    pub fn expires(&self) -> Timestamp {
+        self.authority.validity().not_after
+    }
+
     /// Reads the authority and the signing key, making those that never were there.
     pub fn open(dir: &DataDir, now: Timestamp) -> Result<Pki, PkiError> {
         let authority = match (dir.read(file::CA_CERT)?, dir.read_key(file::CA_KEY)?) {
@@ -106,9 +130,12 @@ impl Pki {
     }
 
     fn new(authority: Authority, service_accounts: KeyPair, now: Timestamp) -> Result<Pki, PkiError> {
-        let until = authority.validity().not_after;
+        let Validity { not_before: from, not_after: until } = authority.validity();
         if until <= now {
             return Err(PkiError::Expired { until });
+        }
+        if now.saturating_add(CLOCK_SKEW).unwrap_or(now) < from {
+            return Err(PkiError::ClockBehind { now, from });
         }
         let clients = Clients::new(authority.certificate_pem().as_bytes())
             .map_err(|_| PkiError::Authority(AuthError::NotAnAuthority))?;
@@ -170,6 +197,31 @@ impl Pki {
     }
 }
 
+/// Ends the name of a key file that was put out of use on purpose, so that a new one is made.
+const SET_ASIDE: &str = ".old";
+
+/// Refuses a data directory in use whose keys are gone. New ones would be made in silence, and every
+/// client, agent and token of the server be worth nothing.
+pub(crate) fn require(dir: &DataDir) -> Result<(), PkiError> {
+    let gone = |name: &&&str| !dir.join(name).exists() && !dir.join(&format!("{name}{SET_ASIDE}")).exists();
+    match [file::CA_CERT, file::CA_KEY, file::SERVICE_ACCOUNT_KEY].iter().find(gone) {
+        Some(name) => Err(PkiError::Missing { name }),
+        None => Ok(()),
+    }
+}
+
+/// Whether all keys are in the data directory and can be used.
+pub(crate) fn check(dir: &Path) -> Result<(), PkiError> {
+    let read = |name: &'static str| match std::fs::read(dir.join(name)) {
+        Ok(bytes) => Ok(text(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(PkiError::Missing { name }),
+        Err(source) => Err(DataDirError::Read { path: dir.join(name), source }.into()),
+    };
+    Authority::from_pem(&read(file::CA_CERT)?, &read(file::CA_KEY)?).map_err(PkiError::Authority)?;
+    KeyPair::from_pem(&read(file::SERVICE_ACCOUNT_KEY)?).map_err(PkiError::ServiceAccountKey)?;
+    Ok(())
+}
+
 /// All that must be kept, in PEM.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -212,13 +264,27 @@ impl Issued {
     }
 }
 
+/// Until when a certificate is good.
+pub fn expires(certificate: &[u8]) -> Option<Timestamp> {
+    Some(Certificate::parse(certificate).ok()?.validity.not_after)
+}
+
 /// The user a client certificate stands for, once it has been found good, and until when.
 pub fn user_of(certificate: &[u8]) -> Option<(User, Timestamp)> {
-    let until = Certificate::parse(certificate).ok()?.validity.not_after;
+    let until = expires(certificate)?;
     Some((client_user(certificate).ok()?, until))
 }
 
+/// Clocks of machines differ; by more than this, one of them is wrong.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(24);
+/// 2025-01-01: machines without a battery start long before this, and an authority made then would be
+/// over as soon as the clock is set.
+const CLOCK_SET: i64 = 1_735_689_600;
+
 fn generate_authority(now: Timestamp) -> Result<Authority, PkiError> {
+    if now.as_second() < CLOCK_SET {
+        return Err(PkiError::ClockUnset { now });
+    }
     Authority::generate(&format!("remuda-ca@{}", now.as_second()), now).map_err(PkiError::Issue)
 }
 
@@ -255,6 +321,38 @@ mod tests {
         open(dir.path()).unwrap();
         std::fs::remove_file(dir.path().join(file::CA_KEY)).unwrap();
         assert!(matches!(open(dir.path()), Err(PkiError::Half { .. })));
+    }
+
+    #[test]
+    fn a_clock_far_back_is_named_and_makes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let open_at = |now| Pki::open(&DataDir::open(dir.path()).unwrap(), now).map(drop);
+        let unset = open_at(Timestamp::UNIX_EPOCH).unwrap_err();
+        assert!(matches!(unset, PkiError::ClockUnset { .. }) && unset.hint().is_some(), "{unset}");
+        assert!(!dir.path().join(file::CA_CERT).exists());
+        let now = Timestamp::now();
+        open_at(now).unwrap();
+        let behind = open_at(now - SignedDuration::from_hours(48)).unwrap_err();
+        assert!(matches!(behind, PkiError::ClockBehind { .. }) && behind.hint().is_some(), "{behind}");
+        open_at(now - SignedDuration::from_hours(2)).unwrap();
+    }
+
+    #[test]
+    fn a_directory_in_use_is_not_given_new_keys() {
+        for name in [file::CA_CERT, file::CA_KEY, file::SERVICE_ACCOUNT_KEY] {
+            let parent = tempfile::tempdir().unwrap();
+            let dir = DataDir::open(parent.path()).unwrap();
+            Pki::open(&dir, Timestamp::now()).unwrap();
+            require(&dir).unwrap();
+            check(dir.path()).unwrap();
+            std::fs::rename(dir.join(name), dir.join("aside")).unwrap();
+            assert!(matches!(check(dir.path()), Err(PkiError::Missing { name: missing }) if missing == name));
+            let missing = require(&dir).unwrap_err();
+            assert!(missing.to_string().contains(name) && missing.hint().is_some(), "{missing}");
+            // Put out of use on purpose.
+            std::fs::rename(dir.join("aside"), dir.join(&format!("{name}{SET_ASIDE}"))).unwrap();
+            require(&dir).unwrap();
+        }
     }
 
     #[test]

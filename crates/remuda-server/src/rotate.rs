@@ -72,7 +72,8 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-fn numbered(path: &Path, number: usize) -> PathBuf {
+/// The predecessor of this number.
+pub(crate) fn numbered(path: &Path, number: usize) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".{number}"));
     PathBuf::from(name)

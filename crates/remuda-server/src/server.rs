@@ -16,9 +16,14 @@ use std::{
 use jiff::Timestamp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use remuda_apiserver::ApiServer;
-use remuda_control::Chain;
+use remuda_control::{Chain, Scope};
+use remuda_dashboard::Dashboard;
+use remuda_door::Frame;
+use remuda_gateway::Gateway;
 use remuda_identity::FirstUser;
 use remuda_names::file;
+use remuda_rke::agent_presence::Presence;
+use remuda_steve::{ListApi, ListApiOptions};
 use tokio::{
     net::TcpListener,
     task::JoinSet,
@@ -29,25 +34,31 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
 use crate::{
-    accept::{Acceptor, Counters, HEAD},
+    accept::{Acceptor, Bounds, Counters, HEAD},
     addresses,
     api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
+    audit_trail::Trail,
     capi,
     config::{Bind, Config, address},
-    controllers::{Controllers, Run, group},
+    controllers::{Component, Controllers, Run, group},
     datadir::{self, DataDir, DataDirError},
+    doors::{self, KubernetesApi, Maintenance},
     engine::{Engine, EngineError},
     front::{Front, Parts},
     groups::{self, Site},
     identity, kubeconfig,
     listen::{self, ListenError},
+    management::InProcess,
+    metrics::fleet::Fleet,
     peers::Peering,
     people::People,
     pki::{Issued, Pki, PkiError},
     rancher,
+    releases::{self, Lists},
     serving::{self, Serving, ServingError},
     shipped,
     tls::{self, Clients},
+    visible::Visible,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -155,13 +166,21 @@ impl Server {
 
         let advertise = advertise(&config, address);
         let kinds = Kinds::default();
+        let releases = kinds.rancher.releases.clone();
+        let release_file = prepared.releases.clone();
+        releases.set(release_file.clone());
         let identity = api::identity(&config.datastore);
-        let api = api::config(&config, prepared, &pki, &advertise, &kinds, identity.as_deref())?;
+        // Other servers of the same datastore may have agents that this one does not see.
+        let presence = identity.is_none().then(|| Presence::new(Timestamp::now));
+        let seen = presence.clone();
+        let api = api::config(&config, prepared, &pki, &advertise, &kinds, identity.as_deref(), seen)?;
         let api = ApiServer::start(api, engine.store()).await.map_err(StartError::Api)?;
+        kinds.rancher.judge_by(api.policy().clone());
         let mut controllers = Controllers::new(&api, identity.as_deref());
         install(&mut controllers, config.controllers).await;
-        kinds.cluster_api.follow(&controllers.ctx.informers).await;
-        kinds.rancher.follow(&controllers.ctx.informers);
+        let informers = &controllers.ctx(Component::Shared).informers;
+        kinds.cluster_api.follow(informers).await;
+        kinds.drivers.begin(api.policy().clone(), informers);
 
         let url = format!("https://{}", local(config.bind, address));
         let people = match config.controllers {
@@ -175,7 +194,8 @@ impl Server {
             None => None,
         };
         let own = peering.as_ref().map(Peering::identity);
-        let gateway = people.as_ref().map(|people| groups::gateway(&controllers.ctx, people, own));
+        let gateway =
+            people.as_ref().map(|people| groups::gateway(&controllers.ctx(Component::Gateway), people, own));
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
         if let Some(path) = &config.address_file {
             datadir::write_private(path, format!("{address}\n").as_bytes())?;
@@ -184,23 +204,53 @@ impl Server {
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         let counters = Arc::new(Counters::default());
-        let parts = Parts {
+        let management = InProcess { api: api.clone(), identity: people.as_ref().map(People::identity) };
+        let maintenance = Maintenance { engine: engine.clone(), data_dir: dir.path().to_owned() };
+        let viewer = controllers.ctx(Component::Viewer);
+        let visible = Visible::new(viewer.client.clone(), api.policy().clone());
+        let reader = controllers.ctx(Component::ListApi);
+        let list_api = ListApi::new(ListApiOptions {
+            client: reader.client.clone(),
+            policy: api.policy().clone(),
+            clock: reader.clock.clone(),
+            tasks: tasks.clone(),
+            stop: stop.clone(),
+        });
+        let openings = maintenance
+            .openings()
+            .into_iter()
+            .chain([Trail::new(config.audit.as_ref().map(|audit| audit.log.clone())).opening()])
+            .chain([visible.opening(), Lists(releases.clone()).opening(), Dashboard::opening()])
+            .chain(people.iter().flat_map(People::openings))
+            .chain(gateway.iter().flat_map(Gateway::openings).map(|opening| {
+                let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
+                if clusters { list_api.in_front_of(opening) } else { opening }
+            }))
+            .chain(list_api.openings());
+        let kubernetes = KubernetesApi {
             api: api.clone(),
-            clients,
-            serving: serving.clone(),
-            engine: engine.clone(),
-            data_dir: dir.path().to_owned(),
             counters: counters.clone(),
             controllers: controllers.metrics(),
-            gateway: gateway.clone(),
-            people,
+            fleet: Fleet {
+                objects: people.as_ref().map(|_| {
+                    let informers = &controllers.ctx(Component::Shared).informers;
+                    (informers.of(Scope::all()), informers.of(Scope::all()))
+                }),
+                gateway: gateway.clone(),
+                pki: pki.clone(),
+                presented: serving.presented(),
+                data_dir: dir.path().to_owned(),
+            },
         };
+        let frame = Frame::new(kubernetes, doors::OF_API, openings.collect(), Arc::new(management));
+        let parts = Parts { clients, serving: serving.clone(), frame };
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(Arc::new(tls)),
             handler: Front(Arc::new(parts)),
             counters,
             handshake: config.limits.handshake,
             head: HEAD,
+            unauthenticated: Bounds::of(config.limits.connections.get()),
             stop: stop.clone(),
             tasks: tasks.clone(),
         };
@@ -210,7 +260,7 @@ impl Server {
         background.spawn(serving.clone().run(stop.clone()));
         if let Some(gateway) = gateway {
             let site = Site {
-                ctx: controllers.ctx.clone(),
+                contexts: controllers.contexts.clone(),
                 gateway,
                 server_url: config
                     .advertise
@@ -221,10 +271,16 @@ impl Server {
                 data_dir: dir.path().to_owned(),
                 machine_jobs: config.limits.machine_jobs,
                 machine_jobs_per_credential: config.limits.machine_jobs_per_credential,
+                local_machines: config.local_machines,
+                releases: releases.clone(),
+                presence,
             };
+            controllers.keep(group(Component::Releases, move |ctx, stop| {
+                releases::run(ctx, releases.clone(), release_file.clone(), stop)
+            }));
             if let Some(peering) = peering.map(Arc::new) {
                 let tunnel = site.gateway.tunnel().clone();
-                controllers.keep(group(move |ctx, stop| {
+                controllers.keep(group(Component::Peering, move |ctx, stop| {
                     let (peering, tunnel) = (peering.clone(), tunnel.clone());
                     async move { peering.run(&ctx, &tunnel, &stop).await }
                 }));
@@ -331,17 +387,18 @@ impl Running {
     }
 }
 
-/// Installs the definitions of our kinds. A server that cannot starts all the same, and tries again.
-async fn install(controllers: &mut Controllers, inventory: bool) {
-    let client = controllers.ctx.client.clone();
-    let cluster_api = capi::install(&client, inventory);
-    let (cluster_api, rancher) = tokio::join!(cluster_api, rancher::install(&client));
+/// Installs the definitions of our kinds, and where controllers are `working` what they and people begin with. A
+/// server that cannot starts all the same, and tries again.
+async fn install(controllers: &mut Controllers, working: bool) {
+    let client = controllers.ctx(Component::Installer).client.clone();
+    let cluster_api = capi::install(&client, working);
+    let (cluster_api, rancher) = tokio::join!(cluster_api, rancher::install(&client, working));
     if let Err(error) = cluster_api {
         error!(error = %Chain(&error), "the definitions of Cluster API are not installed");
         let client = client.clone();
         let install = move || {
             let client = client.clone();
-            async move { capi::install(&client, inventory).await }
+            async move { capi::install(&client, working).await }
         };
         controllers.attend(shipped::again("Cluster API", install));
     }
@@ -349,7 +406,7 @@ async fn install(controllers: &mut Controllers, inventory: bool) {
         error!(error = %Chain(&error), "the definitions of clusters are not installed");
         let install = move || {
             let client = client.clone();
-            async move { rancher::install(&client).await }
+            async move { rancher::install(&client, working).await }
         };
         controllers.attend(shipped::again("clusters", install));
     }

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use remuda_base::Chain;
 use remuda_names::file;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,6 @@ use tracing::{error, info, warn};
 
 use crate::{
     addresses,
-    chain::Chain,
     config::{Config, OwnCertificate},
     datadir::{self, DataDir, DataDirError},
     pki::{Issued, Pki, PkiError},

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -42,6 +43,12 @@ pub const INTERNAL_NAMES: &[&str] = &[
 impl Presented {
     pub fn new(generated: CertifiedKey, own: Option<CertifiedKey>) -> Presented {
         Presented { generated: ArcSwap::from_pointee(generated), own: own.map(ArcSwap::from_pointee) }
+    }
+
+    /// Until when the certificate is good that people get.
+    pub fn expires(&self) -> Option<Timestamp> {
+        let shown = self.own.as_ref().unwrap_or(&self.generated).load();
+        crate::pki::expires(shown.cert.first()?)
     }
 
     pub fn replace_generated(&self, certificate: CertifiedKey) {

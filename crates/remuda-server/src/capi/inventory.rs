@@ -1,7 +1,9 @@
 //! What `clusterctl` reads to know which providers are installed.
 //!
 //! An entry for the core provider keeps `clusterctl init` from installing another one, and tells it
-//! against which version the contracts of other providers are to be checked.
+//! against which version the contracts of other providers are to be checked. The version must be that of a
+//! release: `init` reads the metadata published with it. So `clusterctl upgrade` offers newer releases as they
+//! appear; what keeps them from being put over ours is [`super::guard`].
 
 use kube::Client;
 use remuda_api::clusterctl;
@@ -10,9 +12,8 @@ use serde_json::{Value, json};
 
 use crate::shipped::{self, InstallError};
 
-/// Where `clusterctl` puts the core provider.
-const NAMESPACE: &str = "capi-system";
-const NAME: &str = "cluster-api";
+const NAMESPACE: &str = clusterctl::CORE_NAMESPACE;
+const NAME: &str = clusterctl::CORE;
 const EVERYWHERE: &str = "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers";
 
 /// Records the core provider, unless another entry for one is there.

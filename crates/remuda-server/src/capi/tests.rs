@@ -1,14 +1,16 @@
 //! Cluster API kinds on a real API server.
 
+use std::sync::Arc;
+
 use http::Method;
 use kube::Client;
-use remuda_apiserver::Config;
+use remuda_apiserver::{Config, Hook};
 use remuda_control::{Ctx, Informers};
 use remuda_names::annotation;
 use remuda_testkit::World;
 use serde_json::{Value, json};
 
-use super::{Kinds, install};
+use super::{Guard, Kinds, install, strangers};
 use crate::shipped;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -30,10 +32,21 @@ impl Site {
 
     /// The same, before the definitions are installed.
     async fn bare() -> Site {
+        Self::with(Vec::new()).await
+    }
+
+    /// The same, where the controllers run too: another core provider is refused.
+    async fn guarded() -> Site {
+        let site = Self::with(vec![Arc::new(Guard)]).await;
+        install(&site.client, true).await.unwrap();
+        site
+    }
+
+    async fn with(more: Vec<Arc<dyn Hook>>) -> Site {
         let kinds = Kinds::default();
         let told = kinds.clone();
         let world = World::with(move || Config {
-            hooks: told.hooks(),
+            hooks: told.hooks().into_iter().chain(more.clone()).collect(),
             conversions: told.conversions(),
             ..remuda_testkit::config()
         });
@@ -213,6 +226,8 @@ async fn applying_the_old_version_again_changes_nothing() {
     };
     apply().await;
     let before = site.revision().await;
+    // Times of field managers are whole seconds: only in another one can they differ.
+    tokio::time::sleep(std::time::Duration::from_millis(1_001)).await;
     apply().await;
     assert_eq!(site.revision().await, before);
 }
@@ -614,6 +629,60 @@ async fn a_definition_with_a_conversion_webhook_is_left_alone_and_converted_here
     site.create(&object("MachineDrainRule", "name: a", "drain: {behavior: Skip}")).await.unwrap();
     let rule = site.get(&path("v1beta1", "machinedrainrules/a")).await;
     assert_eq!(rule["apiVersion"], "cluster.x-k8s.io/v1beta1");
+}
+
+/// Webhooks as upstream's manifest of the core provider has them.
+fn their_webhooks() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "capi-validating", "labels": {"cluster.x-k8s.io/provider": "cluster-api"}},
+        "webhooks": [{
+            "name": "validation.cluster.cluster.x-k8s.io", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": "capi-system", "name": "capi-webhook-service"}},
+            "rules": [{"apiGroups": ["cluster.x-k8s.io"], "apiVersions": ["v1beta2"], "operations": ["CREATE", "UPDATE"],
+                "resources": ["clusters"]}],
+        }],
+    })
+}
+
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+#[tokio::test]
+async fn another_core_provider_is_not_put_over_this_one() {
+    let site = Site::guarded().await;
+    // As clusterctl does it: a merge patch, which leaves our mark where it is.
+    let webhook = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"namespace": "capi-system", "name": "capi-webhook-service", "path": "/convert"}}}});
+    let patch = json!({"spec": {"conversion": webhook}});
+    let refused = site.patch(&definition("clusters"), patch.clone()).await.unwrap_err();
+    assert_eq!(refused["code"], 403, "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("this server is the core provider"), "{refused}");
+    let post = |object: Value| {
+        let site = &site;
+        async move { site.send(Method::POST, WEBHOOKS, "application/json", &object.to_string()).await }
+    };
+    assert_eq!(post(their_webhooks()).await.unwrap_err()["code"], 403);
+    // Those of others are their own business, and so is a definition that is taken over on purpose.
+    let mut other = their_webhooks();
+    other["metadata"]["labels"]["cluster.x-k8s.io/provider"] = "infrastructure-docker".into();
+    post(other).await.unwrap();
+    let mut taken = patch;
+    taken["metadata"]["annotations"][annotation::SHIPPED] = Value::Null;
+    site.patch(&definition("machinepools"), taken).await.unwrap();
+}
+
+#[tokio::test]
+async fn webhooks_of_another_core_provider_that_nothing_serves_are_recognized() {
+    let site = Site::open().await;
+    site.send(Method::POST, WEBHOOKS, "application/json", &their_webhooks().to_string()).await.unwrap();
+    let found = strangers::unserved(&site.client).await.unwrap();
+    assert_eq!(found, [("capi-validating".to_owned(), "capi-system/capi-webhook-service".to_owned())]);
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "capi-webhook-service"}},
+        "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 9443}]});
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/capi-system/endpointslices";
+    site.send(Method::POST, slices, "application/json", &slice.to_string()).await.unwrap();
+    assert_eq!(strangers::unserved(&site.client).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -16,6 +16,26 @@ pub enum LogFormat {
     Json,
 }
 
+/// How machines on the host of a server that is root are kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum LocalMachines {
+    /// Their users are nobody on the host.
+    #[default]
+    Isolated,
+    /// Their root is the host's, with its devices, as a real distribution needs.
+    Privileged,
+}
+
+impl LocalMachines {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Isolated => "isolated",
+            Self::Privileged => "privileged",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
@@ -118,6 +138,13 @@ pub struct Options {
     #[arg(long, env = env::AUDIT_POLICY, value_name = "FILE")]
     pub audit_policy: Option<PathBuf>,
 
+    /// Take what is known of K3s and RKE2 releases from this file (data.json of Rancher's metadata service, or
+    /// channels.yaml) [default: what comes with this program]
+    ///
+    /// What the setting rke-metadata-config fetches wins over it.
+    #[arg(long, env = env::RELEASE_DATA, value_name = "FILE")]
+    pub release_data: Option<PathBuf>,
+
     /// Accept the tokens in this file (CSV: token,user,uid,"group1,group2")
     #[arg(long, env = env::TOKEN_FILE, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -166,6 +193,13 @@ pub struct Options {
     /// The same for machines of one driver and one cloud credential [default: 256]
     #[arg(long, env = env::MAX_MACHINE_JOBS_PER_CREDENTIAL, value_name = "N")]
     pub max_machine_jobs_per_credential: Option<usize>,
+
+    /// How machines on this host are kept, if the server is root [default: isolated]
+    ///
+    /// `privileged` gives them the host's root and some of its devices, which real K3s or RKE2 needs. Whoever can
+    /// run anything in such a machine, Pods included, can then do everything on this host.
+    #[arg(long, env = env::LOCAL_MACHINES, value_name = "HOW")]
+    pub local_machines: Option<LocalMachines>,
 }
 
 impl Options {
@@ -180,7 +214,7 @@ impl Options {
             shared_secret_file shared_secret tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
             audit_policy token_file anonymous_auth service_account_issuer api_audiences controllers max_connections
             max_requests_inflight max_mutating_requests_inflight max_request_bytes max_machine_jobs
-            max_machine_jobs_per_credential
+            max_machine_jobs_per_credential local_machines release_data
         }
     }
 }

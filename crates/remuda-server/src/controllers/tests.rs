@@ -8,6 +8,7 @@ use kube::{
     Api,
     api::{ObjectMeta, PostParams},
 };
+use remuda_auth::identity::User;
 use remuda_store::Memory;
 
 use super::*;
@@ -41,7 +42,7 @@ async fn a_group_that_breaks_down_is_started_again_and_one_that_is_told_to_stops
         })
     }
     let mut controllers = Controllers::new(&api().await, None);
-    controllers.start(vec![group(fragile)]);
+    controllers.start(vec![group(Component::Shared, fragile)]);
     until(|| STARTS.load(SeqCst) == 2).await;
     controllers.shutdown().await;
     assert_eq!(STARTS.load(SeqCst), 2);
@@ -64,9 +65,9 @@ async fn of_two_servers_one_works_and_the_other_follows_when_it_stops() {
     let api = api().await;
     let (mut first, mut second) =
         (Controllers::new(&api, Some("first")), Controllers::new(&api, Some("second")));
-    first.start(vec![group(diligent)]);
+    first.start(vec![group(Component::Shared, diligent)]);
     until(|| TERMS.load(SeqCst) == 1).await;
-    second.start(vec![group(diligent)]);
+    second.start(vec![group(Component::Shared, diligent)]);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(TERMS.load(SeqCst), 1);
     first.shutdown().await;
@@ -79,7 +80,8 @@ async fn where_nothing_runs_nobody_competes() {
     let api = api().await;
     let mut controllers = Controllers::new(&api, Some("first"));
     controllers.start(Vec::new());
-    let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::all(controllers.ctx.client.clone());
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+        Api::all(controllers.ctx(Component::Shared).client.clone());
     assert!(
         leases
             .list(&Default::default())
@@ -121,7 +123,9 @@ async fn controllers_use_the_api_while_they_end() {
     }
     let dir = tempfile::tempdir().unwrap();
     let running =
-        Box::pin(Server::start_with(config(dir.path(), true), |_| vec![group(tidy)])).await.unwrap();
+        Box::pin(Server::start_with(config(dir.path(), true), |_| vec![group(Component::Machines, tidy)]))
+            .await
+            .unwrap();
     let client = Client::new(running.api().client_service(User::api_server()), "default");
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     while maps.get_opt("begun").await.unwrap().is_none() {
@@ -132,13 +136,27 @@ async fn controllers_use_the_api_while_they_end() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_ready_has_the_namespaces_clusters_are_made_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Box::pin(Server::start_with(config(dir.path(), true), |_| Vec::new())).await.unwrap();
+    let client = Client::new(running.api().client_service(User::api_server()), "default");
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
+    for name in remuda_provisioning::NAMESPACES {
+        assert!(namespaces.get_opt(name).await.unwrap().is_some(), "{name}");
+    }
+    running.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_group_that_does_not_end_does_not_hold_up_the_end() {
     fn stubborn(_: Arc<Ctx>, _: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(std::future::pending())
     }
     let dir = tempfile::tempdir().unwrap();
     let running =
-        Box::pin(Server::start_with(config(dir.path(), true), |_| vec![group(stubborn)])).await.unwrap();
+        Box::pin(Server::start_with(config(dir.path(), true), |_| vec![group(Component::Shared, stubborn)]))
+            .await
+            .unwrap();
     let started = Instant::now();
     running.shutdown().await;
     assert!(started.elapsed() < Duration::from_secs(5));
@@ -152,7 +170,9 @@ async fn controllers_that_are_not_wanted_are_not_started() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     let dir = tempfile::tempdir().unwrap();
     let running =
-        Box::pin(Server::start_with(config(dir.path(), false), |_| vec![group(unwanted)])).await.unwrap();
+        Box::pin(Server::start_with(config(dir.path(), false), |_| vec![group(Component::Shared, unwanted)]))
+            .await
+            .unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     running.shutdown().await;
     assert!(!STARTED.load(SeqCst));

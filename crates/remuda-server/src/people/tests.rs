@@ -1,7 +1,12 @@
 //! People on a whole server, through its socket.
 
+mod auditor;
+mod identity;
 mod kubeconfig;
+mod list_api;
+mod login;
 mod sso;
+mod visible;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -21,27 +26,27 @@ use serde_json::{Value, json};
 
 use crate::{Running, Server, config::Options};
 
-struct Site {
-    server: Running,
-    dir: tempfile::TempDir,
+pub(crate) struct Site {
+    pub(crate) server: Running,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 /// An answer: code, headers, body.
-struct Got {
-    code: StatusCode,
-    headers: HeaderMap,
-    body: Value,
-    text: String,
+pub(crate) struct Got {
+    pub(crate) code: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+    pub(crate) text: String,
 }
 
 impl Site {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let server = Self::up(dir.path().to_owned()).await;
         Self { server, dir }
     }
 
-    async fn up(dir: PathBuf) -> Running {
+    pub(crate) async fn up(dir: PathBuf) -> Running {
         let options = Options {
             bind: Some("127.0.0.1:0".to_owned()),
             audit_log: Some(dir.join("audit.log")),
@@ -69,7 +74,7 @@ impl Site {
         Client::try_from(config).unwrap()
     }
 
-    async fn send(
+    pub(crate) async fn send(
         &self,
         token: Option<&str>,
         method: &str,
@@ -99,7 +104,7 @@ impl Site {
         Got { code: head.status, headers: head.headers, body, text }
     }
 
-    async fn login(&self, username: &str, password: &str) -> Got {
+    pub(crate) async fn login(&self, username: &str, password: &str) -> Got {
         let body = json!({"username": username, "password": password});
         self.send(None, "POST", "/v1-public/login", &[], body).await
     }
@@ -165,7 +170,7 @@ impl Site {
         self.send(Some(token), "GET", path, &[], json!(null)).await
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.server.shutdown().await;
     }
 }

@@ -1,10 +1,16 @@
 //! Rancher's kinds on a real API server.
 
+mod protection;
+mod quota;
+mod roles;
+mod table;
+mod writers;
+
 use http::Method;
 use kube::Client;
 use remuda_api::{management, provisioning, rke};
 use remuda_apiserver::Config;
-use remuda_control::{Ctx, Informers};
+use remuda_auth::identity::{GROUP_AUTHENTICATED, GROUP_CONTROLLERS, GROUP_MASTERS, User};
 use remuda_testkit::World;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -17,10 +23,7 @@ const MANAGED: &str = "/apis/management.cattle.io/v3/clusters";
 
 struct Site {
     client: Client,
-    kinds: Kinds,
-    /// Keeps the caches filled.
-    _informers: Informers,
-    _world: World,
+    world: World,
 }
 
 impl Site {
@@ -29,13 +32,14 @@ impl Site {
         let told = kinds.clone();
         let world = World::with(move || Config { hooks: told.hooks(), ..remuda_testkit::config() }).await;
         let client = world.client();
-        install(&client).await.unwrap();
-        let ctx = Ctx::new(client.clone(), "test");
-        kinds.follow(&ctx.informers);
-        for name in ["fleet-default", "fleet-local", "cattle-global-data"] {
-            shipped::namespace(&client, name).await.unwrap();
-        }
-        Site { client, kinds, _informers: ctx.informers, _world: world }
+        install(&client, true).await.unwrap();
+        Site { client, world }
+    }
+
+    /// The same as the server's own controllers see it.
+    fn as_server(&self) -> Site {
+        let user = User::new("controller", [GROUP_CONTROLLERS, GROUP_MASTERS, GROUP_AUTHENTICATED]);
+        Site { client: self.world.client_as(user), world: self.world.clone() }
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Result<Value, Value> {
@@ -324,6 +328,7 @@ async fn what_is_wrong_is_refused_with_its_field() {
     for (name, spec, code, field) in [
         ("local", json!({}), 422, "metadata.name".to_owned()),
         ("c-abc12", json!({}), 422, "metadata.name".to_owned()),
+        ("c-m-abcd2345", json!({}), 422, "metadata.name".to_owned()),
         ("a.b", json!({}), 422, "metadata.name".to_owned()),
         (
             "x1",
@@ -333,6 +338,33 @@ async fn what_is_wrong_is_refused_with_its_field() {
         ),
         ("x1", pool(json!({"name": "a".repeat(64)})), 422, format!("{first}.name")),
         ("x1", pool(json!({"quantity": -1})), 422, format!("{first}.quantity")),
+        ("x1", pool(json!({"name": "Big Pool", "etcdRole": true})), 422, format!("{first}.name")),
+        ("x1", pool(json!({})), 422, first.to_owned()),
+        ("x1", pool(json!({"controlPlaneRole": true})), 422, "spec.rkeConfig.machinePools".to_owned()),
+        (
+            "x1",
+            pool(json!({"etcdRole": true, "taints": [{"key": "a", "effect": "Never"}]})),
+            422,
+            format!("{first}.taints[0].effect"),
+        ),
+        (
+            "x1",
+            pool(json!({"etcdRole": true, "unhealthyNodeTimeout": "ten"})),
+            422,
+            format!("{first}.unhealthyNodeTimeout"),
+        ),
+        (
+            "x1",
+            json!({"rkeConfig": {"etcd": {"snapshotScheduleCron": "every day"}}}),
+            422,
+            "spec.rkeConfig.etcd.snapshotScheduleCron".to_owned(),
+        ),
+        (
+            "x1",
+            json!({"rkeConfig": {"additionalManifest": "kind: ["}}),
+            422,
+            "spec.rkeConfig.additionalManifest".to_owned(),
+        ),
         ("x1", pool(json!({"hostnameLengthLimit": 9})), 422, format!("{first}.hostnameLengthLimit")),
         ("x1", pool(json!({"autoscalingMinSize": 1})), 422, first.to_owned()),
         ("x1", pool(json!({"autoscalingMinSize": 3, "autoscalingMaxSize": 2})), 422, first.to_owned()),
@@ -361,10 +393,6 @@ async fn what_is_wrong_is_refused_with_its_field() {
             "spec.agentEnvVars[0].value".to_owned(),
         ),
     ] {
-        // Whether there is a management Cluster is known soon after the start.
-        while name == "c-abc12" && site.kinds.has_cluster(name).is_none() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
         let status = site.create(CLUSTERS, &cluster(name, spec.clone())).await.expect_err(name);
         assert_eq!(status["code"], code, "{spec} {status}");
         assert_eq!(status["details"]["causes"][0]["field"], field, "{spec} {status}");
@@ -381,7 +409,8 @@ async fn a_cluster_stays_what_it_is_and_its_pools_keep_their_schemas() {
     let mut object = cluster(
         "demo",
         json!({"rkeConfig": {"machinePools": [
-            {"name": "a", "machineConfigRef": {"kind": "X", "name": "x"}, "dynamicSchemaSpec": "{}"},
+            {"name": "a", "etcdRole": true, "controlPlaneRole": true,
+             "machineConfigRef": {"kind": "X", "name": "x"}, "dynamicSchemaSpec": "{}"},
         ]}}),
     );
     site.create(CLUSTERS, &object).await.unwrap();
@@ -410,7 +439,12 @@ async fn a_cluster_stays_what_it_is_and_its_pools_keep_their_schemas() {
 async fn the_local_cluster_cannot_be_deleted() {
     let site = Site::open().await;
     let clusters = "/apis/provisioning.cattle.io/v1/namespaces/fleet-local/clusters";
-    site.create(clusters, &cluster("local", json!({}))).await.unwrap();
+    let status = site.create(clusters, &cluster("local", json!({}))).await.unwrap_err();
+    assert_eq!(
+        status["details"]["causes"][0]["field"], "metadata.name",
+        "only the server makes it: {status}"
+    );
+    site.as_server().create(clusters, &cluster("local", json!({}))).await.unwrap();
     let managed =
         json!({"apiVersion": "management.cattle.io/v3", "kind": "Cluster", "metadata": {"name": "local"}});
     site.create(MANAGED, &managed).await.unwrap();
@@ -422,22 +456,59 @@ async fn the_local_cluster_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_name_of_an_imported_cluster_needs_that_cluster() {
+async fn a_part_of_a_cluster_goes_only_with_its_cluster() {
+    const PARTS: &str = "/apis/rke.cattle.io/v1/namespaces/fleet-default/rkeclusters";
+    let site = Site::open().await;
+    let spec = json!({"kubernetesVersion": "v1.35.1+k3s1", "rkeConfig": {}});
+    site.create(CLUSTERS, &cluster("demo", spec)).await.unwrap();
+    let part = json!({
+        "apiVersion": "rke.cattle.io/v1", "kind": "RKECluster", "spec": {},
+        "metadata": {
+            "name": "demo",
+            "labels": {"objectset.rio.cattle.io/hash": "x"},
+            "annotations": {
+                "objectset.rio.cattle.io/owner-gvk": "provisioning.cattle.io/v1, Kind=Cluster",
+                "objectset.rio.cattle.io/owner-name": "demo",
+                "objectset.rio.cattle.io/owner-namespace": "fleet-default",
+            },
+        },
+    });
+    site.create(PARTS, &part).await.unwrap();
+    let path = format!("{PARTS}/demo");
+    let asked = format!("{path}?dryRun=All");
+    site.delete(&asked).await.unwrap_err();
+    let status = site.delete(&path).await.unwrap_err();
+    assert_eq!(status["code"], 403, "{status}");
+    let message = "rkeclusters.rke.cattle.io \"demo\" is forbidden: it is a part of cluster fleet-default/demo and \
+                   would be made again, with new machines; to delete the whole cluster: kubectl -n fleet-default \
+                   delete clusters.provisioning.cattle.io demo";
+    assert_eq!(status["message"], message);
+
+    site.delete(&format!("{CLUSTERS}/demo")).await.unwrap();
+    site.delete(&path).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_of_management_clusters_are_given_by_the_server() {
     let site = Site::open().await;
     let managed =
         json!({"apiVersion": "management.cattle.io/v3", "kind": "Cluster", "metadata": {"name": "c-abc12"}});
     site.create(MANAGED, &managed).await.unwrap();
-    while site.kinds.has_cluster("c-abc12") != Some(true) {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    for name in ["c-abc12", "c-m-abcd2345"] {
+        let status = site.create(CLUSTERS, &cluster(name, json!({}))).await.unwrap_err();
+        assert_eq!(status["details"]["causes"][0]["field"], "metadata.name", "{status}");
     }
-    site.create(CLUSTERS, &cluster("c-abc12", json!({}))).await.unwrap();
+    let mut unnamed = cluster("", json!({}));
+    unnamed["metadata"] = json!({"generateName": "c-"});
+    assert_eq!(site.create(CLUSTERS, &unnamed).await.unwrap_err()["code"], 422, "nor may one be generated");
+    site.as_server().create(CLUSTERS, &cluster("c-abc12", json!({}))).await.unwrap();
 }
 
 #[tokio::test]
 async fn installing_again_writes_nothing() {
     let site = Site::open().await;
     let before = site.revision().await;
-    install(&site.client).await.unwrap();
+    install(&site.client, true).await.unwrap();
     assert_eq!(site.revision().await, before);
     for crd in remuda_api::crd::rancher() {
         let (group, names) = (crd["spec"]["group"].as_str().unwrap(), &crd["spec"]["names"]);
@@ -451,7 +522,8 @@ async fn installing_again_writes_nothing() {
 async fn servers_that_start_together_install_once() {
     let world = World::bare().await;
     let client = world.client();
-    let (first, second, third) = tokio::join!(install(&client), install(&client), install(&client));
+    let (first, second, third) =
+        tokio::join!(install(&client, true), install(&client, true), install(&client, true));
     first.and(second).and(third).unwrap();
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let crds = shipped::get(&client, path).await.unwrap().unwrap();

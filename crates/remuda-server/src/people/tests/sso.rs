@@ -214,7 +214,8 @@ async fn a_program_is_given_a_token_if_its_owner_agrees() {
         code.to_owned()
     };
     let redeem = |code: String, verifier: &'static str| {
-        let body = json!({"code": code, "verifier": verifier, "responseType": "json"});
+        let body =
+            json!({"code": code, "verifier": verifier, "responseType": "json", "ttl": 99_999_999_999_i64});
         site.send(None, "POST", "/v1-public/login", &[], body)
     };
     let code = ask().await;
@@ -224,6 +225,9 @@ async fn a_program_is_given_a_token_if_its_owner_agrees() {
     let got = redeem(code.clone(), verifier).await;
     assert_eq!(got.code, StatusCode::CREATED, "{}", got.text);
     assert!(got.headers.get("set-cookie").is_none());
+    let expires: jiff::Timestamp = got.body["expiresAt"].as_str().unwrap().parse().unwrap();
+    let left = expires.duration_since(jiff::Timestamp::now());
+    assert!(left <= jiff::SignedDuration::from_mins(960), "no longer than a session: {left:?}");
     let token = got.body["token"].as_str().unwrap();
     assert_eq!(site.send(Some(token), "GET", "/v3/tokens", &[], json!(null)).await.code, StatusCode::OK);
     assert_eq!(redeem(code, verifier).await.code, StatusCode::UNAUTHORIZED, "again");

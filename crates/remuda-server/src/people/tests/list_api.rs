@@ -1,0 +1,233 @@
+//! The list API, through a whole server and its socket.
+
+use serde_json::{Value, json};
+
+use super::Site;
+
+const MACHINES: &str = "/v1/cluster.x-k8s.io.machines";
+
+struct Desk {
+    site: Site,
+    token: String,
+}
+
+impl Desk {
+    async fn open() -> Self {
+        let site = Site::start().await;
+        let first = site.server.first_user().unwrap().clone();
+        let token =
+            site.login(&first.username, &first.password).await.body["token"].as_str().unwrap().to_owned();
+        Self { site, token }
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let got = self.site.send(Some(&self.token), "GET", path, &[], json!(null)).await;
+        assert_eq!(got.code.as_u16(), 200, "{path}: {}", got.text);
+        got.body
+    }
+
+    async fn send(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        let got = self.site.send(Some(&self.token), method, path, &[], body).await;
+        (got.code.as_u16(), got.body)
+    }
+
+    async fn secret(&self, name: &str, labels: Value) -> Value {
+        let body =
+            json!({"metadata": {"name": name, "namespace": "default", "labels": labels}, "_type": "Opaque"});
+        let (code, made) = self.send("POST", "/v1/secrets", body).await;
+        assert_eq!(code, 201, "{made}");
+        made
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["data"].as_array().unwrap().iter().map(|row| row["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_say_what_there_is_and_what_the_caller_may() {
+    let desk = Desk::open().await;
+    let schemas = desk.get("/v1/schemas").await;
+    let find =
+        |id: &str| schemas["data"].as_array().unwrap().iter().find(|schema| schema["id"] == id).cloned();
+    for id in
+        ["provisioning.cattle.io.cluster", "cluster.x-k8s.io.machine", "secret", "node", "count", "schema"]
+    {
+        assert!(find(id).is_some(), "{id}");
+    }
+    let machine = find("cluster.x-k8s.io.machine").unwrap();
+    assert_eq!(machine["resourceMethods"], json!(["GET", "DELETE", "PUT", "PATCH"]));
+    assert_eq!(machine["collectionMethods"], json!(["GET", "POST"]));
+    assert_eq!(machine["attributes"]["kind"], "Machine");
+    assert_eq!(machine["attributes"]["columns"][0]["field"], "$.metadata.fields[0]");
+    assert!(find("management.cattle.io.token").is_none(), "tokens are not shown");
+    let one = desk.get("/v1/schemas/secrets").await;
+    assert_eq!(one["id"], "secret");
+    let root = desk.get("/v1").await;
+    assert!(root["data"][0]["links"]["secret"].as_str().unwrap().ends_with("/v1/secrets"));
+    // Every list that is offered can be had, and its objects lead to themselves.
+    for schema in schemas["data"].as_array().unwrap() {
+        let offers = schema["collectionMethods"].as_array().unwrap().contains(&json!("GET"));
+        if !offers || schema["id"] == "subscribe" {
+            continue;
+        }
+        let url = schema["links"]["collection"].as_str().unwrap();
+        let path = url.strip_prefix("https://").unwrap().split_once('/').unwrap().1;
+        let list = desk.get(&format!("/{path}?pagesize=1")).await;
+        for object in list["data"].as_array().unwrap() {
+            if schema["attributes"]["kind"].is_null() {
+                continue;
+            }
+            assert_eq!(object["type"], schema["id"]);
+            let own = object["links"]["self"].as_str().unwrap();
+            let path = own.strip_prefix("https://").unwrap().split_once('/').unwrap().1;
+            assert_eq!(desk.get(&format!("/{path}")).await["id"], object["id"]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_filtered_sorted_and_cut_into_pages() {
+    let desk = Desk::open().await;
+    for number in 0..12 {
+        desk.secret(&format!("s-{number:02}"), json!({"pool": format!("p{}", number % 2), "test": "yes"}))
+            .await;
+    }
+    let list = desk.get("/v1/secrets?filter=metadata.labels[test]=yes").await;
+    assert_eq!(list["count"], 12, "{list}");
+    assert_eq!(list["type"], "collection");
+    assert_eq!(list["resourceType"], "secret");
+    let page = desk
+        .get("/v1/secrets/default?filter=metadata.labels[pool]=p1&filter=metadata.name~s-&sort=-metadata.name&page=2&pagesize=4")
+        .await;
+    assert_eq!((page["count"].as_u64(), page["pages"].as_u64()), (Some(6), Some(2)));
+    assert_eq!(names(&page), ["s-03", "s-01"]);
+    let row = &page["data"][0];
+    assert_eq!(row["id"], "default/s-03");
+    assert_eq!(row["_type"], "Opaque");
+    assert_eq!(row["metadata"]["state"]["name"], "active");
+    assert_eq!(row["metadata"]["fields"][0], "s-03");
+    assert!(row["links"]["update"].is_string());
+    let none = desk.get("/v1/secrets?projectsornamespaces=p-other&filter=metadata.labels[test]=yes").await;
+    assert_eq!(none["count"], 0);
+    let sum = desk
+        .get("/v1/secrets?filter=metadata.labels[test]=yes&summary=metadata.labels[pool]&summaryonly")
+        .await;
+    assert_eq!(sum["summary"][0]["counts"]["p0"]["total"], 6);
+    assert_eq!(sum["data"], json!([]));
+    let counts = desk.get("/v1/counts").await;
+    assert_eq!(counts["data"][0]["counts"]["secret"]["namespaces"]["default"]["count"], 12);
+    let local = desk.get("/k8s/clusters/local/v1/secrets?filter=metadata.name=s-01").await;
+    assert!(
+        local["data"][0]["links"]["self"]
+            .as_str()
+            .unwrap()
+            .ends_with("/k8s/clusters/local/v1/secrets/default/s-01")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_written_as_the_caller() {
+    let desk = Desk::open().await;
+    let made = desk.secret("one", json!({"a": "b"})).await;
+    let path = "/v1/secrets/default/one";
+    // What was read can be written again and changes nothing.
+    let read = desk.get(path).await;
+    let (code, again) = desk.send("PUT", path, read.clone()).await;
+    assert_eq!(code, 200, "{again}");
+    assert_eq!(again["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+    let mut changed = read.clone();
+    changed["metadata"]["labels"]["a"] = "c".into();
+    let (code, _) = desk.send("PUT", path, changed.clone()).await;
+    assert_eq!(code, 200);
+    let (code, stale) = desk.send("PUT", path, changed.clone()).await;
+    assert_eq!(
+        (code, stale["type"].as_str(), stale["code"].as_str()),
+        (409, Some("error"), Some("Conflict"))
+    );
+    changed["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let (code, _) = desk.send("PUT", path, changed).await;
+    assert_eq!(code, 422);
+    let (code, patched) = desk.send("PATCH", path, json!({"metadata": {"labels": {"z": "y"}}})).await;
+    assert_eq!((code, &patched["metadata"]["labels"]), (200, &json!({"a": "c", "z": "y"})));
+    let (code, _) = desk.send("DELETE", path, json!(null)).await;
+    assert_eq!(code, 204);
+    let (code, gone) = desk.send("GET", path, json!(null)).await;
+    assert_eq!((code, gone["code"].as_str()), (404, Some("NotFound")));
+}
+
+/// No input is answered with 500, and errors have the body clients know.
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_requests_are_refused_with_an_error() {
+    let desk = Desk::open().await;
+    for (method, path, body, expected) in [
+        ("GET", "/v1/nothing.of.this", json!(null), 404),
+        ("GET", "/v1/schemas/nothing", json!(null), 404),
+        ("GET", "/v1/secrets/a/b/c/d", json!(null), 404),
+        ("GET", "/v1/secrets/default/x?link=shell", json!(null), 404),
+        ("POST", "/v1/secrets/default/x?action=boom", json!({}), 404),
+        ("POST", "/v1/secrets", json!([]), 422),
+        ("POST", "/v1/secrets", json!({"metadata": 7}), 422),
+        ("POST", "/v1/secrets", json!({"metadata": {"name": "x"}}), 422),
+        ("POST", "/v1/secrets/default", json!({"metadata": {"name": "NOT A NAME"}}), 422),
+        ("PUT", "/v1/secrets/default/x", json!("x"), 422),
+        ("PATCH", "/v1/secrets/default/x", json!({}), 404),
+        ("TRACE", "/v1/secrets", json!(null), 405),
+        ("GET", "/v1/secrets?filter=a%20isnot%20b", json!(null), 400),
+        ("GET", "/v1/secrets?labelSelector=%3D%3D", json!(null), 400),
+        ("GET", "/v1/secrets?revision=999999999", json!(null), 400),
+        ("GET", "/v1/secrets/default/..%2f..%2fx", json!(null), 404),
+        ("GET", "/v1/subscribe", json!(null), 400),
+    ] {
+        let (code, told) = desk.send(method, path, body).await;
+        assert_eq!(code, expected, "{method} {path}: {told}");
+        assert_eq!(told["type"], "error", "{method} {path}: {told}");
+        assert_eq!(told["status"], expected, "{method} {path}: {told}");
+    }
+}
+
+/// Who may read one object sees it and no other: no row, count or relationship.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_see_what_they_may_read() {
+    let desk = Desk::open().await;
+    let map = json!({"metadata": {"name": "owner", "namespace": "default"}});
+    let (_, owner) = desk.send("POST", "/v1/configmaps", map).await;
+    let owned = json!({
+        "metadata": {"name": "hers", "namespace": "default", "ownerReferences": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
+        }]},
+    });
+    assert_eq!(desk.send("POST", "/v1/secrets", owned).await.0, 201);
+    let related = desk.get("/v1/secrets/default/hers").await["metadata"]["relationships"].clone();
+    let expected = json!({"rel": "owner", "fromType": "configmap", "fromId": "default/owner"});
+    assert_eq!(related, json!([expected]));
+    desk.secret("other", json!({})).await;
+    let ann = desk.site.user("u-ann", json!({})).await;
+    let rule =
+        json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["hers"]}]);
+    let role = json!({"metadata": {"name": "ann", "namespace": "default"}, "rules": rule});
+    assert_eq!(desk.send("POST", "/v1/rbac.authorization.k8s.io.roles", role).await.0, 201);
+    let binding = json!({
+        "metadata": {"name": "ann", "namespace": "default"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ann"},
+        "subjects": [{"kind": "User", "name": "u-ann"}],
+    });
+    assert_eq!(desk.send("POST", "/v1/rbac.authorization.k8s.io.rolebindings", binding).await.0, 201);
+    let got = desk.site.gets(&ann, "/v1/secrets", 200).await;
+    assert_eq!(names(&got.body), ["hers"], "{}", got.text);
+    assert_eq!(got.body["count"], 1);
+    assert_eq!(got.body["data"][0]["metadata"]["relationships"], json!([]), "she may not read the owner");
+    let links = got.body["data"][0]["links"].as_object().unwrap();
+    assert!(links.contains_key("view") && !links.contains_key("update") && !links.contains_key("remove"));
+    let counts = desk.site.gets(&ann, "/v1/counts", 200).await;
+    assert_eq!(counts.body["data"][0]["counts"]["secret"]["summary"]["count"], 1);
+    assert!(counts.body["data"][0]["counts"].get("cluster.x-k8s.io.machine").is_none());
+    let refused = desk.site.gets(&ann, MACHINES, 403).await;
+    assert_eq!(refused.body["type"], "error", "{}", refused.text);
+    let schemas = desk.site.gets(&ann, "/v1/schemas", 200).await;
+    let schemas = schemas.body["data"].as_array().unwrap().clone();
+    assert!(schemas.iter().all(|schema| schema["id"] != "cluster.x-k8s.io.machine"));
+    let own = schemas.iter().find(|schema| schema["id"] == "secret").unwrap();
+    assert_eq!(own["resourceMethods"], json!(["GET"]));
+    assert_eq!(own["collectionMethods"], json!(["GET"]));
+}
