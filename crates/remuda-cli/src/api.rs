@@ -1,24 +1,30 @@
 //! Requests, as plain JSON: nothing of an object is lost between reading and writing it.
 
+use std::time::Duration;
+
 use kube::{
     Client,
     api::{ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, LogParams, PostParams},
     core::{GroupVersionKind, Request, Resource},
 };
 use remuda_names::{
-    PROGRAM, capi, machines,
+    PROGRAM, capi,
+    gateway::path,
+    machines,
+    path::VISIBLE,
     rancher::{group, label},
 };
 use serde_json::{Value, json};
 
 use crate::{
+    denied::Denied,
     failure::{Code, Failure},
     hooks::JobLog,
     object::Object,
 };
 
 /// A kind by what addresses it.
-fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
@@ -77,6 +83,25 @@ fn named(mut value: Value, resource: &ApiResource) -> Object {
     Object(value)
 }
 
+/// Whether the server knows more of a kind than RBAC does: clusters and their parts are shown to whoever may read the
+/// cluster, one by one.
+fn has_parts(resource: &ApiResource) -> bool {
+    let groups = [group::PROVISIONING, group::MANAGEMENT, capi::group::CORE, group::RKE, group::MACHINE];
+    groups.contains(&resource.group.as_str())
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// Asks for what the caller may see of something they were refused. Servers without such an answer refuse it too.
+async fn visible(client: &Client, request: &http::Request<Vec<u8>>) -> Result<Value, kube::Error> {
+    let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+    let uri = format!("{}{path}", VISIBLE.trim_end_matches('/'));
+    let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    client.request::<Value>(request).await
+}
+
 /// The object, or nothing if there is none, or no such kind.
 pub(crate) async fn get(
     client: &Client,
@@ -86,10 +111,40 @@ pub(crate) async fn get(
 ) -> Result<Option<Object>, Failure> {
     check_name(name)?;
     let request = built(request(resource, namespace).get(name, &GetParams::default()))?;
-    match client.request::<Value>(request).await {
+    let refused = match client.request::<Value>(request.clone()).await {
+        Ok(value) => return Ok(Some(named(value, resource))),
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(error) => error,
+    };
+    let failure = Failure::api(&doing("read", resource, name), &refused);
+    if !is_forbidden(&refused) {
+        return Err(failure);
+    }
+    let failure = failure.denied(Denied::get(resource, namespace, name));
+    if !has_parts(resource) {
+        return Err(failure);
+    }
+    match visible(client, &request).await {
         Ok(value) => Ok(Some(named(value, resource))),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(Failure::api(&doing("read", resource, name), &error)),
+        Err(_) => Err(failure),
+    }
+}
+
+/// How long a cluster may take to say which version it is of.
+const REACH: Duration = Duration::from_secs(10);
+
+/// Why the server cannot reach a cluster now; nothing if it can, and nothing if the caller may not ask or the server
+/// has no way to clusters.
+pub(crate) async fn unreachable(client: &Client, cluster: &str) -> Option<String> {
+    check_name(cluster).ok()?;
+    let request = http::Request::get(format!("{}{cluster}/version", path::CLUSTERS)).body(Vec::new()).ok()?;
+    match tokio::time::timeout(REACH, client.request::<Value>(request)).await {
+        Err(_) => Some(format!("it gave no answer within {REACH:?}")),
+        Ok(Err(kube::Error::Api(status))) if (502..=504).contains(&status.code) => {
+            Some(status.message.clone())
+        }
+        Ok(_) => None,
     }
 }
 
@@ -115,13 +170,34 @@ pub(crate) async fn list(
     }
 }
 
-/// As [`list`], but a kind that is not served is a failure.
+/// As [`list`], but a kind that is not served is a failure. Whoever may not list the kind gets those objects they may
+/// see; that they may see none is a failure.
 pub(crate) async fn try_list(
     client: &Client,
     resource: &ApiResource,
     namespace: Option<&str>,
     which: Which<'_>,
 ) -> Result<Vec<Object>, Failure> {
+    match seen(client, resource, namespace, which).await? {
+        Seen { objects, withheld: Some(failure) } if objects.is_empty() => Err(failure),
+        Seen { objects, .. } => Ok(objects),
+    }
+}
+
+/// Objects of a kind as far as the caller sees them.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) objects: Vec<Object>,
+    /// Why there may be others; nothing if these are all.
+    pub(crate) withheld: Option<Failure>,
+}
+
+pub(crate) async fn seen(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    which: Which<'_>,
+) -> Result<Seen, Failure> {
     let mut objects = Vec::new();
     let mut parameters = ListParams::default().limit(500);
     match which {
@@ -129,16 +205,36 @@ pub(crate) async fn try_list(
         Which::Labels(labels) => parameters = parameters.labels(labels),
         Which::Fields(fields) => parameters = parameters.fields(fields),
     }
+    let mut withheld = None;
     loop {
         let request = built(request(resource, namespace).list(&parameters))?;
-        let answer = client.request::<Value>(request).await;
-        let mut page = answer.map_err(|error| Failure::api(&doing("list", resource, ""), &error))?;
+        let doing = || doing("list", resource, "");
+        let mut page = match client.request::<Value>(request.clone()).await {
+            Ok(page) => page,
+            Err(error) if is_forbidden(&error) => {
+                let failure = Failure::api(&doing(), &error).denied(Denied::list(resource, namespace));
+                if !has_parts(resource) {
+                    return Err(failure);
+                }
+                match visible(client, &request).await {
+                    Ok(page) => {
+                        withheld = Some(failure);
+                        page
+                    }
+                    Err(error @ kube::Error::Api(_)) if !is_forbidden(&error) => {
+                        return Err(Failure::api(&doing(), &error));
+                    }
+                    Err(_) => return Err(failure),
+                }
+            }
+            Err(error) => return Err(Failure::api(&doing(), &error)),
+        };
         if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
             objects.extend(items.into_iter().map(|item| named(item, resource)));
         }
         match page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(token),
-            None => return Ok(objects),
+            None => return Ok(Seen { objects, withheld }),
         }
     }
 }
@@ -237,10 +333,7 @@ pub(crate) async fn kept_logs(
     }
     let maps = core("ConfigMap", "configmaps");
     let labels = format!("{}=true,{}={machine}", machines::label::LOG, label::INFRA_MACHINE_NAME);
-    let found = match list(client, &maps, Some(namespace), Which::Labels(&labels)).await {
-        Err(failure) if failure.code == Code::Forbidden => Vec::new(),
-        result => result?,
-    };
+    let found = list(client, &maps, Some(namespace), Which::Labels(&labels)).await?;
     let Some(map) = found.first() else { return Ok(None) };
     let text = |key: &str| map.0.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
     let text = |key: &str| text(key).unwrap_or_default().to_owned();
@@ -258,10 +351,7 @@ pub(crate) async fn pod_logs(
     }
     let pods = core("Pod", "pods");
     let labels = format!("{}={machine}", label::CAPI_MACHINE_NAME);
-    let mut found = match list(client, &pods, Some(namespace), Which::Labels(&labels)).await {
-        Err(failure) if failure.code == Code::Forbidden => Vec::new(),
-        result => result?,
-    };
+    let mut found = list(client, &pods, Some(namespace), Which::Labels(&labels)).await?;
     found.sort_by_key(Object::created);
     let mut log = JobLog::default();
     for pod in &found {

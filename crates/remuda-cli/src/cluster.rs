@@ -5,9 +5,12 @@ mod change;
 mod create;
 mod delete;
 mod describe;
+mod differences;
 mod edit;
+mod fields;
 mod list;
 mod logs;
+mod protect;
 mod register;
 
 use std::time::Duration;
@@ -17,6 +20,7 @@ use clap::{Args, Subcommand};
 use crate::{
     age,
     failure::Failure,
+    follow::interruptible,
     output::Format,
     progress::{self, ClusterKey, Goal},
     session::{Global, Session},
@@ -27,7 +31,9 @@ pub use self::{
     apply_config::ApplyConfig,
     change::{Scale, Upgrade},
     create::{Create, create, ensure},
-    delete::{Delete, delete_all},
+    delete::{Delete, all_named, delete_all},
+    differences::differences,
+    protect::Protect,
     register::{NodeRole, Register},
 };
 
@@ -37,6 +43,15 @@ pub struct Cluster {
     pub global: Global,
     #[command(subcommand)]
     pub command: ClusterCommand,
+}
+
+/// `remuda clusters`.
+#[derive(Args, Debug)]
+pub struct Clusters {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(flatten)]
+    pub list: List,
 }
 
 #[derive(Subcommand, Debug)]
@@ -58,6 +73,7 @@ pub enum ClusterCommand {
         after_help = "Examples:
   remuda cluster list
   remuda cluster list -A -o wide
+  remuda cluster list --watch
   remuda cluster list -o json"
     )]
     List(List),
@@ -67,6 +83,7 @@ pub enum ClusterCommand {
   remuda cluster get demo
   remuda cluster get demo -o yaml")]
     Get {
+        #[arg(value_name = "CLUSTER")]
         name: String,
         /// How to print it
         #[arg(long, short, value_enum, default_value_t = Format::Table)]
@@ -76,7 +93,10 @@ pub enum ClusterCommand {
     /// Show all there is to know about a cluster
     #[command(after_help = "Examples:
   remuda cluster describe demo")]
-    Describe { name: String },
+    Describe {
+        #[arg(value_name = "CLUSTER")]
+        name: String,
+    },
 
     /// Delete clusters with all their machines
     #[command(
@@ -85,9 +105,43 @@ pub enum ClusterCommand {
 
 Examples:
   remuda cluster delete demo --wait
+  remuda cluster delete demo --yes                 asks nothing, as in scripts
   remuda cluster delete --all -n team"
     )]
     Delete(Delete),
+
+    /// Keep a cluster, or one of its pools, from being deleted
+    #[command(
+        after_help = "What is protected is deleted by nobody, in no way, before the protection is taken off; a
+protected pool is not removed or scaled to 0 either.
+
+Examples:
+  remuda cluster protect prod
+  remuda cluster protect prod --pool workers"
+    )]
+    Protect(Protect),
+
+    /// Give the machines of a cluster new certificates, one machine after the other
+    #[command(after_help = "Examples:
+  remuda cluster rotate-certificates demo --wait
+  remuda cluster rotate-certificates demo --service etcd --service kubelet")]
+    RotateCertificates {
+        /// Name of the cluster
+        #[arg(value_name = "CLUSTER")]
+        name: String,
+        /// Only this one, such as etcd, kubelet or api-server; any number of times [default: all]
+        #[arg(long = "service", value_name = "SERVICE")]
+        services: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Take the protection against deletion off
+    #[command(after_help = "Needs the right to delete the cluster.
+
+Examples:
+  remuda cluster unprotect prod
+  remuda cluster unprotect prod --pool workers")]
+    Unprotect(Protect),
 
     /// Change how many machines pools have
     #[command(after_help = "Examples:
@@ -100,7 +154,8 @@ Examples:
 
 Examples:
   remuda cluster upgrade demo --to v1.35.2+k3s1 --wait
-  remuda cluster upgrade demo --to 1.35.2")]
+  remuda cluster upgrade demo --to 1.35.2
+  remuda cluster upgrade demo --to stable          what remuda versions shows")]
     Upgrade(Upgrade),
 
     /// Let edits of machine configurations replace machines
@@ -125,6 +180,7 @@ Examples:
   EDITOR='code --wait' remuda cluster edit demo"
     )]
     Edit {
+        #[arg(value_name = "CLUSTER")]
         name: String,
         #[command(flatten)]
         wait: Wait,
@@ -142,6 +198,7 @@ Examples:
   remuda cluster logs demo
   remuda cluster logs demo --follow --tail 20")]
     Logs {
+        #[arg(value_name = "CLUSTER")]
         name: String,
         /// Go on printing what is added
         #[arg(long, short)]
@@ -161,6 +218,10 @@ pub struct List {
     /// How to print them
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
+
+    /// Go on with what changes, until Ctrl-C
+    #[arg(long, short)]
+    pub watch: bool,
 }
 
 /// Whether a command waits for the cluster.
@@ -193,11 +254,18 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
         ClusterCommand::Get { name, output } => list::one(session, &name, output).await,
         ClusterCommand::Describe { name } => describe::run(session, &name).await,
         ClusterCommand::Delete(arguments) => delete::run(session, arguments).await,
+        ClusterCommand::Protect(arguments) => protect::run(session, &arguments, true).await,
+        ClusterCommand::RotateCertificates { name, services, wait } => {
+            crate::snapshot::rotate_certificates(session, &name, &services, wait).await
+        }
+        ClusterCommand::Unprotect(arguments) => protect::run(session, &arguments, false).await,
         ClusterCommand::Scale(arguments) => change::scale(session, arguments).await,
         ClusterCommand::Upgrade(arguments) => change::upgrade(session, arguments).await,
         ClusterCommand::ApplyConfig(arguments) => apply_config::run(session, arguments).await,
         ClusterCommand::Edit { name, wait } => edit::run(session, &name, wait).await,
         ClusterCommand::RegistrationCommand(arguments) => register::run(session, arguments).await,
-        ClusterCommand::Logs { name, follow, tail } => logs::run(session, &name, follow, tail).await,
+        ClusterCommand::Logs { name, follow, tail } => {
+            interruptible(logs::run(session, &name, follow, tail)).await
+        }
     }
 }

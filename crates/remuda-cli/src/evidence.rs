@@ -2,11 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::civil::Date;
 use remuda_names::rancher::{group, label, secret_type};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{hooks::JobLog, object::Object, plan::Plan};
+use crate::{
+    denied::Denied,
+    failure::{Code, Failure},
+    hooks::JobLog,
+    object::Object,
+    plan::Plan,
+};
+
+/// Kinds decisions ask about before they call something absent.
+pub(crate) mod kind {
+    pub(crate) const SECRETS: &str = "secrets";
+    pub(crate) const JOBS: &str = "jobs.batch";
+    pub(crate) const NODE_DRIVERS: &str = "nodedrivers.management.cattle.io";
+    pub(crate) const MANAGEMENT_CLUSTERS: &str = "clusters.management.cattle.io";
+    pub(crate) const CAPI_CLUSTERS: &str = "clusters.cluster.x-k8s.io";
+    pub(crate) const MACHINES: &str = "machines.cluster.x-k8s.io";
+    pub(crate) const BOOTSTRAPS: &str = "rkebootstraps.rke.cattle.io";
+    pub(crate) const CONTROL_PLANES: &str = "rkecontrolplanes.rke.cattle.io";
+}
 
 /// What the question is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,10 +71,14 @@ pub struct Evidence {
     pub events: Vec<Object>,
     /// What the Jobs of machines wrote, by the name of the machine; the end of it.
     pub logs: BTreeMap<String, JobLog>,
-    /// Plural names of kinds that could not be read.
-    pub unreadable: BTreeSet<String>,
+    /// What may not be read, by plural name and group of the kind: nothing may be concluded from its absence.
+    pub unreadable: BTreeMap<String, Denied>,
     /// Secrets that are named somewhere and do not exist, as namespace/name.
     pub missing_secrets: BTreeSet<String>,
+    /// What the server answered just now when it was to pass a request on to the cluster, if that failed.
+    pub unreachable: Option<String>,
+    /// The last day on which the Kubernetes of the cluster was maintained, if that is over.
+    pub end_of_life: Option<Date>,
 }
 
 impl Evidence {
@@ -167,8 +190,20 @@ impl Evidence {
         self.cluster.as_ref().is_none_or(|cluster| cluster.has("/spec/rkeConfig"))
     }
 
-    pub(crate) fn can_read(&self, plural: &str) -> bool {
-        !self.unreadable.contains(plural)
+    /// Whether a kind could be read, by its plural name and group.
+    pub(crate) fn can_read(&self, resource: &str) -> bool {
+        !self.unreadable.contains_key(resource)
+    }
+
+    /// Notes what a refused request was for; any other failure is given back.
+    pub(crate) fn note_denied(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure {
+            Failure { code: Code::Forbidden, denied: Some(denied), .. } => {
+                self.unreadable.insert(denied.resource.clone(), *denied);
+                Ok(())
+            }
+            failure => Err(failure),
+        }
     }
 }
 

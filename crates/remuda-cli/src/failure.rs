@@ -1,10 +1,11 @@
 //! How a command fails: one line, perhaps a hint, and an exit code that says which kind of failure it was.
 
-use std::{error::Error, process::ExitCode};
+use std::{fmt, process::ExitCode};
 
 use kube::core::Status;
+pub(crate) use remuda_base::chain::one_line as chain;
 
-use crate::output;
+use crate::{denied::Denied, output};
 
 /// What the exit code of a command says. The numbers are a promise to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,11 +62,40 @@ pub struct Failure {
     pub code: Code,
     /// Everything has been said; only the exit code is left.
     pub said: bool,
+    /// The server's word for it, for programs.
+    pub reason: String,
+    /// The right that is missing, if it is known which.
+    pub denied: Option<Box<Denied>>,
+    /// The server it is about, and where that is from.
+    pub server: Option<String>,
 }
 
 impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), hint: None, code, said: false }
+        Failure {
+            message: message.into(),
+            hint: None,
+            code,
+            said: false,
+            reason: String::new(),
+            denied: None,
+            server: None,
+        }
+    }
+
+    /// With the right that was missing.
+    pub(crate) fn denied(mut self, denied: Denied) -> Failure {
+        self.denied = Some(Box::new(denied));
+        self
+    }
+
+    /// With the server it is about, unless the failure has nothing to do with any.
+    pub fn at(mut self, server: impl fmt::Display) -> Failure {
+        let about = !matches!(self.code, Code::Interrupted | Code::Command(_));
+        if about && self.server.is_none() {
+            self.server = Some(server.to_string());
+        }
+        self
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
@@ -90,7 +120,7 @@ impl Failure {
                 let failure = Failure::new(Code::Unreachable, format!("{doing}: {}", chain(error)));
                 failure.hint(
                     "is the server running? start one with `remuda up` or `remuda server`, or name another \
-                     with --kubeconfig",
+                     with --kubeconfig or --data-dir",
                 )
             }
         }
@@ -100,7 +130,7 @@ impl Failure {
         let reason = status.message.trim();
         let reason = if reason.is_empty() { status.reason.as_str() } else { reason };
         let message = format!("{doing}: {reason}");
-        match status.code {
+        let failure = match status.code {
             401 => Failure::new(Code::Forbidden, message)
                 .hint("the credentials in the kubeconfig are not known to this server, or no longer good"),
             403 => Failure::new(Code::Forbidden, message)
@@ -116,13 +146,17 @@ impl Failure {
             }
             429 | 502..=504 => Failure::new(Code::Unreachable, message).hint("try again in a moment"),
             _ => Failure::new(Code::Other, message),
-        }
+        };
+        Failure { reason: status.reason.clone(), ..failure }
     }
 
     /// Says what has to be said, and how the process ends.
     pub fn report(&self) -> ExitCode {
         if !self.said {
             output::note(&format!("error: {}", self.message));
+            if let Some(server) = &self.server {
+                output::note(&format!("server: {server}"));
+            }
             if let Some(hint) = &self.hint {
                 output::note(&format!("hint: {hint}"));
             }
@@ -141,21 +175,6 @@ fn fields(status: &Status) -> Option<String> {
         [one] => Some(format!("the field is {one}")),
         several => Some(format!("the fields are {}", several.join(", "))),
     }
-}
-
-/// An error and its causes on one line: each says only what it adds.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = source.source();
-    }
-    text.replace('\n', " ")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Logs that grow, and lose their beginning.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use crate::failure::{Code, Failure};
 
@@ -32,10 +32,16 @@ fn after(last: &str, log: &str) -> String {
     new.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Until it is worth looking again, or Ctrl-C.
-pub(crate) async fn pause() -> Result<(), Failure> {
+/// Until it is worth looking again.
+pub(crate) async fn pause() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+/// Does something until it is done or Ctrl-C. It is listened for from the beginning: once a process has listened, Ctrl-C
+/// ends it no more by itself.
+pub(crate) async fn interruptible<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::select! {
-        () = tokio::time::sleep(Duration::from_secs(1)) => Ok(()),
+        done = work => done,
         _ = tokio::signal::ctrl_c() => Err(Failure::silent(Code::Interrupted)),
     }
 }

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
+use futures::{StreamExt, future::try_join_all, stream};
+use jiff::Timestamp;
 use kube::api::ApiResource;
 use remuda_names::{
     capi,
-    rancher::{group, label, name},
+    rancher::{condition, group, label, name},
 };
 
 use crate::{
-    api::{self, Which},
+    api::{self, Seen, Which},
     evidence::{Evidence, Subject},
     failure::{Code, Failure},
     hooks::JobLog,
     near,
     object::Object,
     session::Session,
+    versions::Ends,
 };
 
 /// Whether logs of Jobs are read as well, which takes a request for each machine.
@@ -38,9 +40,10 @@ pub(crate) async fn cluster(
 ) -> Result<Evidence, Failure> {
     let (one, other) = (api::provisioning_clusters(), api::capi("Cluster"));
     let cluster = api::get(&session.client, &one, Some(namespace), name);
-    let capi = visible(session, &other, Some(namespace), name);
-    let (cluster, capi) = futures::future::try_join(cluster, capi).await?;
+    let capi = api::get(&session.client, &other, Some(namespace), name);
+    let (cluster, capi) = futures::future::join(cluster, capi).await;
     let mut evidence = Evidence { subject: Subject::Cluster(name.to_owned()), ..Evidence::default() };
+    let (cluster, capi) = (readable(cluster, &mut evidence)?, readable(capi, &mut evidence)?);
     if cluster.is_none() && capi.is_none() {
         return Ok(evidence);
     }
@@ -48,7 +51,7 @@ pub(crate) async fn cluster(
     let rancher = format!("{}={name}", label::CLUSTER_NAME);
     // Waiting looks often, and at what went wrong only.
     let events = if depth == Depth::Logs { Which::All } else { Which::Fields("type=Warning") };
-    let all: &[(ApiResource, Option<&str>, Which<'_>)] = &[
+    let all: &[Wanted<'_>] = &[
         (api::capi("MachineDeployment"), Some(namespace), Which::Labels(&labels)),
         (api::capi("MachineSet"), Some(namespace), Which::Labels(&labels)),
         (api::capi("Machine"), Some(namespace), Which::Labels(&labels)),
@@ -60,65 +63,83 @@ pub(crate) async fn cluster(
         (api::management("Setting"), None, Which::All),
         (api::core("Event", "events"), Some(namespace), events),
     ];
-    let lists =
-        all.iter().map(|(resource, namespace, which)| readable(session, resource, *namespace, *which));
-    for (list, (resource, ..)) in try_join_all(lists).await?.into_iter().zip(all) {
-        match list {
-            Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
-            None => {
-                evidence.unreadable.insert(resource.plural.clone());
-            }
-        }
-    }
+    lists(session, all, &mut evidence).await?;
     let (one, other) = (api::rke("RKEControlPlane"), api::rke("RKECluster"));
-    let control_plane = visible(session, &one, Some(namespace), name);
-    let infrastructure = visible(session, &other, Some(namespace), name);
-    let (control_plane, infrastructure) = futures::future::try_join(control_plane, infrastructure).await?;
+    let control_plane = api::get(&session.client, &one, Some(namespace), name);
+    let infrastructure = api::get(&session.client, &other, Some(namespace), name);
+    let (control_plane, infrastructure) = futures::future::join(control_plane, infrastructure).await;
+    let control_plane = readable(control_plane, &mut evidence)?;
+    let infrastructure = readable(infrastructure, &mut evidence)?;
     for object in [cluster, capi, control_plane, infrastructure].into_iter().flatten() {
         evidence.add(object);
     }
     let managed = evidence.cluster.as_ref().map(|cluster| cluster.text("/status/clusterName").to_owned());
     if let Some(managed) = managed.filter(|managed| !managed.is_empty()) {
-        match api::get(&session.client, &api::management("Cluster"), None, &managed).await {
-            Ok(object) => object.into_iter().for_each(|object| evidence.add(object)),
-            Err(failure) if failure.code == Code::Forbidden => {
-                evidence.unreadable.insert("clusters.management.cattle.io".to_owned());
-            }
-            Err(failure) => return Err(failure),
-        }
+        let managed = api::get(&session.client, &api::management("Cluster"), None, &managed).await;
+        readable(managed, &mut evidence)?.into_iter().for_each(|object| evidence.add(object));
     }
     servers(session, Some(namespace), Which::Labels(&labels), &mut evidence).await?;
     pools(session, namespace, &mut evidence).await?;
     if depth == Depth::Logs {
         logs(session, namespace, &mut evidence).await?;
+        let version = evidence.cluster.as_ref().map(|cluster| cluster.text("/spec/kubernetesVersion"));
+        let version = version.unwrap_or_default();
+        let ends = Ends::of(&session.client, [version]).await;
+        evidence.end_of_life = ends.ended(version, Timestamp::now());
     }
+    reach(session, &mut evidence).await;
     narrow(&mut evidence);
     Ok(evidence)
 }
 
-/// An object, or nothing if there is none or it may not be read.
-async fn visible(
-    session: &Session,
-    resource: &ApiResource,
-    namespace: Option<&str>,
-    name: &str,
+/// Whether a cluster that was connected is so now. What is stored of it is some time old right after the server has
+/// started: agents are on their way back then.
+async fn reach(session: &Session, evidence: &mut Evidence) {
+    let connected = |cluster: &&Object| cluster.is(condition::CONNECTED) && cluster.name() != name::LOCAL;
+    let Some(id) = evidence.management.as_ref().filter(connected).map(|cluster| cluster.name().to_owned())
+    else {
+        return;
+    };
+    evidence.unreachable = api::unreachable(&session.client, &id).await;
+}
+
+/// What was read; what may not be read is noted, and nothing.
+fn readable(
+    read: Result<Option<Object>, Failure>,
+    evidence: &mut Evidence,
 ) -> Result<Option<Object>, Failure> {
-    match api::get(&session.client, resource, namespace, name).await {
-        Err(failure) if failure.code == Code::Forbidden => Ok(None),
-        result => result,
+    match read {
+        Ok(object) => Ok(object),
+        Err(failure) => evidence.note_denied(failure).map(|()| None),
     }
 }
 
-/// Objects of a kind, or nothing if they may not be read.
-async fn readable(
+/// A list that is asked for.
+type Wanted<'a> = (ApiResource, Option<&'a str>, Which<'a>);
+
+/// Reads lists, and notes which may not be read.
+async fn lists(session: &Session, wanted: &[Wanted<'_>], evidence: &mut Evidence) -> Result<(), Failure> {
+    let lists = wanted.iter().map(|(resource, namespace, which)| list(session, resource, *namespace, *which));
+    for list in try_join_all(lists).await? {
+        match list {
+            Ok(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
+            Err(refused) => evidence.note_denied(refused)?,
+        }
+    }
+    Ok(())
+}
+
+/// Objects of a kind as far as they are visible, or the refusal.
+async fn list(
     session: &Session,
     resource: &ApiResource,
     namespace: Option<&str>,
     which: Which<'_>,
-) -> Result<Option<Vec<Object>>, Failure> {
-    match api::list(&session.client, resource, namespace, which).await {
-        Ok(objects) => Ok(Some(objects)),
-        Err(failure) if failure.code == Code::Forbidden => Ok(None),
+) -> Result<Result<Vec<Object>, Failure>, Failure> {
+    match api::seen(&session.client, resource, namespace, which).await {
+        Ok(seen) => Ok(Ok(seen.objects)),
+        Err(failure) if failure.code == Code::Forbidden => Ok(Err(failure)),
+        Err(failure) if failure.code == Code::NotFound => Ok(Ok(Vec::new())),
         Err(failure) => Err(failure),
     }
 }
@@ -142,12 +163,7 @@ async fn servers(
     let kinds: BTreeSet<String> = here.chain(wanted).filter(|kind| is_kind(kind)).collect();
     for kind in kinds {
         let resource = api::driver(group::MACHINE, &kind);
-        match readable(session, &resource, namespace, which).await? {
-            Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
-            None => {
-                evidence.unreadable.insert(resource.plural.clone());
-            }
-        }
+        lists(session, &[(resource, namespace, which)], evidence).await?;
     }
     Ok(())
 }
@@ -172,13 +188,8 @@ async fn pools(session: &Session, namespace: &str, evidence: &mut Evidence) -> R
     }
     for (kind, name) in configs.iter().filter(|(_, name)| api::check_name(name).is_ok()) {
         let resource = api::driver(group::MACHINE_CONFIG, kind);
-        match api::get(&session.client, &resource, Some(namespace), name).await {
-            Ok(object) => object.into_iter().for_each(|object| evidence.add(object)),
-            Err(failure) if failure.code == Code::Forbidden => {
-                evidence.unreadable.insert(resource.plural.clone());
-            }
-            Err(failure) => return Err(failure),
-        }
+        let config = api::get(&session.client, &resource, Some(namespace), name).await;
+        readable(config, evidence)?.into_iter().for_each(|object| evidence.add(object));
     }
     for credential in credentials.iter().filter(|credential| !credential.is_empty()) {
         let (namespace, secret) = match credential.split_once(':') {
@@ -213,13 +224,18 @@ async fn logs(session: &Session, namespace: &str, evidence: &mut Evidence) -> Re
         .filter(|machine| machine.is_deleting() || machine.text("/status/nodeRef/name").is_empty());
     let names: Vec<String> = unfinished.map(|machine| machine.name().to_owned()).take(50).collect();
     let read = stream::iter(names).map(|name| async move {
-        let log = session.hooks.logs.read(&session.client, namespace, &name).await?;
-        Ok::<_, Failure>((name, log))
+        let log = session.hooks.logs.read(&session.client, namespace, &name).await;
+        (name, log)
     });
-    let logs: Vec<(String, Option<JobLog>)> = read.buffer_unordered(PARALLEL).try_collect().await?;
+    let logs: Vec<(String, Result<Option<JobLog>, Failure>)> =
+        read.buffer_unordered(PARALLEL).collect().await;
     for (name, log) in logs {
-        if let Some(log) = log {
-            evidence.logs.insert(name, JobLog { create: end(log.create), remove: end(log.remove) });
+        match log {
+            Ok(Some(log)) => {
+                evidence.logs.insert(name, JobLog { create: end(log.create), remove: end(log.remove) });
+            }
+            Ok(None) => {}
+            Err(failure) => evidence.note_denied(failure)?,
         }
     }
     Ok(())
@@ -273,11 +289,19 @@ pub(crate) async fn machine(
     Ok(Some(evidence))
 }
 
-/// Machines of a namespace, or of all, with what their own state is read from.
-pub(crate) async fn all_machines(session: &Session, namespace: Option<&str>) -> Result<Evidence, Failure> {
+/// Machines of a namespace, or of all, with what their own state is read from; and why there may be others.
+pub(crate) async fn all_machines(
+    session: &Session,
+    namespace: Option<&str>,
+) -> Result<(Evidence, Option<Failure>), Failure> {
     let mut evidence = Evidence::default();
-    let all: &[(ApiResource, Option<&str>, Which<'_>)] = &[
-        (api::capi("Machine"), namespace, Which::All),
+    let machines = api::seen(&session.client, &api::capi("Machine"), namespace, Which::All).await;
+    let machines = match machines {
+        Err(failure) if failure.code == Code::NotFound => Seen { objects: Vec::new(), withheld: None },
+        machines => machines?,
+    };
+    machines.objects.into_iter().for_each(|machine| evidence.add(machine));
+    let all: &[Wanted<'_>] = &[
         (api::rke("RKEBootstrap"), namespace, Which::All),
         (api::rke("CustomMachine"), namespace, Which::All),
         (api::core("Secret", "secrets"), namespace, Which::Labels(label::MACHINE_NAME)),
@@ -285,28 +309,44 @@ pub(crate) async fn all_machines(session: &Session, namespace: Option<&str>) -> 
         (api::management("NodeDriver"), None, Which::All),
         (api::management("Setting"), None, Which::All),
     ];
-    let lists =
-        all.iter().map(|(resource, namespace, which)| readable(session, resource, *namespace, *which));
-    for (list, (resource, ..)) in try_join_all(lists).await?.into_iter().zip(all) {
-        match list {
-            Some(objects) => objects.into_iter().for_each(|object| evidence.add(object)),
-            None => {
-                evidence.unreadable.insert(resource.plural.clone());
-            }
-        }
-    }
+    lists(session, all, &mut evidence).await?;
     servers(session, namespace, Which::All, &mut evidence).await?;
-    Ok(evidence)
+    Ok((evidence, machines.withheld))
 }
 
 /// The cluster, or a failure that names similar ones.
 pub(crate) async fn existing(session: &Session, namespace: &str, name: &str) -> Result<Object, Failure> {
     let clusters = api::provisioning_clusters();
-    match api::get(&session.client, &clusters, Some(namespace), name).await? {
-        Some(cluster) => Ok(cluster),
-        None => Err(no_such_cluster(session, namespace, name).await?),
+    match api::get(&session.client, &clusters, Some(namespace), name).await {
+        Ok(Some(cluster)) => Ok(cluster),
+        Ok(None) => Err(no_such_cluster(session, namespace, name).await?),
+        Err(refused) if refused.code == Code::Forbidden => {
+            Err(unseen(session, &format!("cluster {name}"), name, refused).await)
+        }
+        Err(failure) => Err(failure),
     }
 }
+
+/// What to say about something that is not there, or is not for the caller: they are not told which.
+pub(crate) async fn unseen(session: &Session, what: &str, name: &str, refused: Failure) -> Failure {
+    let namespace = session.namespace.as_str();
+    let message = format!("you may not see {what} in namespace {namespace}, if there is one");
+    let clusters = served_clusters(session, None).await.map(|seen| seen.objects).unwrap_or_default();
+    let other = clusters.iter().find(|cluster| cluster.name() == name && cluster.namespace() != namespace);
+    let hint = match (other, clusters.is_empty()) {
+        (Some(other), _) => format!("there is one in namespace {0}: add -n {0}", other.namespace()),
+        (None, true) => NO_ROLE.to_owned(),
+        (None, false) => {
+            let here = clusters.iter().filter(|cluster| cluster.namespace() == namespace).map(Object::name);
+            near::hint(name, here, "remuda cluster list -A")
+        }
+    };
+    Failure { message, ..refused }.hint(hint)
+}
+
+/// What a user can do who sees no cluster.
+pub(crate) const NO_ROLE: &str = "ask the owner of a cluster, or an administrator, for a role in it: remuda user grant \
+                                  USER --cluster NAME --role cluster-member; or make one: remuda cluster create";
 
 /// What to say about a cluster that is not there.
 pub(crate) async fn no_such_cluster(
@@ -314,22 +354,37 @@ pub(crate) async fn no_such_cluster(
     namespace: &str,
     name: &str,
 ) -> Result<Failure, Failure> {
-    let all = served_clusters(session, None).await?;
-    let message = format!("there is no cluster {name} in namespace {namespace}");
-    let failure = Failure::new(Code::NotFound, message);
-    if let Some(other) = all.iter().find(|cluster| cluster.name() == name) {
-        return Ok(failure.hint(format!("there is one in namespace {0}: add -n {0}", other.namespace())));
-    }
-    let here = all.iter().filter(|cluster| cluster.namespace() == namespace).map(Object::name);
-    Ok(failure.hint(near::hint(name, here, "remuda cluster list -A")))
+    let absent = absent_cluster(session, namespace, name).await?;
+    let list = || near::hint(name, std::iter::empty(), "remuda cluster list -A");
+    Ok(Failure::new(Code::NotFound, absent.message).hint(absent.meant.unwrap_or_else(list)))
 }
 
-/// Provisioning Clusters; a server that does not know the kind is not ours.
-pub(crate) async fn served_clusters(
+/// A cluster that is not there, and which one was probably meant.
+pub(crate) struct Absent {
+    pub(crate) message: String,
+    pub(crate) meant: Option<String>,
+}
+
+pub(crate) async fn absent_cluster(
     session: &Session,
-    namespace: Option<&str>,
-) -> Result<Vec<Object>, Failure> {
-    match api::try_list(&session.client, &api::provisioning_clusters(), namespace, Which::All).await {
+    namespace: &str,
+    name: &str,
+) -> Result<Absent, Failure> {
+    let all = served_clusters(session, None).await?.objects;
+    let message = format!("there is no cluster {name} in namespace {namespace}");
+    let meant = match all.iter().find(|cluster| cluster.name() == name) {
+        Some(other) => Some(format!("there is one in namespace {0}: add -n {0}", other.namespace())),
+        None => {
+            let here = all.iter().filter(|cluster| cluster.namespace() == namespace).map(Object::name);
+            near::meant(name, here)
+        }
+    };
+    Ok(Absent { message, meant })
+}
+
+/// Provisioning Clusters the caller sees; a server that does not know the kind is not ours.
+pub(crate) async fn served_clusters(session: &Session, namespace: Option<&str>) -> Result<Seen, Failure> {
+    match api::seen(&session.client, &api::provisioning_clusters(), namespace, Which::All).await {
         Err(failure) if failure.code == Code::NotFound => {
             let failure =
                 Failure::new(Code::NotFound, "this server knows no clusters: it is no Remuda server");

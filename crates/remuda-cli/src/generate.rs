@@ -3,6 +3,10 @@
 mod pool;
 
 use clap::{Args, Subcommand, ValueEnum};
+use remuda_distro::{
+    Distro,
+    wanted::{Alias, Wanted},
+};
 use remuda_names::rancher::{group, name};
 use serde_json::{Map, Value, json};
 
@@ -62,15 +66,18 @@ pub enum Distribution {
 const DEFAULT_VERSION: &str = "v1.35.1";
 
 impl Distribution {
-    fn suffix(self) -> &'static str {
+    pub(crate) fn distro(self) -> Distro {
         match self {
-            Distribution::K3s => "+k3s1",
-            Distribution::Rke2 => "+rke2r1",
+            Distribution::K3s => Distro::K3s,
+            Distribution::Rke2 => Distro::Rke2,
         }
     }
 
     pub(crate) fn of(version: &str) -> Distribution {
-        if version.contains("k3s") { Distribution::K3s } else { Distribution::Rke2 }
+        match Distro::of(version) {
+            Distro::K3s => Distribution::K3s,
+            Distro::Rke2 => Distribution::Rke2,
+        }
     }
 }
 
@@ -81,7 +88,7 @@ pub struct ClusterShape {
     #[arg(long, value_enum, help_heading = "Cluster")]
     pub distribution: Option<Distribution>,
 
-    /// Its version, such as v1.35.1+k3s1 or 1.35.1
+    /// Its version, such as v1.35.1+k3s1, 1.35.1, 1.35 or stable
     #[arg(long, visible_alias = "kubernetes-version", value_name = "VERSION", help_heading = "Cluster")]
     pub version: Option<String>,
 
@@ -218,28 +225,29 @@ impl ClusterShape {
     }
 }
 
-/// A version with the distribution in it, from what people write.
+/// A version with the distribution in it, from what people write. Channels and minor versions stay what they are:
+/// the server knows what they stand for.
 pub(crate) fn full_version(
     version: Option<&str>,
     distribution: Option<Distribution>,
 ) -> Result<String, Failure> {
     let given = version.unwrap_or(DEFAULT_VERSION);
     let number = given.strip_prefix('v').unwrap_or(given);
-    let whole = match number.contains('+') {
-        true => format!("v{number}"),
-        false => format!("v{number}{}", distribution.unwrap_or(Distribution::K3s).suffix()),
+    let distro = distribution.unwrap_or(Distribution::K3s).distro();
+    let whole = match Wanted::parse(given) {
+        Some(Wanted::Alias { alias: alias @ (Alias::Channel(_) | Alias::Minor(_)), distro: named }) => {
+            format!("{alias}+{}", named.unwrap_or(distro))
+        }
+        _ if number.contains('+') => format!("v{number}"),
+        _ => format!("v{number}+{}", distro.first_build()),
     };
-    if let Err(error) = semver::Version::parse(&whole[1..]) {
-        let failure = Failure::invalid(format!("{given:?} is not a version: {error}"));
-        return Err(failure.hint("write it as v1.35.1+k3s1, v1.35.1+rke2r1 or 1.35.1"));
+    if Wanted::parse(&whole).is_none() {
+        let failure = Failure::invalid(format!("{given:?} is not a version"));
+        return Err(failure.hint("write it as v1.35.1+k3s1, v1.35.1+rke2r1, 1.35.1, 1.35 or stable"));
     }
     if let Some(distribution) = distribution.filter(|distribution| *distribution != Distribution::of(&whole))
     {
-        let wanted = distribution.suffix();
-        return Err(Failure::invalid(format!(
-            "{whole} is not a version of {}",
-            &wanted[1..wanted.len() - 1]
-        )));
+        return Err(Failure::invalid(format!("{whole} is not a version of {}", distribution.distro())));
     }
     Ok(whole)
 }

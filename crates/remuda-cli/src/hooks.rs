@@ -5,7 +5,11 @@ use std::{path::PathBuf, sync::Arc};
 use futures::future::BoxFuture;
 use kube::Client;
 
-use crate::{api, failure::Failure, object::Object};
+use crate::{
+    api,
+    failure::{Code, Failure},
+    object::Object,
+};
 
 /// A machine somebody wants to get into.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +38,9 @@ pub trait Shell: Send + Sync {
 
     /// Runs the command, or a shell, on the terminal of this process. Answers with its exit code.
     fn run(&self, target: MachineTarget) -> BoxFuture<'_, Result<u8, Failure>>;
+
+    /// Restarts the machine, or starts it if it does not run.
+    fn restart(&self, target: MachineTarget) -> BoxFuture<'_, Result<(), Failure>>;
 }
 
 /// Which servers are asked for.
@@ -134,9 +141,21 @@ impl JobLogs for ServedLogs {
         machine: &'a str,
     ) -> BoxFuture<'a, Result<Option<JobLog>, Failure>> {
         Box::pin(async move {
-            match api::kept_logs(client, namespace, machine).await? {
-                Some(log) => Ok(Some(log)),
-                None => api::pod_logs(client, namespace, machine).await,
+            let kept = api::kept_logs(client, namespace, machine).await;
+            match kept {
+                Ok(Some(log)) => Ok(Some(log)),
+                Ok(None) => match api::pod_logs(client, namespace, machine).await {
+                    // There is nothing where logs are kept, and pods are where the server keeps none.
+                    Err(failure) if failure.code == Code::Forbidden => Ok(None),
+                    result => result,
+                },
+                Err(failure) if failure.code == Code::Forbidden => {
+                    match api::pod_logs(client, namespace, machine).await {
+                        Ok(Some(log)) => Ok(Some(log)),
+                        _ => Err(failure),
+                    }
+                }
+                Err(failure) => Err(failure),
             }
         })
     }

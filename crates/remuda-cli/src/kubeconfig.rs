@@ -8,7 +8,10 @@ mod credential;
 mod file;
 mod merge;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::{Args, Subcommand, ValueEnum};
@@ -19,8 +22,10 @@ use serde_json::{Value, json};
 pub(crate) use self::credential::credential;
 use crate::{
     age, api,
+    cluster::{self, ClusterCommand},
     failure::{Code, Failure},
     gather::{self, Depth},
+    machine::{self, MachineCommand},
     output,
     session::{Global, Session},
     token, why,
@@ -36,6 +41,29 @@ pub struct Get {
 
 #[derive(Subcommand, Debug)]
 pub enum GetCommand {
+    /// Clusters, as remuda cluster list and remuda cluster get show them
+    #[command(
+        alias = "cluster",
+        after_help = "Examples:
+  remuda get clusters
+  remuda get clusters demo -o yaml"
+    )]
+    Clusters {
+        /// Only this one
+        #[arg(value_name = "CLUSTER", conflicts_with_all = ["all_namespaces", "watch"])]
+        name: Option<String>,
+        #[command(flatten)]
+        list: cluster::List,
+    },
+
+    /// Machines, as remuda machine list shows them
+    #[command(
+        alias = "machine",
+        after_help = "Examples:
+  remuda get machines --cluster demo"
+    )]
+    Machines(machine::MachineList),
+
     /// The kubeconfig of a cluster
     #[command(after_help = "Whoever is logged in gets a token of their own in it, for this cluster only.
 
@@ -47,6 +75,7 @@ Examples:
   remuda kubeconfig merge demo                    into ~/.kube/config")]
     Kubeconfig {
         /// Name of the cluster
+        #[arg(value_name = "CLUSTER")]
         name: String,
 
         /// Write it to this file, which only you can read then [default: standard output]
@@ -116,7 +145,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct Merge {
     /// Names of clusters
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "CLUSTER")]
     pub names: Vec<String>,
 
     /// The file [default: ~/.kube/config]
@@ -144,7 +173,17 @@ pub struct Merge {
 }
 
 pub(crate) async fn get(session: &Session, command: GetCommand) -> Result<(), Failure> {
-    let GetCommand::Kubeconfig { name, output, form } = command;
+    let (name, output, form) = match command {
+        GetCommand::Kubeconfig { name, output, form } => (name, output, form),
+        GetCommand::Clusters { name: Some(name), list } => {
+            let command = ClusterCommand::Get { name, output: list.output };
+            return cluster::run(session, command).await;
+        }
+        GetCommand::Clusters { name: None, list } => {
+            return cluster::run(session, ClusterCommand::List(list)).await;
+        }
+        GetCommand::Machines(list) => return machine::run(session, MachineCommand::List(list)).await,
+    };
     let text = own(session, &name, &form).await?;
     match output {
         Some(path) if path.as_os_str() != "-" => {
@@ -173,6 +212,11 @@ pub(crate) fn add(
     }
     file::write(&path, &output::yaml(&merged)?)?;
     Ok(path)
+}
+
+/// Replaces a file that only its owner reads.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+    file::write(path, text)
 }
 
 /// The kubeconfig of a cluster for whoever asks, as text.

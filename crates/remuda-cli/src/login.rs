@@ -1,23 +1,30 @@
-//! `remuda login`: a password, or a login in a browser, becomes a context in a kubeconfig file.
+//! `remuda login`: a password, or a login in a browser, becomes a context in a kubeconfig file, and the server commands
+//! go to; `remuda logout` ends that.
 
+mod first_password;
 pub(crate) mod prompt;
+pub(crate) mod second_factor;
 mod sso;
 
 use std::{path::PathBuf, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use kube::{Client, Config, config::AuthInfo};
-use remuda_names::identity::{FIRST_USERNAME, path};
+use remuda_names::{
+    gateway::path::CACERTS,
+    identity::{FIRST_USERNAME, path::LOGOUT},
+};
 use serde_json::{Value, json};
 
 use crate::{
     age,
     failure::{Code, Failure, chain},
     kubeconfig,
-    output::Out,
-    session::Global,
+    locate::Surroundings,
+    output::{self, Out},
+    session::{Global, Session, config},
     token,
 };
 
@@ -33,6 +40,10 @@ pub struct Login {
     /// Read the password from standard input
     #[arg(long)]
     pub password_stdin: bool,
+
+    /// A code of the second factor, or a recovery code [default: asked for if it is needed]
+    #[arg(long, value_name = "CODE", conflicts_with = "sso")]
+    pub otp: Option<String>,
 
     /// Log in with a browser, at the provider the server trusts
     #[arg(long, conflicts_with_all = ["username", "password_stdin"])]
@@ -66,13 +77,21 @@ pub struct Login {
     pub global: Global,
 }
 
+#[derive(Args, Debug)]
+pub struct Logout {}
+
 pub(crate) async fn run(arguments: &Login) -> Result<(), Failure> {
+    let (config, known_from) = server(arguments).await?;
+    log_in(arguments, config).await.map_err(|failure| failure.at(known_from))
+}
+
+async fn log_in(arguments: &Login, config: Config) -> Result<(), Failure> {
     let out = Out::default();
-    let config = server(arguments).await?;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let ca: String = config.root_cert.iter().flatten().map(|der| pem(der)).collect();
     let client = Client::try_from(config)
         .map_err(|error| Failure::new(Code::Unreachable, format!("{url}: {}", chain(&error))))?;
+    check_reachable(&client, &url).await?;
     let mut body = if arguments.sso {
         sso::login(&url, !arguments.no_browser, &out).await?
     } else {
@@ -85,31 +104,87 @@ pub(crate) async fn run(arguments: &Login) -> Result<(), Failure> {
     body["responseType"] = "json".into();
     body["description"] = "remuda login".into();
     body["ttl"] = arguments.ttl.map_or(0, token::milliseconds).into();
-    let issued = match ask(&client, &body).await {
-        Err(failure) if failure.code == Code::Conflict && !arguments.password_stdin => {
-            out.note("another password must be chosen");
-            body["newPassword"] = prompt::twice("New password: ")?.into();
-            ask(&client, &body).await?
-        }
-        answer => answer?,
-    };
+    let issued = second_factor::log_in(&client, &mut body, arguments, &out).await?;
     let token = issued["token"].as_str().unwrap_or_default();
-    let path = kubeconfig::add(
-        &entry(&url, &ca, token),
-        &arguments.called,
-        arguments.into.clone(),
-        true,
-        arguments.force,
-    )?;
+    let entry = entry(&url, &ca, token);
+    let path = kubeconfig::add(&entry, &arguments.called, arguments.into.clone(), true, arguments.force)?;
+    // A file that was named is for whoever named it.
+    if arguments.into.is_none() {
+        remember(&entry)?;
+    }
     let until = issued["expiresAt"].as_str().filter(|at| !at.is_empty());
     let until = until.map(|at| format!(" until {at}")).unwrap_or_default();
     out.note(&format!("logged in{until}; {} has context {}", path.display(), arguments.called));
+    if let Some(password) = body["password"].as_str() {
+        first_password::offer(&client, token, password, !arguments.password_stdin, &out).await?;
+    }
     Ok(())
 }
 
-/// How the server is reached, without anybody's credentials.
-async fn server(arguments: &Login) -> Result<Config, Failure> {
-    let mut config = match &arguments.server {
+/// Checked before the prompt, so that no password is typed for a server that is away, or not the one that is meant.
+async fn check_reachable(client: &Client, url: &str) -> Result<(), Failure> {
+    let request = http::Request::get(CACERTS).body(Vec::new());
+    let request = request.map_err(|error| Failure::new(Code::Other, error.to_string()))?;
+    let error = match client.request_text(request).await {
+        Ok(_) | Err(kube::Error::Api(_)) => return Ok(()),
+        Err(error) => error,
+    };
+    let told = chain(&error);
+    if !told.contains("certificate") {
+        return Err(Failure::api("log in", &error));
+    }
+    Err(Failure::new(Code::Unreachable, format!("the certificate of {url} is not trusted: {told}")).hint(format!(
+        "if it is the server's own, fetch its authority, compare it with pki/ca.crt in its data directory, and name \
+         it: curl -k {url}{CACERTS} -o ca.pem && remuda login {url} --ca-file ca.pem"
+    )))
+}
+
+/// Notes the server apart from what kubectl uses: where commands go does not change with its contexts.
+fn remember(entry: &Value) -> Result<(), Failure> {
+    match Surroundings::here().remembered() {
+        Some(path) => kubeconfig::write_private(&path, &output::yaml(entry)?),
+        None => Ok(()),
+    }
+}
+
+/// Ends the session at the server, as far as that answers, and forgets it.
+pub(crate) async fn logout(_: &Logout) -> Result<(), Failure> {
+    let out = Out::default();
+    let Some(path) = Surroundings::here().remembered().filter(|path| path.exists()) else {
+        return Err(Failure::new(Code::NotFound, "no login is remembered").hint("remuda login makes one"));
+    };
+    let global = Global { kubeconfig: Some(path.clone()), ..Global::default() };
+    let located = global.locate()?;
+    let ended = async {
+        let client = Client::try_from(config(&located).await?)
+            .map_err(|error| Failure::new(Code::Unreachable, chain(&error)))?;
+        let session = Session::new(client);
+        token::send(&session, "log out", http::Method::POST, LOGOUT, &json!({})).await
+    };
+    let ended = ended.await;
+    std::fs::remove_file(&path)
+        .map_err(|error| Failure::new(Code::Other, format!("remove {}: {error}", path.display())))?;
+    match ended {
+        Ok(_) => out.note(&format!("logged out of {}", located.url)),
+        // Whoever is not known any more is logged out.
+        Err(failure) if failure.code == Code::Forbidden => {
+            out.note(&format!("the login at {} was over already; it is forgotten", located.url));
+        }
+        Err(failure) => {
+            return Err(Failure {
+                message: format!("the login is forgotten here, but {}", failure.message),
+                ..failure
+            }
+            .hint("it may be good until it ends: revoke it with remuda token revoke, or wait")
+            .at(&located));
+        }
+    }
+    Ok(())
+}
+
+/// How the server is reached, without anybody's credentials, and where it is known from.
+async fn server(arguments: &Login) -> Result<(Config, String), Failure> {
+    let (mut config, known_from) = match &arguments.server {
         Some(server) => {
             let given = server.trim_end_matches('/');
             let url = given.parse::<http::Uri>().ok().filter(|url| url.scheme_str() == Some("https"));
@@ -117,9 +192,12 @@ async fn server(arguments: &Login) -> Result<Config, Failure> {
                 return Err(Failure::invalid(format!("{server:?} is not the address of a server"))
                     .hint("write it as https://HOST:PORT"));
             };
-            Config::new(url)
+            (Config::new(url), given.to_owned())
         }
-        None => arguments.global.config().await?.0,
+        None => {
+            let located = arguments.global.locate()?;
+            (config(&located).await?, located.to_string())
+        }
     };
     if let Some(path) = &arguments.ca_file {
         let text = std::fs::read_to_string(path)
@@ -131,23 +209,20 @@ async fn server(arguments: &Login) -> Result<Config, Failure> {
         config.root_cert = Some(certificates);
     }
     config.auth_info = AuthInfo::default();
-    Ok(config)
+    Ok((config, known_from))
 }
 
-async fn ask(client: &Client, body: &Value) -> Result<Value, Failure> {
-    let request = Request::post(path::LOGIN).header("content-type", "application/json");
-    let request = request.body(body.to_string().into_bytes());
-    let request = request.map_err(|error| Failure::new(Code::Other, error.to_string()))?;
-    client.request::<Value>(request).await.map_err(|error| match &error {
+/// Why a login failed that cannot be helped by asking further.
+fn failed(body: &Value, error: &kube::Error) -> Failure {
+    match error {
         kube::Error::Api(status) if status.code == StatusCode::UNAUTHORIZED.as_u16() => {
-            let wrong = if body["code"].is_null() { "the name or the password is wrong" } else { "it took too long" };
+            let wrong =
+                if body["code"].is_null() { "the name or the password is wrong" } else { "it took too long" };
             Failure::new(Code::Forbidden, format!("log in: {wrong}"))
         }
-        kube::Error::Api(_) => Failure::api("log in", &error),
-        _ => Failure::api("log in", &error).hint(
-            "if the server's certificate is its own, name its authority with --ca-file: the server gives it at /cacerts",
-        ),
-    })
+        kube::Error::Api(_) => Failure::api("log in", error),
+        _ => Failure::api("log in", error),
+    }
 }
 
 fn entry(url: &str, ca: &str, token: &str) -> Value {

@@ -1,31 +1,35 @@
 //! `remuda machine`.
 
+mod delete;
 mod enter;
 mod logs;
+mod node;
 mod orphans;
 mod ssh;
 
 use clap::{Args, Subcommand};
 use jiff::{Timestamp, tz::TimeZone};
 use remuda_names::{capi, rancher::label};
-use serde_json::Value;
 
 use crate::{
     age, api,
     cluster::conditions,
-    evidence::{Evidence, Roles},
+    denied::Denied,
+    evidence::{Evidence, Roles, kind},
     failure::{Code, Failure},
+    follow::interruptible,
     gather::{self, Depth},
+    list::{self, Item, Listing},
     near,
     object::Object,
-    output::{self, Format, paint},
+    output::{Format, paint},
     progress::tone,
     session::{Global, Session},
     table::{Cell, Table, shown},
     why,
 };
 
-pub use self::orphans::FindOrphans;
+pub use self::{delete::DeleteMachine, node::Drain, orphans::FindOrphans};
 
 #[derive(Args, Debug)]
 pub struct Machine {
@@ -33,6 +37,15 @@ pub struct Machine {
     pub global: Global,
     #[command(subcommand)]
     pub command: MachineCommand,
+}
+
+/// `remuda machines`.
+#[derive(Args, Debug)]
+pub struct Machines {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(flatten)]
+    pub list: MachineList,
 }
 
 #[derive(Subcommand, Debug)]
@@ -43,6 +56,7 @@ pub enum MachineCommand {
         after_help = "Examples:
   remuda machine list
   remuda machine list --cluster demo -o wide
+  remuda machine list --watch
   remuda machine list -A -o json"
     )]
     List(MachineList),
@@ -50,7 +64,10 @@ pub enum MachineCommand {
     /// Show all there is to know about a machine
     #[command(after_help = "Examples:
   remuda machine describe demo-workers-x8k2p-abcde")]
-    Describe { name: String },
+    Describe {
+        #[arg(value_name = "MACHINE")]
+        name: String,
+    },
 
     /// Print what was written while the machine's server was made or removed
     #[command(after_help = "The logs of machines that are gone are kept for a while.
@@ -59,6 +76,7 @@ Examples:
   remuda machine logs demo-workers-x8k2p-abcde
   remuda machine logs demo-workers-x8k2p-abcde --follow --tail 20")]
     Logs {
+        #[arg(value_name = "MACHINE")]
         name: String,
         /// Go on printing what is added
         #[arg(long, short)]
@@ -84,6 +102,54 @@ Examples:
   remuda machine ssh prod-workers-x8k2p-abcde -- uptime")]
     Ssh(Enter),
 
+    /// Delete machines with their servers; pools make others in their place
+    #[command(
+        visible_alias = "rm",
+        after_help = "Examples:
+  remuda machine delete demo-workers-x8k2p-abcde --wait
+  remuda machine delete demo-workers-x8k2p-abcde --yes"
+    )]
+    Delete(DeleteMachine),
+
+    /// Have a machine's node take no new pods
+    #[command(after_help = "Examples:
+  remuda machine cordon demo-workers-x8k2p-abcde")]
+    Cordon {
+        #[arg(value_name = "MACHINE")]
+        name: String,
+    },
+
+    /// Have a machine's node take pods again
+    #[command(after_help = "Examples:
+  remuda machine uncordon demo-workers-x8k2p-abcde")]
+    Uncordon {
+        #[arg(value_name = "MACHINE")]
+        name: String,
+    },
+
+    /// Have a machine's node take no new pods, and evict those it has
+    #[command(
+        after_help = "Pods of DaemonSets, static pods and the cluster agent stay; budgets are kept. MachineDrainRules count when
+a machine is deleted, not here.
+
+Examples:
+  remuda machine drain demo-workers-x8k2p-abcde --timeout 5m
+  remuda machine uncordon demo-workers-x8k2p-abcde"
+    )]
+    Drain(Drain),
+
+    /// Restart a machine's server, or start it if it does not run
+    #[command(
+        after_help = "Machines on this host are restarted directly, running or not. Others are told over SSH, and have to run.
+
+Examples:
+  remuda machine restart demo-workers-x8k2p-abcde"
+    )]
+    Restart {
+        #[arg(value_name = "MACHINE")]
+        name: String,
+    },
+
     /// Be a driver plugin: serve a built-in driver to docker-machine, rancher-machine or another server
     #[command(
         after_help = "The program that uses the plugin starts it; so it does with a copy of this program named
@@ -105,7 +171,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct MachineList {
     /// Of this cluster only
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(long, short, value_name = "CLUSTER")]
     pub cluster: Option<String>,
 
     /// Of all namespaces
@@ -115,11 +181,16 @@ pub struct MachineList {
     /// How to print them
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
+
+    /// Go on with what changes, until Ctrl-C
+    #[arg(long, short)]
+    pub watch: bool,
 }
 
 #[derive(Args, Debug)]
 pub struct Enter {
     /// Name of the machine
+    #[arg(value_name = "MACHINE")]
     pub name: String,
 
     /// What to run there [default: a shell]
@@ -131,9 +202,16 @@ pub(crate) async fn run(session: &Session, command: MachineCommand) -> Result<()
     match command {
         MachineCommand::List(arguments) => list(session, &arguments).await,
         MachineCommand::Describe { name } => describe(session, &name).await,
-        MachineCommand::Logs { name, follow, tail } => logs::run(session, &name, follow, tail).await,
+        MachineCommand::Logs { name, follow, tail } => {
+            interruptible(logs::run(session, &name, follow, tail)).await
+        }
         MachineCommand::Shell(arguments) => enter::shell(session, arguments).await,
         MachineCommand::Ssh(arguments) => enter::ssh(session, arguments).await,
+        MachineCommand::Delete(arguments) => delete::run(session, arguments).await,
+        MachineCommand::Cordon { name } => node::cordon(session, &name, true).await,
+        MachineCommand::Uncordon { name } => node::cordon(session, &name, false).await,
+        MachineCommand::Drain(arguments) => interruptible(node::drain(session, arguments)).await,
+        MachineCommand::Restart { name } => enter::restart(session, name).await,
         MachineCommand::ServeDriver { .. } => {
             Err(Failure::invalid("write it as the first words: remuda machine serve-driver NAME"))
         }
@@ -141,51 +219,61 @@ pub(crate) async fn run(session: &Session, command: MachineCommand) -> Result<()
     }
 }
 
+/// Said beside a list that may not be all there is.
+const OTHERS: &str = "machines of clusters you have no role in are not shown";
+
 async fn list(session: &Session, arguments: &MachineList) -> Result<(), Failure> {
+    if arguments.watch {
+        return interruptible(list::watch(session, arguments.output, || listing(session, arguments))).await;
+    }
+    list::print(&session.out, listing(session, arguments).await?, arguments.output)
+}
+
+async fn listing(session: &Session, arguments: &MachineList) -> Result<Listing, Failure> {
     let namespace = (!arguments.all_namespaces).then_some(session.namespace.as_str());
-    let mut evidence = match &arguments.cluster {
+    let (mut evidence, withheld) = match &arguments.cluster {
         Some(name) => {
             gather::existing(session, &session.namespace, name).await?;
-            gather::cluster(session, &session.namespace, name, Depth::Objects).await?
+            let evidence = gather::cluster(session, &session.namespace, name, Depth::Objects).await?;
+            let denied = evidence.unreadable.get(kind::MACHINES);
+            let refused = |denied: &Denied| Failure::new(Code::Forbidden, format!("you may not {denied}"));
+            let refused = denied.map(refused);
+            (evidence, refused)
         }
         None => gather::all_machines(session, namespace).await?,
     };
+    let remark = withheld.is_some().then_some(OTHERS);
+    if let Some(refused) = withheld.filter(|_| evidence.machines.is_empty()) {
+        let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+        let message = format!("you may see no machines{place}: {}", refused.message);
+        return Err(Failure { message, ..refused }.hint(gather::NO_ROLE));
+    }
     evidence
         .machines
         .sort_by(|one, other| (one.namespace(), one.name()).cmp(&(other.namespace(), other.name())));
-    match arguments.output {
-        Format::Name => {
-            for machine in &evidence.machines {
-                match namespace {
-                    Some(_) => session.out.line(machine.name()),
-                    None => session.out.line(&format!("{}/{}", machine.namespace(), machine.name())),
-                }
-            }
-            Ok(())
-        }
-        format @ (Format::Json | Format::Yaml) => {
-            let items: Vec<Value> =
-                evidence.machines.into_iter().map(|machine| machine.presentable().0).collect();
-            session.out.document(&output::list(items), format)
-        }
-        Format::Table | Format::Wide if evidence.machines.is_empty() => {
-            session.out.note("there are no machines");
-            Ok(())
-        }
+    let now = Timestamp::now();
+    let (header, rows): (_, Vec<Vec<Cell>>) = match arguments.output {
         Format::Table => {
-            session.out.text(&table(&evidence, Timestamp::now()).render(""));
-            Ok(())
+            (HEADER.to_vec(), evidence.machines.iter().map(|one| row(&evidence, one, now)).collect())
         }
         Format::Wide => {
-            session.out.text(&wide(&evidence, Timestamp::now()).render(""));
-            Ok(())
+            (WIDE.to_vec(), evidence.machines.iter().map(|one| wide(&evidence, one, now)).collect())
         }
-    }
+        _ => (Vec::new(), vec![Vec::new(); evidence.machines.len()]),
+    };
+    let items =
+        evidence.machines.into_iter().zip(rows).map(|(object, cells)| Item { object, cells }).collect();
+    let empty = "there are no machines".to_owned();
+    Ok(Listing { header, items, qualified: namespace.is_none(), empty, remark })
 }
+
+const HEADER: [&str; 7] = ["NAME", "CLUSTER", "ROLES", "PHASE", "NODE", "AGE", "STATE"];
+const WIDE: [&str; 11] =
+    ["NAME", "CLUSTER", "ROLES", "PHASE", "NODE", "AGE", "POOL", "ADDRESS", "VERSION", "PROVIDER", "STATE"];
 
 /// Machines and how far each is.
 pub(crate) fn table(evidence: &Evidence, now: Timestamp) -> Table {
-    let mut table = Table::new(["NAME", "CLUSTER", "ROLES", "PHASE", "NODE", "AGE", "STATE"]);
+    let mut table = Table::new(HEADER);
     for machine in &evidence.machines {
         table.row(row(evidence, machine, now));
     }
@@ -205,24 +293,17 @@ fn row(evidence: &Evidence, machine: &Object, now: Timestamp) -> Vec<Cell> {
     ]
 }
 
-fn wide(evidence: &Evidence, now: Timestamp) -> Table {
-    let header = [
-        "NAME", "CLUSTER", "ROLES", "PHASE", "NODE", "AGE", "POOL", "ADDRESS", "VERSION", "PROVIDER", "STATE",
-    ];
-    let mut table = Table::new(header);
-    for machine in &evidence.machines {
-        let mut cells = row(evidence, machine, now);
-        let state = cells.pop();
-        cells.extend([
-            machine.label(label::MACHINE_POOL_NAME).into(),
-            addresses(machine).first().cloned().unwrap_or_default().into(),
-            machine.text("/status/nodeInfo/kubeletVersion").into(),
-            machine.text("/spec/providerID").into(),
-        ]);
-        cells.extend(state);
-        table.row(cells);
-    }
-    table
+fn wide(evidence: &Evidence, machine: &Object, now: Timestamp) -> Vec<Cell> {
+    let mut cells = row(evidence, machine, now);
+    let state = cells.pop();
+    cells.extend([
+        machine.label(label::MACHINE_POOL_NAME).into(),
+        addresses(machine).first().cloned().unwrap_or_default().into(),
+        machine.text("/status/nodeInfo/kubeletVersion").into(),
+        machine.text("/spec/providerID").into(),
+    ]);
+    cells.extend(state);
+    cells
 }
 
 /// Addresses of a machine, those others reach it at first.
@@ -239,8 +320,15 @@ pub(crate) fn addresses(machine: &Object) -> Vec<String> {
 /// Everything about a machine, or a failure that names similar ones.
 pub(crate) async fn existing(session: &Session, name: &str, depth: Depth) -> Result<Evidence, Failure> {
     let namespace = session.namespace.as_str();
-    if let Some(evidence) = gather::machine(session, namespace, name, depth).await? {
-        return Ok(evidence);
+    match gather::machine(session, namespace, name, depth).await {
+        Ok(Some(evidence)) => return Ok(evidence),
+        Ok(None) => {}
+        Err(refused) if refused.code == Code::Forbidden => {
+            return Err(gather::unseen(session, &format!("machine {name}"), name, refused)
+                .await
+                .hint("remuda machine list -A shows those you may see"));
+        }
+        Err(failure) => return Err(failure),
     }
     let machines = api::list(&session.client, &api::capi("Machine"), None, api::Which::All).await?;
     let failure =

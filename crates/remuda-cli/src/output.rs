@@ -12,7 +12,10 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::{Code, Failure};
+use crate::{
+    failure::{Code, Failure},
+    table::Table,
+};
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -26,6 +29,13 @@ pub enum Format {
     Yaml,
     /// Names only, one on each line.
     Name,
+}
+
+/// A terminal in letters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) columns: usize,
+    pub(crate) lines: usize,
 }
 
 /// Where a command's result and remarks go.
@@ -72,6 +82,25 @@ impl Out {
             _ => self.text(&yaml(value)?),
         }
         Ok(())
+    }
+
+    /// A table: as wide as the terminal, unless it goes elsewhere or was asked for in full.
+    pub(crate) fn table(&self, table: &Table, format: Format) {
+        match self.size().filter(|_| format != Format::Wide) {
+            Some(size) => self.text(&table.fitted(size.columns)),
+            None => self.text(&table.render("")),
+        }
+    }
+
+    /// How large the terminal is that shows results; nothing if there is none.
+    pub(crate) fn size(&self) -> Option<Size> {
+        let stdout = io::stdout();
+        if !matches!(self, Out::Terminal) || !stdout.is_terminal() {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(stdout).ok()?;
+        // Terminals that do not know say nothing.
+        (size.ws_col > 0).then(|| Size { columns: size.ws_col.into(), lines: size.ws_row.into() })
     }
 
     /// Whether progress is drawn, or told in lines.

@@ -1,15 +1,29 @@
 //! What a plan Secret says about its node: what was ordered, what came of it, what the probes say.
 
+use std::collections::BTreeMap;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
+use remuda_distro::Distro;
 use remuda_names::{
     agent::ERROR_OUTPUT,
     rancher::{annotation, label},
 };
-use remuda_plan::{NodePlan, key, output::Outputs, probe, sha256_hex, state};
+use remuda_plan::{NodePlan, Report, key, output::Outputs, probe, state};
 use serde_json::Value;
 
 use crate::object::{self, Object};
+
+/// What a report is made of.
+const REPORTED: &[&str] = &[
+    key::PLAN,
+    key::APPLIED_PLAN,
+    key::PLAN_STATE,
+    key::FAILED_CHECKSUM,
+    key::FAILURE_COUNT,
+    key::FAILURE_THRESHOLD,
+    key::MAX_FAILURES,
+];
 
 /// A plan Secret, read once. The plan itself is not kept: it is large, and full of credentials.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,27 +74,19 @@ impl Plan {
         };
         let text = |key: &str| String::from_utf8_lossy(&bytes(key)).trim().to_owned();
         let plan = bytes(key::PLAN);
-        let checksum = sha256_hex(&plan);
-        let delivered = !plan.is_empty();
-        let failures = text(key::FAILURE_COUNT).parse().unwrap_or_default();
+        let stored: BTreeMap<&str, Vec<u8>> = REPORTED.iter().map(|key| (*key, bytes(key))).collect();
+        let report = Report::read(|key| stored.get(key).map(Vec::as_slice).unwrap_or_default());
         let found = text(key::PLAN_STATE);
-        let (failed, applied) = match found.as_str() {
-            "" => {
-                let failed = failures > 0 && text(key::FAILED_CHECKSUM) == checksum;
-                (failed, text(key::APPLIED_CHECKSUM) == checksum)
-            }
-            found => (found == state::FAILED, found == state::SUCCEEDED),
-        };
         let written = [key::APPLIED_CHECKSUM, key::FAILED_CHECKSUM, key::PROBE_STATUSES];
         let taken = matches!(found.as_str(), state::IN_PROGRESS | state::SUCCEEDED | state::FAILED);
         let plan = NodePlan::decode(&plan).unwrap_or_default();
         let install = plan.instructions.iter().find(|instruction| instruction.name == "install");
         Plan {
-            delivered,
-            failed: delivered && failed,
-            applied: delivered && applied,
+            delivered: report.delivered,
+            failed: report.failed,
+            applied: report.applied,
             has_agent: taken || written.iter().any(|key| !bytes(key).is_empty()),
-            failures,
+            failures: report.failures.try_into().unwrap_or_default(),
             last_apply: text(key::LAST_APPLY_TIME),
             failed_output: failed_output(&bytes(key::FAILED_OUTPUT)),
             installer: install.map(|install| install.image.clone()).filter(|image| !image.is_empty()),
@@ -91,6 +97,11 @@ impl Plan {
 
     pub(crate) fn machine(&self) -> &str {
         self.secret.label(label::MACHINE_NAME)
+    }
+
+    /// What the machine runs. K3s if the plan does not say.
+    pub(crate) fn distro(&self) -> Distro {
+        self.installer.as_deref().map_or(Distro::K3s, Distro::of)
     }
 
     pub(crate) fn delivered_at(&self) -> Option<Timestamp> {
@@ -152,8 +163,6 @@ fn sick_probes(stored: &[u8], plan: &NodePlan) -> Option<Vec<SickProbe>> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -181,9 +190,17 @@ pub(crate) mod tests {
         };
         assert_eq!(check(&[]), (false, false));
         assert_eq!(check(&[("plan", "{}")]), (false, false));
-        assert_eq!(check(&[("plan", "{}"), ("applied-checksum", EMPTY_PLAN_SHA)]), (false, true));
+        assert_eq!(check(&[("plan", "{}"), ("appliedPlan", "{}")]), (false, true));
         let failed = [("plan", "{}"), ("failed-checksum", EMPTY_PLAN_SHA), ("failure-count", "2")];
         assert_eq!(check(&failed), (true, false));
+        // As for the planner: a worker that may fail a few times is not stuck after the first.
+        let expected = [
+            ("plan", "{}"),
+            ("failed-checksum", EMPTY_PLAN_SHA),
+            ("failure-count", "1"),
+            ("failure-threshold", "5"),
+        ];
+        assert_eq!(check(&expected), (false, false));
         let older = [("plan", "{}"), ("failed-checksum", "of another plan"), ("failure-count", "2")];
         assert_eq!(check(&older), (false, false));
         assert_eq!(check(&[("plan", "{}"), ("plan-state", "failed")]), (true, false));

@@ -19,6 +19,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub(crate) fn toned(text: impl Into<String>, tone: Tone) -> Cell {
         Cell { text: text.into(), tone }
     }
@@ -34,14 +38,15 @@ impl<T: Into<String>> From<T> for Cell {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
+    least: Vec<usize>,
 }
 
 /// Between two columns.
 const GAP: &str = "   ";
 
 impl Table {
-    pub(crate) fn new<const N: usize>(header: [&str; N]) -> Table {
-        Table { rows: vec![header.map(Cell::from).to_vec()] }
+    pub(crate) fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
+        Table { rows: vec![header.into_iter().map(Cell::from).collect()], least: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
@@ -51,18 +56,38 @@ impl Table {
     /// The table, each line ending in a line break. The last column is never padded, so that a long message
     /// there wraps only itself.
     pub(crate) fn render(&self, indent: &str) -> String {
+        self.draw(indent, &self.widths())
+    }
+
+    /// As [`Table::render`], with lines no longer than `columns`: what is too long ends in an ellipsis.
+    pub(crate) fn fitted(&self, columns: usize) -> String {
+        self.draw("", &fit(self.widths(), columns))
+    }
+
+    /// How wide the columns are; no narrower than in an earlier table that is continued.
+    pub(crate) fn widths(&self) -> Vec<usize> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let text =
-            |row: &[Cell], column: usize| row.get(column).map(|cell| shown(&cell.text)).unwrap_or_default();
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| self.rows.iter().map(|row| width(&text(row, column))).max().unwrap_or_default())
-            .collect();
+        let widest = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            let least = self.least.get(column).copied().unwrap_or_default();
+            cells.map(|cell| width(&shown(&cell.text))).max().unwrap_or_default().max(least)
+        };
+        (0..columns).map(widest).collect()
+    }
+
+    /// Lines that continue a table which had columns of these widths.
+    pub(crate) fn continued(mut self, least: Vec<usize>) -> Table {
+        self.least = least;
+        self
+    }
+
+    fn draw(&self, indent: &str, widths: &[usize]) -> String {
         let mut out = String::new();
         for row in &self.rows {
             out.push_str(indent);
             let last = row.len().saturating_sub(1);
             for (column, cell) in row.iter().enumerate() {
-                let text = text(row, column);
+                let text = cut(shown(&cell.text), widths[column]);
                 let padding = widths[column] - width(&text);
                 out.push_str(&match cell.tone {
                     Tone::Plain => text,
@@ -79,6 +104,38 @@ impl Table {
         }
         out
     }
+}
+
+/// What is left of a column that has to give room to others.
+const NARROW: usize = 12;
+
+/// Narrows columns until a line fits: the last one, which has the longest text, then the widest of the others. The
+/// first is the name, which commands need as it is.
+fn fit(mut widths: Vec<usize>, columns: usize) -> Vec<usize> {
+    let gaps = GAP.len() * widths.len().saturating_sub(1);
+    let Some(last) = widths.len().checked_sub(1) else { return widths };
+    loop {
+        let excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(columns);
+        let can_give = |column: &usize| widths[*column] > NARROW;
+        let widest = (1..last).filter(can_give).max_by_key(|column| widths[*column]);
+        let giving = Some(last).filter(|column| last > 0 && can_give(column)).or(widest);
+        match giving {
+            Some(column) if excess > 0 => {
+                let spare = widths[column] - NARROW;
+                // Of the others one letter at a time, so that they end up alike.
+                widths[column] -= if column == last { spare.min(excess) } else { 1 };
+            }
+            _ => return widths,
+        }
+    }
+}
+
+fn cut(text: String, columns: usize) -> String {
+    if width(&text) <= columns {
+        return text;
+    }
+    let kept: String = text.chars().take(columns.saturating_sub(1)).collect();
+    format!("{}\u{2026}", kept.trim_end())
 }
 
 /// A cell is one line, and nothing in it moves the cursor or changes colours.
@@ -110,6 +167,32 @@ mod tests {
              demo            3/3     -\n\
              a-longer-name   10/12   two lines\n"
         );
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal_and_names_stay_whole() {
+        let mut table = Table::new(["NAME", "STATE", "PROVIDER", "MESSAGE"]);
+        let long = "waiting for something that takes a lot of words to tell";
+        table.row(vec!["a-cluster-with-a-long-name".into(), "Creating".into(), "local".into(), long.into()]);
+        assert_eq!(
+            table.fitted(80),
+            "NAME                         STATE      PROVIDER   MESSAGE\n\
+             a-cluster-with-a-long-name   Creating   local      waiting for something that t\u{2026}\n"
+        );
+        assert_eq!(table.fitted(300), table.render(""));
+        for columns in [0, 10, 40, 66, 80, 100] {
+            let text = table.fitted(columns);
+            assert!(text.contains("a-cluster-with-a-long-name"), "{text}");
+            let widest = text.lines().map(width).max().unwrap();
+            assert!(widest <= columns.max(66), "{columns}: {widest}\n{text}");
+        }
+    }
+
+    #[test]
+    fn lines_that_continue_a_table_stay_in_its_columns() {
+        let mut table = Table::new(["NAME", "STATE"]).continued(vec![9, 5]);
+        table.row(vec!["demo".into(), "Ready".into()]);
+        assert_eq!(table.render(""), "NAME        STATE\ndemo        Ready\n");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use http::{Method, Request};
 use jiff::Timestamp;
-use remuda_names::identity::path;
+use remuda_names::identity::{path, token_reason::NOT_A_USER};
 use serde_json::{Value, json};
 
 use crate::{
@@ -134,7 +134,12 @@ async fn create(session: &Session, arguments: Create) -> Result<(), Failure> {
         "clusterId": cluster,
         "userId": arguments.user.unwrap_or_default(),
     });
-    let made = send(session, "make a token", Method::POST, path::TOKENS, &body).await?;
+    let named = body["userId"].as_str().unwrap_or_default();
+    let made = send(session, "make a token", Method::POST, path::TOKENS, &body).await;
+    let made = made.map_err(|failure| match failure.reason.as_str() {
+        NOT_A_USER => no_user(named, failure),
+        _ => failure,
+    })?;
     match arguments.output {
         Format::Json | Format::Yaml => session.out.document(&made, arguments.output),
         Format::Name => {
@@ -148,6 +153,19 @@ async fn create(session: &Session, arguments: Create) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Only users have tokens. Whoever has the server's own certificate is none.
+fn no_user(named: &str, failure: Failure) -> Failure {
+    let (message, hint) = match named {
+        "" => (
+            "make a token: whoever has the administrator's certificate is no user, and only users have tokens".to_owned(),
+            "make one of a user: remuda token create --user NAME (column USER of remuda user list); or log in as one: \
+             remuda login",
+        ),
+        named => (format!("make a token: there is no user {named}"), "column USER of remuda user list has their names"),
+    };
+    Failure { message, ..failure }.hint(hint)
 }
 
 /// What the server calls a cluster people know by another name.
@@ -191,7 +209,7 @@ async fn list(session: &Session, arguments: List) -> Result<(), Failure> {
             Ok(())
         }
         Format::Table | Format::Wide => {
-            session.out.text(&table(&tokens, Timestamp::now()).render(""));
+            session.out.table(&table(&tokens, Timestamp::now()), arguments.output);
             Ok(())
         }
     }

@@ -7,6 +7,7 @@ mod create;
 mod grant;
 mod list;
 mod password;
+mod second_factor;
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -61,6 +62,9 @@ pub enum UserCommand {
   remuda user password ann --generate             printed, and to be changed at the next login
   remuda user password ci --password-stdin < password")]
     Password(password::Password),
+    /// Codes of an authenticator, asked for beside the password
+    #[command(subcommand)]
+    SecondFactor(second_factor::SecondFactor),
     /// Give somebody a role in a cluster, or on the whole server
     #[command(after_help = "Examples:
   remuda user grant ann --cluster demo --role cluster-member
@@ -105,6 +109,7 @@ pub(crate) async fn run(session: &Session, command: UserCommand) -> Result<(), F
         }
         UserCommand::Delete(names) => delete(session, &names.names).await,
         UserCommand::Password(arguments) => password::run(session, arguments).await,
+        UserCommand::SecondFactor(command) => second_factor::run(session, command).await,
         UserCommand::Grant(arguments) => grant::grant(session, arguments).await,
         UserCommand::Revoke(arguments) => grant::revoke(session, arguments).await,
     }
@@ -177,6 +182,11 @@ async fn delete(session: &Session, names: &[String]) -> Result<(), Failure> {
             session.out.note(&format!("there is no user {name}: nothing to delete"));
             continue;
         };
+        // What names them goes first.
+        if !user.text("/metadata/deletionTimestamp").is_empty() {
+            session.out.note(&format!("user {name} is going already: nothing to delete"));
+            continue;
+        }
         if me.as_deref() == Some(user.name()) {
             return Err(
                 Failure::invalid(format!("{} is you", label(user))).hint("have another administrator do it")

@@ -8,6 +8,7 @@
 mod cluster;
 mod diagnosis;
 mod machine;
+mod overview;
 mod removal;
 mod render;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use crate::{
     Why, api,
+    denied::Denied,
     evidence::{Evidence, Subject},
     failure::{Code, Failure},
     gather::{self, Depth},
@@ -47,6 +49,7 @@ pub enum State {
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     NoControllers,
+    WebhookNotServed,
     Paused,
     DriverMissing,
     DriverInactive,
@@ -67,6 +70,8 @@ pub enum Cause {
     BootstrapTokenExpired,
     ServerUrlUnreachable,
     AgentNeverConnected,
+    /// Neither the agent nor the kubelet of a machine says anything.
+    MachineSilent,
     PlanFailed,
     DrainFailed,
     DrainHooks,
@@ -86,6 +91,8 @@ pub enum Cause {
     Scaling,
     Removing,
     Other,
+    /// What would tell may not be read by who asks.
+    NotAllowed,
     None,
 }
 
@@ -132,6 +139,9 @@ pub struct Finding {
     /// Other machines with the same cause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
+    /// What could not be looked at, since who asks may not; something there may say more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_allowed: Vec<Denied>,
 }
 
 impl Finding {
@@ -151,6 +161,7 @@ impl Finding {
             evidence: Vec::new(),
             next: Vec::new(),
             also: Vec::new(),
+            not_allowed: Vec::new(),
         }
     }
 
@@ -231,7 +242,7 @@ impl Finding {
 
 /// Why the subject is not as it should be, or that it is.
 pub fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
-    match &evidence.subject {
+    let mut finding = match &evidence.subject {
         Subject::Cluster(name) => {
             let mut finding = cluster::decide(evidence, now);
             finding.deleting = cluster::is_deleting(evidence);
@@ -244,7 +255,11 @@ pub fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
             finding.subject = subject("machine", evidence.namespace(), name);
             finding
         }
+    };
+    if !finding.is_ready() {
+        finding.not_allowed = evidence.unreadable.values().cloned().collect();
     }
+    finding
 }
 
 fn subject(kind: &str, namespace: &str, name: &str) -> String {
@@ -258,12 +273,19 @@ fn subject(kind: &str, namespace: &str, name: &str) -> String {
 pub(crate) const LOG_LINES: usize = 12;
 
 pub(crate) async fn run(session: &Session, arguments: &Why) -> Result<(), Failure> {
-    let (namespace, name) = (session.namespace.as_str(), arguments.name.as_str());
+    let Some(name) = arguments.name.as_deref() else { return overview::run(session, arguments).await };
+    let namespace = session.namespace.as_str();
     let mut evidence = gather::cluster(session, namespace, name, Depth::Logs).await?;
     if evidence.cluster.is_none() && evidence.capi.is_none() {
-        evidence = match gather::machine(session, namespace, name, Depth::Logs).await? {
-            Some(evidence) => evidence,
-            None => return Err(nothing(session, name).await?),
+        evidence = match gather::machine(session, namespace, name, Depth::Logs).await {
+            Ok(Some(evidence)) => evidence,
+            Ok(None) => return Err(nothing(session, name).await?),
+            Err(refused) if refused.code == Code::Forbidden => {
+                return Err(
+                    gather::unseen(session, &format!("a cluster or machine {name}"), name, refused).await
+                );
+            }
+            Err(failure) => return Err(failure),
         };
     }
     let now = Timestamp::now();
@@ -273,7 +295,12 @@ pub(crate) async fn run(session: &Session, arguments: &Why) -> Result<(), Failur
         Format::Name => session.out.line(&cause_name(finding.cause)),
         format => session.out.document(&finding, format)?,
     }
-    match finding.state {
+    ended(finding.state)
+}
+
+/// What the exit code says.
+fn ended(state: State) -> Result<(), Failure> {
+    match state {
         State::Ready => Ok(()),
         State::Waiting => Err(Failure::silent(Code::Waiting)),
         State::Blocked => Err(Failure::silent(Code::Blocked)),
@@ -287,7 +314,7 @@ fn cause_name(cause: Cause) -> String {
 
 async fn nothing(session: &Session, name: &str) -> Result<Failure, Failure> {
     let namespace = session.namespace.as_str();
-    let clusters = gather::served_clusters(session, None).await?;
+    let clusters = gather::served_clusters(session, None).await?.objects;
     let machines =
         api::list(&session.client, &api::capi("Machine"), Some(namespace), api::Which::All).await?;
     let failure = Failure::new(

@@ -11,6 +11,7 @@ use std::{
 };
 
 use remuda_agent::{command, environment::Environment, run};
+use remuda_distro::Distro;
 use remuda_drivers::{
     install::{self, Protocol},
     plugin,
@@ -18,10 +19,10 @@ use remuda_drivers::{
 use remuda_names::env;
 use remuda_node::Invocation;
 
-use crate::{failure::Failure, local, log, settle};
-
-/// Names under which the program is a distribution.
-const DISTRIBUTIONS: [&str; 2] = ["k3s", "rke2"];
+use crate::{
+    failure::{self, Failure},
+    local, log, settle, undumped,
+};
 
 /// Runs the applet that is asked for; `None` if it is the command line.
 pub(crate) fn dispatch() -> Option<ExitCode> {
@@ -35,7 +36,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
     if command::is_agent(name.as_ref()) {
         return Some(run_agent(&rest));
     }
-    if DISTRIBUTIONS.contains(&name.as_str()) {
+    if Distro::named(&name).is_some() {
         return Some(node(&name, rest));
     }
     if let Some((Protocol::Plugin, driver)) = install::driver_name(&name) {
@@ -71,7 +72,7 @@ fn run_agent(arguments: &[OsString]) -> ExitCode {
         Ok(command) => command,
         Err(error) => {
             let hint = Some("remuda agent help shows what there is".to_owned());
-            return Failure::new(&error, hint).report();
+            return Failure::usage(failure::chain(&error), hint).report();
         }
     };
     match command {
@@ -79,7 +80,18 @@ fn run_agent(arguments: &[OsString]) -> ExitCode {
         command::Command::Version => {
             crate::output::line(&format!("{} version {}", command::NAME, crate::version::VERSION));
         }
+        command::Command::VerifySnapshot(which) => {
+            let report = which.read();
+            crate::output::line(&serde_json::json!(report).to_string());
+            if !report.is_proven() {
+                return ExitCode::FAILURE;
+            }
+        }
         command => {
+            match command.is_daemon() {
+                true => undumped::keep_memory(),
+                false => undumped::no_cores(),
+            }
             match level {
                 Ok(level) if command.is_daemon() => {
                     log::plain(level);
@@ -96,6 +108,7 @@ fn run_agent(arguments: &[OsString]) -> ExitCode {
 
 /// Runs the agent of a cluster until it is told to stop.
 pub(crate) fn cluster_agent() -> Result<(), remuda_cluster_agent::Error> {
+    undumped::keep_memory();
     log::plain(tracing::Level::INFO);
     let config = remuda_cluster_agent::Config::from_env(Environment::of_process())?;
     settle::soon();
@@ -104,6 +117,7 @@ pub(crate) fn cluster_agent() -> Result<(), remuda_cluster_agent::Error> {
 
 /// Runs the authenticator of a cluster until it is told to stop.
 pub(crate) fn authenticator() -> Result<(), remuda_cluster_agent::AuthenticatorError> {
+    undumped::keep_memory();
     log::plain(tracing::Level::INFO);
     let authenticator = remuda_cluster_agent::Authenticator::from_env(&Environment::of_process())?;
     settle::soon();
@@ -125,7 +139,7 @@ fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
 /// A driver of ours as a plugin of another program. A copy under a name that is none of ours serves whichever it
 /// is asked for.
 fn serve_driver(name: &str) -> ExitCode {
-    let drivers = local::drivers(&data_dir());
+    let drivers = local::drivers(&data_dir(), local::told());
     plugin::serve_builtin(&drivers, if drivers.has(name) { name } else { "" })
 }
 
@@ -134,9 +148,10 @@ fn data_dir() -> PathBuf {
 }
 
 fn job(arguments: &[OsString]) -> ExitCode {
+    undumped::keep_memory();
     let data_dir = data_dir();
     let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
-    remuda_machines::job::main(arguments, &local::drivers(&data_dir))
+    remuda_machines::job::main(arguments, &local::drivers(&data_dir, local::told()))
 }
 
 trait Ending {

@@ -3,14 +3,15 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{
-    Args, CommandFactory, Parser, Subcommand,
+    Args, Parser, Subcommand,
     builder::styling::{AnsiColor, Styles},
     error::ErrorKind,
 };
+use remuda_cli::Code;
 use remuda_names::env;
 use remuda_server::config::Options;
 
-use crate::{failure::Failure, output};
+use crate::failure::Failure;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -113,29 +114,65 @@ Examples:
     #[command(subcommand)]
     Sim(crate::sim::Sim),
 
+    /// Check what this host can be: machines for clusters, a server, a node
+    #[command(after_help = "Nothing is changed. The exit code is 0 if the host can be all that was asked.
+
+Examples:
+  remuda doctor                    clusters on this host, and a server
+  remuda doctor agent              before a registration command is run here
+  remuda doctor server --bind 0.0.0.0:443 --data-dir /srv/remuda -o json")]
+    Doctor(crate::doctor::Doctor),
+
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
-  remuda completion bash > /etc/bash_completion.d/remuda
+  remuda completion bash > /etc/bash_completion.d/remuda    names of clusters and machines too
   remuda completion zsh > ~/.zfunc/_remuda
   remuda completion fish > ~/.config/fish/completions/remuda.fish")]
     Completion { shell: clap_complete::Shell },
+
+    /// Print names the last word of a command line can be, for completion scripts
+    #[command(hide = true)]
+    Complete {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
 
     /// Print which version this is
     Version(Version),
 }
 
-/// Which server, or which server's data, a command is about.
+/// Which server, or which server's data, a command is about: by the same rule as for all commands.
 #[derive(Args)]
 pub(crate) struct Target {
-    /// Ask the server this file leads to [default: admin.kubeconfig in the data directory]
+    /// The kubeconfig of the server
+    ///
+    /// Which server is meant is decided by the first of these: --kubeconfig; --data-dir or $REMUDA_DATA_DIR; --context in
+    /// $KUBECONFIG or ~/.kube/config; $KUBECONFIG; the server of the last remuda login; admin.kubeconfig in the default
+    /// data directory; ~/.kube/config. Contexts that lead into a cluster are passed over unless they are named.
     #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    kubeconfig: Option<PathBuf>,
+
+    /// Context in that file [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
 
     /// The server's data directory [default: /var/lib/remuda as root, else ~/.local/share/remuda]
     ///
     /// If no server is running on it, the command works on the directory itself.
     #[arg(long, env = env::DATA_DIR, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
+}
+
+impl Target {
+    /// As other commands are told.
+    pub(crate) fn global(&self) -> remuda_cli::Global {
+        remuda_cli::Global {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            data_dir: self.data_dir.clone(),
+            namespace: None,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -180,9 +217,10 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
                 let _ = error.print();
                 ExitCode::SUCCESS
             }
+            // It is the help of the command that was named, in colours only where they are seen.
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                output::note(&CommandLine::command().styles(STYLES).render_help().ansi().to_string());
-                ExitCode::FAILURE
+                let _ = error.print();
+                ExitCode::from(Code::Invalid.number())
             }
             _ => mistake(&error.render().to_string()).report(),
         }),
@@ -210,7 +248,7 @@ fn mistake(text: &str) -> Failure {
     }
     let program = usage.as_deref().map(program_of);
     let help = program.map(|program| format!("{program} --help shows what there is"));
-    Failure { message, hint: hint.or(help) }
+    Failure::usage(message, hint.or(help))
 }
 
 /// The command's words in a usage line, without the arguments.
@@ -221,6 +259,8 @@ fn program_of(usage: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[track_caller]

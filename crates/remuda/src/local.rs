@@ -1,8 +1,10 @@
 //! Machines on this host: what the server and its jobs have to know to make them.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
+use remuda_distro::Catalog;
 use remuda_drivers::builtin::Registry;
+use remuda_names::env;
 use remuda_node::{Distribution, installer};
 use remuda_sandbox::{
     driver::NAME,
@@ -10,6 +12,7 @@ use remuda_sandbox::{
     server::ServerAddress,
 };
 use remuda_server::{
+    config::LocalMachines,
     controllers::Run,
     groups::{self, Site},
 };
@@ -18,33 +21,48 @@ use tracing::warn;
 use crate::failure::chain;
 
 /// Where machines have this program.
-const PROGRAM: &str = "/opt/remuda/remuda";
+const PROGRAM: &str = remuda_names::sandbox::PROGRAM;
 
 /// The drivers of this program.
-pub(crate) fn drivers(data_dir: &Path) -> Registry {
-    let options = options(data_dir);
+pub(crate) fn drivers(data_dir: &Path, machines: LocalMachines) -> Registry {
+    let options = options(data_dir, machines);
     Registry::standard().with(NAME, true, move |context| remuda_sandbox::driver(options.clone(), context.log))
 }
 
-pub(crate) fn options(data_dir: &Path) -> Options {
+/// How machines are kept, as a server tells its jobs.
+pub(crate) fn told() -> LocalMachines {
+    match std::env::var_os(env::LOCAL_MACHINES) {
+        Some(told) if told == LocalMachines::Privileged.as_str() => LocalMachines::Privileged,
+        _ => LocalMachines::Isolated,
+    }
+}
+
+/// `machines` counts for those that are made; others stay what they are.
+pub(crate) fn options(data_dir: &Path, machines: LocalMachines) -> Options {
     Options {
+        privileged: machines == LocalMachines::Privileged,
         data_dir: data_dir.to_owned(),
         program: std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into()),
         images: Images(Arc::new(images)),
     }
 }
 
-/// Versions as which the sandbox distribution can be installed. Any other needs a real installer.
+/// Versions as which the sandbox distribution can be installed, beside those of channels. Any other needs a real
+/// installer.
 const RELEASES: [&str; 6] = ["v1.33.5", "v1.33.6", "v1.34.1", "v1.34.2", "v1.35.0", "v1.35.1"];
 
 fn images() -> Vec<Image> {
-    let of = |distribution: Distribution, build: &'static str| {
-        RELEASES.iter().map(move |release| Image {
-            file: format!("{}-{release}-{build}.tar", distribution.name()),
-            bytes: installer::image(distribution, &format!("{release}+{build}"), PROGRAM),
+    let catalog = Catalog::shipped();
+    let of = |distribution: Distribution| {
+        let own = RELEASES.iter().map(|release| format!("{release}+{}", distribution.first_build()));
+        let channels = catalog.of(distribution).channels().into_iter().map(|(_, version)| version.to_owned());
+        let versions: BTreeSet<String> = own.chain(channels).collect();
+        versions.into_iter().map(move |version| Image {
+            file: format!("{distribution}-{}.tar", version.replace('+', "-")),
+            bytes: installer::image(distribution, &version, PROGRAM),
         })
     };
-    of(Distribution::K3s, "k3s1").chain(of(Distribution::Rke2, "rke2r1")).collect()
+    Distribution::ALL.into_iter().flat_map(of).collect()
 }
 
 /// What runs in a server of this program. Machines on this host learn where it is.
@@ -54,12 +72,24 @@ pub(crate) fn groups(site: &Site) -> Vec<Run> {
     if let Err(error) = Sandbox::publish_server(&site.data_dir, &server) {
         warn!(error = chain(&error), "machines on this host will not find this server");
     }
-    let sandbox = Sandbox::new(options(&site.data_dir));
+    let sandbox = Sandbox::new(options(&site.data_dir, site.local_machines));
     // Machines outlive the server, but not the host.
     tokio::task::spawn_blocking(move || {
         if let Err(error) = sandbox.resume() {
             warn!(error = chain(&error), "machines on this host were not started again");
         }
     });
-    groups::with_drivers(site, drivers(&site.data_dir))
+    groups::with_drivers(site, drivers(&site.data_dir, site.local_machines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_driver_of_this_program_is_complete() {
+        let drivers = drivers(Path::new("/nonexistent"), LocalMachines::Isolated);
+        assert!(drivers.has(NAME));
+        assert_eq!(remuda_machines::conformance::complaints(&drivers).await, [""; 0]);
+    }
 }

@@ -1,9 +1,11 @@
 //! Logging: to standard error, as text for people or as JSON lines for machines.
 
+pub(crate) mod json;
+
 use std::io::IsTerminal;
 
 use remuda_server::config::{LogFormat, Logging};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, fmt::format::JsonFields};
 
 use crate::failure::Failure;
 
@@ -14,7 +16,10 @@ pub(crate) fn init(logging: &Logging) -> Result<(), Failure> {
     let filter = filter(&logging.level)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match logging.format {
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).init(),
+        LogFormat::Json => {
+            builder.fmt_fields(JsonFields::new()).event_format(json::Lines).init();
+            json::take_over();
+        }
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
     }
     Ok(())
@@ -27,11 +32,9 @@ pub(crate) fn plain(level: tracing::Level) {
 }
 
 fn filter(level: &str) -> Result<EnvFilter, Failure> {
-    let invalid = |reason: String| Failure {
-        message: format!("invalid --log-level: {reason}"),
-        hint: Some(
-            "use error, warn, info, debug, trace, or a filter such as info,remuda_store=debug".to_owned(),
-        ),
+    let invalid = |reason: String| {
+        let hint = "use error, warn, info, debug, trace, or a filter such as info,remuda_store=debug";
+        Failure::usage(format!("invalid --log-level: {reason}"), Some(hint.to_owned()))
     };
     let first = level.split(',').next().unwrap_or_default();
     let known =

@@ -2,6 +2,8 @@
 
 mod applet;
 mod command;
+mod complete;
+mod doctor;
 mod failure;
 mod local;
 mod log;
@@ -11,6 +13,7 @@ mod people;
 mod serve;
 mod settle;
 mod sim;
+mod undumped;
 mod up;
 mod version;
 
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Ok(Command::People(command)) => return people::run(command),
         Ok(Command::Up(arguments)) => return ended(up::up(*arguments)),
         Ok(Command::Down(arguments)) => return ended(up::down(&arguments)),
+        Ok(Command::Doctor(arguments)) => return doctor::run(arguments),
         Ok(command) => run(command),
         Err(early) => return early,
     };
@@ -63,13 +67,11 @@ fn run(command: Command) -> Result<(), Failure> {
         | Command::Node { .. }
         | Command::People(_)
         | Command::Up(_)
-        | Command::Down(_) => unreachable!("dealt with before"),
+        | Command::Down(_)
+        | Command::Doctor(_) => unreachable!("dealt with before"),
         Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
-        Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut CommandLine::command(), remuda_names::PROGRAM, &mut script);
-            output::raw(&script)
-        }
+        Command::Completion { shell } => output::raw(&complete::script(shell, CommandLine::command())),
+        Command::Complete { words } => complete::run(&CommandLine::command(), &words),
     }
 }

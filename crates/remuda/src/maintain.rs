@@ -9,10 +9,13 @@ use std::{
 };
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use remuda_cli::{Code, Located};
 use remuda_names::file;
 use remuda_server::{
     admin::{Admin, AdminError, Rotated},
-    config, kubeconfig, offline,
+    config,
+    datadir::DataDir,
+    kubeconfig, offline,
 };
 
 use crate::{
@@ -27,22 +30,23 @@ pub(crate) fn backup(arguments: &Backup) -> Result<(), Failure> {
         return Err(Failure {
             message: format!("{} exists", output.display()),
             hint: Some("choose another name, or remove it".to_owned()),
+            code: Code::Conflict,
         });
     }
     let place = Place::of(&arguments.target)?;
     let progress = progress();
     serve::runtime()?.block_on(async {
         match &place {
-            Place::Running(kubeconfig) => {
+            Place::Running(server) => {
                 progress.set_message("the server is making the backup");
-                let mut admin = connect(kubeconfig).await?;
+                let mut admin = connect(server).await?;
                 let received = admin.backup(output, |done, total| show(&progress, done, total)).await;
                 received.map_err(|error| {
                     // Half a backup looks like one.
                     if !matches!(error, AdminError::Archive(_)) {
                         let _ = std::fs::remove_file(output);
                     }
-                    Failure::new(&error, error.hint())
+                    Failure::new(&error, error.hint()).at(server)
                 })?;
             }
             Place::Directory(dir) => {
@@ -85,9 +89,9 @@ pub(crate) fn rotate_keys(target: &Target) -> Result<(), Failure> {
     progress.set_message("encrypting with a new key");
     let rotated: Rotated = serve::runtime()?.block_on(async {
         match &place {
-            Place::Running(kubeconfig) => {
-                let rotated = connect(kubeconfig).await?.rotate_keys().await;
-                rotated.map_err(|error| Failure::new(&error, error.hint()))
+            Place::Running(server) => {
+                let rotated = connect(server).await?.rotate_keys().await;
+                rotated.map_err(|error| Failure::new(&error, error.hint()).at(server))
             }
             Place::Directory(dir) => {
                 offline::rotate_keys(dir).await.map_err(|error| Failure::new(&error, error.hint()))
@@ -102,33 +106,43 @@ pub(crate) fn rotate_keys(target: &Target) -> Result<(), Failure> {
 
 /// Where a command is to work.
 enum Place {
-    /// The server this kubeconfig leads to.
-    Running(PathBuf),
+    Running(Box<Located>),
+    /// No server works on it.
     Directory(PathBuf),
 }
 
 impl Place {
+    /// A data directory no server runs on is worked on itself: one that was named, or the default one where nothing else
+    /// says which server is meant.
     fn of(target: &Target) -> Result<Place, Failure> {
-        if let Some(kubeconfig) = &target.kubeconfig {
-            return Ok(Place::Running(kubeconfig.clone()));
+        let global = target.global();
+        let stopped = |dir: &PathBuf| !DataDir::is_locked(dir);
+        if let Some(dir) = global.data_dir.clone().filter(|_| global.kubeconfig.is_none()).filter(stopped) {
+            return Ok(Place::Directory(dir));
         }
-        let data_dir = data_dir(target.data_dir.as_deref())?;
-        Ok(match remuda_server::datadir::DataDir::is_locked(&data_dir) {
-            true => Place::Running(data_dir.join(file::ADMIN_KUBECONFIG)),
-            false => Place::Directory(data_dir),
+        let located = global.locate()?;
+        let default = remuda_cli::default_data_dir();
+        let default = default.filter(|dir| located.origin.file == dir.join(file::ADMIN_KUBECONFIG));
+        Ok(match default.filter(|_| global.kubeconfig.is_none()).filter(stopped) {
+            Some(dir) => Place::Directory(dir),
+            None => Place::Running(Box::new(located)),
         })
     }
 }
 
-async fn connect(kubeconfig: &Path) -> Result<Admin, Failure> {
-    let access = kubeconfig::read(kubeconfig).map_err(|error| Failure::new(&error, None))?;
-    Admin::connect(&access).await.map_err(|error| Failure::new(&error, error.hint()))
+async fn connect(server: &Located) -> Result<Admin, Failure> {
+    let text =
+        serde_json::to_string(&server.kubeconfig).map_err(|error| Failure::new(&error, None).at(server))?;
+    let origin = server.origin.file.display().to_string();
+    let access =
+        kubeconfig::read_text(&text, &origin).map_err(|error| Failure::new(&error, None).at(server))?;
+    Admin::connect(&access).await.map_err(|error| Failure::new(&error, error.hint()).at(server))
 }
 
 fn data_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
     match given {
         Some(dir) => Ok(dir.to_owned()),
-        None => config::default_data_dir().map_err(|error| Failure::new(&error, error.hint())),
+        None => Ok(config::default_data_dir()?),
     }
 }
 

@@ -9,6 +9,7 @@ use remuda_drivers::{builtin::Registry, log::Log, secret::names_a_secret};
 use remuda_machines::orphans;
 use remuda_names::machines::file;
 use remuda_sandbox::{driver::NAME, machines::Sandbox};
+use remuda_server::config::LocalMachines;
 
 use crate::{local, serve};
 
@@ -35,7 +36,9 @@ impl Orphans for Providers {
         Box::pin(async move {
             let OrphanQuery { driver, credential, flags, data_dir } = query;
             // Machines of the server's host are known there only.
-            let drivers = data_dir.as_deref().map_or_else(Registry::standard, local::drivers);
+            let drivers = data_dir
+                .as_deref()
+                .map_or_else(Registry::standard, |dir| local::drivers(dir, LocalMachines::default()));
             let cache = data_dir.or_else(remuda_cli::cache_dir).map(|dir| dir.join(file::DRIVERS));
             let query = orphans::Query { driver, credential, flags, cache };
             let found = orphans::orphans(client, &drivers, &query, Log::tracing()).await;
@@ -91,21 +94,34 @@ impl Shell for LocalShell {
 
     fn run(&self, target: MachineTarget) -> BoxFuture<'_, Result<u8, Failure>> {
         Box::pin(async move {
-            let Some(data_dir) = target.data_dir else {
-                let failure = Failure::new(Code::Other, "the machine is on the host of its server");
-                return Err(failure.hint("run this there, with --data-dir if the server has it"));
-            };
-            let failed = |error: &dyn std::error::Error| {
-                Failure::new(
-                    Code::Other,
-                    format!("enter {}: {}", target.machine, crate::failure::chain(error)),
-                )
-            };
-            let sandbox = Sandbox::new(local::options(&data_dir));
-            let mut command =
-                sandbox.enter(&target.machine, &target.command).map_err(|error| failed(&error))?;
-            let status = command.status().map_err(|error| failed(&error))?;
+            let sandbox = here(&target)?;
+            let command = sandbox.enter(&target.machine, &target.command);
+            let mut command = command.map_err(|error| failed("enter", &target.machine, &error))?;
+            let status = command.status().map_err(|error| failed("enter", &target.machine, &error))?;
             Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
         })
+    }
+
+    fn restart(&self, target: MachineTarget) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            let (sandbox, machine) = (here(&target)?, target.machine.clone());
+            let restarted =
+                tokio::task::spawn_blocking(move || sandbox.restart(&sandbox.find(&machine)?.id)).await;
+            let restarted = restarted.map_err(|error| failed("restart", &target.machine, &error))?;
+            restarted.map_err(|error| failed("restart", &target.machine, &error))
+        })
+    }
+}
+
+fn failed(doing: &str, machine: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::new(Code::Other, format!("{doing} {machine}: {}", crate::failure::chain(error)))
+}
+
+/// Machines of this host, where the server of the target keeps them.
+fn here(target: &MachineTarget) -> Result<Sandbox, Failure> {
+    match &target.data_dir {
+        Some(data_dir) => Ok(Sandbox::new(local::options(data_dir, LocalMachines::default()))),
+        None => Err(Failure::new(Code::Other, "the machine is on the host of its server")
+            .hint("run this there, with --data-dir if the server has it")),
     }
 }

@@ -9,13 +9,15 @@ use remuda_server::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-use crate::{failure::Failure, local, log, output, settle};
+use crate::{failure::Failure, local, log, output, settle, undumped};
 
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
-    let options = options.with_file().map_err(|error| Failure::new(&error, error.hint()))?;
+    undumped::keep_memory();
+    let options = options.with_file()?;
     let logging = options.logging();
-    let config = options.resolve().map_err(|error| Failure::new(&error, error.hint()))?;
+    // First, so that what is wrong with the rest is told as all else is.
     log::init(&logging)?;
+    let config = options.resolve()?;
     runtime()?.block_on(async {
         let mut signals = Signals::new()?;
         let running = tokio::select! {
@@ -45,6 +47,13 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Who may log in, the first time a server starts: nothing else ever says the password.
 pub(crate) fn first_user(running: &Running) {
     if let Some(first) = running.first_user() {
+        if log::json::is_on() {
+            let fields = [("username", first.username.as_str()), ("password", first.password.as_str())];
+            return log::json::note(
+                "first user; the password is told this once, change it at the first login",
+                &fields,
+            );
+        }
         output::note(&format!("log in as {} with password {}", first.username, first.password));
         output::note("  it is shown this once; change it with the first login");
     }

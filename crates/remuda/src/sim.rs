@@ -2,23 +2,23 @@
 
 mod provision;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
-use remuda_names::{env, file};
-use remuda_server::config;
+use kube::{Client, Config};
+use remuda_cli::Code;
 use remuda_sim::{
     Failures, Latencies, Latency, Options,
     load::{After, LoadError, LoadOptions, LoadReport, Percentiles, Progress, Stage, run_load},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{command::Format, failure::Failure, output, serve};
+use crate::{
+    command::{Format, Target},
+    failure::Failure,
+    output, serve,
+};
 
 #[derive(Subcommand)]
 pub(crate) enum Sim {
@@ -103,17 +103,7 @@ pub(crate) struct Run {
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
-    server: ServerArguments,
-}
-
-#[derive(Args)]
-struct ServerArguments {
-    /// The server [default: admin.kubeconfig in the data directory]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The server's data directory [default: /var/lib/remuda as root, else ~/.local/share/remuda]
-    #[arg(long, env = env::DATA_DIR, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    server: Target,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -202,31 +192,17 @@ fn all_gone(left_behind: &[String]) -> Result<(), Failure> {
         count => Err(Failure {
             message: format!("{count} objects were left behind"),
             hint: Some("the report names them".to_owned()),
+            code: Code::Other,
         }),
     }
 }
 
-async fn connect(arguments: &ServerArguments) -> Result<(Client, Config), Failure> {
-    let path = match &arguments.kubeconfig {
-        Some(path) => path.clone(),
-        None => {
-            let dir = match &arguments.data_dir {
-                Some(dir) => dir.clone(),
-                None => config::default_data_dir().map_err(|error| Failure::new(&error, error.hint()))?,
-            };
-            dir.join(file::ADMIN_KUBECONFIG)
-        }
-    };
-    let unreadable = |error: &dyn std::error::Error| Failure {
-        message: format!("read {}: {}", path.display(), crate::failure::chain(error)),
-        hint: Some(
-            "start a server with `remuda server`, or name its kubeconfig with --kubeconfig".to_owned(),
-        ),
-    };
-    let kubeconfig = Kubeconfig::read_from(&path).map_err(|error| unreadable(&error))?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let config = config.map_err(|error| unreadable(&error))?;
-    let client = Client::try_from(config.clone()).map_err(|error| Failure::new(&error, None))?;
+async fn connect(target: &Target) -> Result<(Client, Config), Failure> {
+    let located = target.global().locate()?;
+    let mut config = remuda_cli::config(&located).await?;
+    // A server under load may ask to come again.
+    config.default_retry = true;
+    let client = Client::try_from(config.clone()).map_err(|error| Failure::new(&error, None).at(&located))?;
     Ok((client, config))
 }
 

@@ -2,38 +2,37 @@
 
 use std::{
     fs,
-    io::{self, BufRead, IsTerminal},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use clap::Args;
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use nix::{sys::signal, unistd::Pid};
 use remuda_cli::{
-    Code, Failure, Session,
-    cluster::{create, delete_all},
+    Code, Failure, Global, Session,
+    cluster::{all_named, create, delete_all, differences},
+    confirm, counted,
     generate::ClusterShape,
     kubeconfig,
     progress::{self, ClusterKey, Goal},
 };
-use remuda_names::{env, file};
+use remuda_names::{env, file, rancher::name::FLEET_DEFAULT};
 use remuda_sandbox::machines::Sandbox;
 use remuda_server::{
     Running, Server,
-    config::{LogFormat, Logging, Options, default_data_dir},
+    config::{LocalMachines, LogFormat, Logging, Options, default_data_dir},
     datadir::DataDir,
 };
 use tokio::time::Instant;
 
-use crate::{failure, local, log, output, people, serve};
+use crate::{failure, local, log, output, people, serve, undumped};
 
 /// What a demonstration has when nothing else is asked for.
 const SERVERS: u32 = 1;
 const WORKERS: u32 = 2;
+/// What people are not to expect of it.
+const SANDBOX: &str = "these machines are namespaces of this host with Remuda's sandbox distribution: the Kubernetes API is \
+                       real, Pods run as processes, and there are no containers, images, pod network or volumes";
 /// The kinds of a driver are there a moment after the server.
 const KINDS: Duration = Duration::from_secs(30);
 
@@ -78,7 +77,7 @@ pub(crate) struct Down {
 }
 
 fn other(error: failure::Failure) -> Failure {
-    let failure = Failure::new(Code::Other, error.message);
+    let failure = Failure::new(error.code, error.message);
     match error.hint {
         Some(hint) => failure.hint(hint),
         None => failure,
@@ -90,8 +89,15 @@ fn wrong(doing: &str, error: &dyn std::error::Error) -> Failure {
 }
 
 pub(crate) fn up(arguments: Up) -> Result<(), Failure> {
-    let failed =
-        |error: remuda_server::config::ConfigError| other(failure::Failure::new(&error, error.hint()));
+    // The part of it that is a command finds out in /proc who it is; root stays root there.
+    match nix::unistd::geteuid().is_root() {
+        true => undumped::keep_memory(),
+        false => undumped::no_cores(),
+    }
+    let failed = |error: remuda_server::config::ConfigError| other(error.into());
+    // Whatever makes no sense is found before anything is made.
+    let asked = arguments.shape.clone();
+    asked.manifest(&arguments.name, FLEET_DEFAULT)?;
     let mut options = arguments.server.with_file().map_err(failed)?;
     // What goes on is shown as progress; the log has the rest.
     options.log_level.get_or_insert_with(|| "warn".to_owned());
@@ -104,7 +110,7 @@ pub(crate) fn up(arguments: Up) -> Result<(), Failure> {
         shape.workers.get_or_insert(WORKERS);
     }
     if shape.driver.as_deref().is_none_or(|driver| driver == remuda_sandbox::driver::NAME) && !shape.custom {
-        Sandbox::new(local::options(&data_dir)).check().map_err(|error| {
+        Sandbox::new(local::options(&data_dir, config.local_machines)).check().map_err(|error| {
             wrong("machines on this host", &error)
                 .hint("or use machines elsewhere: remuda server, then remuda cluster create --driver …")
         })?;
@@ -120,11 +126,12 @@ pub(crate) fn up(arguments: Up) -> Result<(), Failure> {
             let started = Server::start_with(config, local::groups).await;
             let running = started.map_err(|error| other(failure::Failure::new(&error, error.hint())))?;
             output::note(&format!("server is ready at {}", running.url()));
+            tell_elsewhere(&data_dir);
             serve::first_user(&running);
             Some(running)
         };
         let timeout = Duration::from_secs(arguments.timeout);
-        let show = show(&data_dir, &arguments.name, &shape, timeout);
+        let show = show(&data_dir, &arguments.name, &shape, &asked, timeout);
         let shown = tokio::select! {
             shown = Box::pin(show) => shown,
             () = signals.stop() => Err(Failure::new(Code::Interrupted, "told to stop")
@@ -163,16 +170,33 @@ async fn finish(
 
 /// The administrator of the server on a data directory.
 async fn session(data_dir: &Path) -> Result<Session, Failure> {
-    let path = data_dir.join(file::ADMIN_KUBECONFIG);
-    let doing = format!("use {}", path.display());
-    let kubeconfig = Kubeconfig::read_from(&path).map_err(|error| wrong(&doing, &error))?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let config = config.map_err(|error| wrong(&doing, &error))?;
-    let client = Client::try_from(config).map_err(|error| wrong(&doing, &error))?;
-    Ok(Session { hooks: people::hooks(), data_dir: Some(data_dir.to_owned()), ..Session::new(client) })
+    let global = Global { data_dir: Some(data_dir.to_owned()), ..Global::default() };
+    global.connect(&people::hooks()).await
 }
 
-async fn show(data_dir: &Path, name: &str, shape: &ClusterShape, timeout: Duration) -> Result<(), Failure> {
+/// Says how commands reach this server if they would go to another.
+fn tell_elsewhere(data_dir: &Path) {
+    let ours = data_dir.join(file::ADMIN_KUBECONFIG);
+    let ours = std::path::absolute(&ours).unwrap_or(ours);
+    let told = std::env::var_os(env::DATA_DIR).map(PathBuf::from);
+    match (Global { data_dir: told, ..Global::default() }).locate() {
+        Ok(located) if located.origin.file != ours => {
+            output::note(&format!(
+                "other commands go to {located}; for this server add --data-dir {}",
+                data_dir.display()
+            ));
+        }
+        _ => {}
+    }
+}
+
+async fn show(
+    data_dir: &Path,
+    name: &str,
+    shape: &ClusterShape,
+    asked: &ClusterShape,
+    timeout: Duration,
+) -> Result<(), Failure> {
     let session = session(data_dir).await?;
     let objects = shape.manifest(name, &session.namespace)?;
     let began = Instant::now();
@@ -182,6 +206,9 @@ async fn show(data_dir: &Path, name: &str, shape: &ClusterShape, timeout: Durati
             // It is there since an earlier start.
             Err(failure) if failure.code == Code::Conflict => {
                 output::note(&format!("cluster {name} is there already"));
+                for difference in differences(&session, name, asked).await? {
+                    output::note(&format!("  not changed: {difference}"));
+                }
                 break;
             }
             Err(failure) if failure.code == Code::NotFound && began.elapsed() < KINDS => {
@@ -197,6 +224,9 @@ async fn show(data_dir: &Path, name: &str, shape: &ClusterShape, timeout: Durati
     let key = ClusterKey { namespace: session.namespace.clone(), name: name.to_owned() };
     progress::wait(&session, &[key], Goal::Ready, timeout).await?;
     output::note(&format!("cluster {name} is ready after {:.1} s", began.elapsed().as_secs_f64()));
+    if shape.driver.as_deref().is_none_or(|driver| driver == remuda_sandbox::driver::NAME) {
+        output::note(SANDBOX);
+    }
     let path = data_dir.join(format!("{name}.kubeconfig"));
     let text = kubeconfig::read(&session, name).await?;
     remuda_server::datadir::write_private(&path, text.as_bytes())
@@ -209,7 +239,7 @@ async fn show(data_dir: &Path, name: &str, shape: &ClusterShape, timeout: Durati
 pub(crate) fn down(arguments: &Down) -> Result<(), Failure> {
     let data_dir = match &arguments.data_dir {
         Some(data_dir) => data_dir.clone(),
-        None => default_data_dir().map_err(|error| other(failure::Failure::new(&error, error.hint())))?,
+        None => default_data_dir().map_err(|error| other(error.into()))?,
     };
     if !data_dir.join(file::LOCK).exists() {
         output::note(&format!("{} has no server: nothing to do", data_dir.display()));
@@ -227,19 +257,23 @@ pub(crate) fn down(arguments: &Down) -> Result<(), Failure> {
                 bind: Some("127.0.0.1:0".to_owned()),
                 ..Options::default()
             };
-            let config =
-                options.resolve().map_err(|error| other(failure::Failure::new(&error, error.hint())))?;
+            let config = options.resolve().map_err(|error| other(error.into()))?;
             let started = Server::start_with(config, local::groups).await;
             Some(started.map_err(|error| other(failure::Failure::new(&error, error.hint())))?)
         };
         let session = session(&data_dir).await?;
-        confirm(arguments, &data_dir)?;
+        if let Err(refused) = agree(&session, arguments, &data_dir).await {
+            if let Some(running) = running {
+                running.shutdown().await;
+            }
+            return Err(refused);
+        }
         let deleted = delete_all(&session, Duration::from_secs(arguments.timeout)).await;
         if let Some(running) = running {
             running.shutdown().await;
         }
         let deleted = deleted?;
-        output::note(&format!("{deleted} clusters deleted"));
+        output::note(&format!("{} deleted", counted(deleted, "cluster")));
         if !arguments.keep_data {
             end(&data_dir).await?;
             forget(&data_dir)?;
@@ -249,26 +283,21 @@ pub(crate) fn down(arguments: &Down) -> Result<(), Failure> {
     })
 }
 
-/// There is no way back.
-fn confirm(arguments: &Down, data_dir: &Path) -> Result<(), Failure> {
+/// There is no way back, so what goes is named first.
+async fn agree(session: &Session, arguments: &Down, data_dir: &Path) -> Result<(), Failure> {
+    let mut what = all_named(session).await?;
+    if !arguments.keep_data {
+        what.push(format!("all data of the server on {}", data_dir.display()));
+    }
+    match what.split_last() {
+        None => Ok(()),
+        Some((last, [])) => confirm(&format!("deletes {last}"), arguments.yes),
+        Some((last, others)) => confirm(&format!("deletes {} and {last}", others.join(", ")), arguments.yes),
+    }?;
     if arguments.yes {
-        return Ok(());
+        what.iter().for_each(|what| output::note(&format!("deleting {what}")));
     }
-    let what = if arguments.keep_data {
-        format!("all clusters of the server on {}", data_dir.display())
-    } else {
-        format!("all clusters of the server on {}, its machines, and its data", data_dir.display())
-    };
-    if !io::stdin().is_terminal() {
-        return Err(Failure::new(Code::Invalid, format!("this deletes {what}")).hint("say --yes to mean it"));
-    }
-    output::note(&format!("This deletes {what}. Type yes to go on:"));
-    let mut answer = String::new();
-    let _ = io::stdin().lock().read_line(&mut answer);
-    match answer.trim() {
-        "yes" | "y" => Ok(()),
-        _ => Err(Failure::new(Code::Interrupted, "nothing was deleted")),
-    }
+    Ok(())
 }
 
 /// Ends a server that runs elsewhere on the directory.
@@ -292,7 +321,7 @@ async fn end(data_dir: &Path) -> Result<(), Failure> {
 
 /// Removes what is left of machines, then the directory.
 fn forget(data_dir: &Path) -> Result<(), Failure> {
-    Sandbox::new(local::options(data_dir))
+    Sandbox::new(local::options(data_dir, LocalMachines::default()))
         .remove_all()
         .map_err(|error| wrong("remove what is left of machines", &error))?;
     fs::remove_dir_all(data_dir).map_err(|error| wrong(&format!("remove {}", data_dir.display()), &error))

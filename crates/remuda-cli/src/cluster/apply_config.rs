@@ -24,6 +24,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub struct ApplyConfig {
     /// Name of the cluster
+    #[arg(value_name = "CLUSTER")]
     pub name: String,
 
     /// Only for this pool; can be repeated [default: all that wait for it]

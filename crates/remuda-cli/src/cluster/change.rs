@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use remuda_distro::wanted::Wanted;
+use remuda_names::provisioning::annotation::FORCE_VERSION;
 use serde_json::{Value, json};
 
 use super::Wait;
@@ -16,11 +18,13 @@ use crate::{
     object::Object,
     progress::Goal,
     session::Session,
+    versions,
 };
 
 #[derive(Args, Debug)]
 pub struct Scale {
     /// Name of the cluster
+    #[arg(value_name = "CLUSTER")]
     pub name: String,
 
     /// Pools and how many machines they are to have; a cluster of one pool takes the number alone
@@ -42,13 +46,14 @@ pub struct Scale {
 #[derive(Args, Debug)]
 pub struct Upgrade {
     /// Name of the cluster
+    #[arg(value_name = "CLUSTER")]
     pub name: String,
 
-    /// The version to change to, such as v1.35.2+k3s1 or 1.35.2
+    /// The version to change to, such as v1.35.2+k3s1, 1.35.2, 1.35 or stable
     #[arg(long = "to", visible_aliases = ["version", "kubernetes-version"], value_name = "VERSION")]
     pub to: String,
 
-    /// Also to an older version, or past a minor version
+    /// Also to an older version, past a minor version or to the other distribution
     #[arg(long)]
     pub force: bool,
 
@@ -149,18 +154,33 @@ pub(super) async fn upgrade(session: &Session, arguments: Upgrade) -> Result<(),
             Failure::invalid(format!("cluster {name} was imported and is upgraded where it was made"));
         return Err(failure);
     }
-    let mut from = String::new();
-    let mut to = String::new();
+    let mut from = cluster.text("/spec/kubernetesVersion").to_owned();
+    let distribution = Distribution::of(&from);
+    // Whether a cluster can become one of the other distribution is the server's to say.
+    let stay = Some(distribution).filter(|_| !arguments.to.contains('+'));
+    let mut to = full_version(Some(&arguments.to), stay)?;
+    // A word that was written before keeps its release; who upgrades means what it stands for now.
+    if let Some(Wanted::Alias { alias, distro }) = Wanted::parse(&to) {
+        to = versions::resolve(session, &alias, distro.unwrap_or(distribution.distro())).await?;
+    }
     let clusters = api::provisioning_clusters();
     let changed =
         api::change(&session.client, &clusters, Some(namespace), name, arguments.dry_run, |cluster| {
             from = cluster.text("/spec/kubernetesVersion").to_owned();
-            to = full_version(Some(&arguments.to), Some(Distribution::of(&from)))?;
-            judge(&from, &to, arguments.force)?;
             cluster.0["spec"]["kubernetesVersion"] = json!(to);
+            if arguments.force {
+                cluster.0["metadata"]["annotations"][FORCE_VERSION] = json!(to);
+            }
             Ok(from != to)
         });
-    match changed.await? {
+    let changed = changed.await.map_err(|failure| match failure.code {
+        Code::Invalid if !arguments.force => failure.hint(
+            "remuda versions shows what there is; --force lets a cluster go back, past a minor version or to the \
+             other distribution",
+        ),
+        _ => failure,
+    });
+    match changed? {
         Some(_) if arguments.dry_run => {
             session.out.line(&format!("cluster {name} would change from {from} to {to}"));
         }
@@ -171,27 +191,6 @@ pub(super) async fn upgrade(session: &Session, arguments: Upgrade) -> Result<(),
         return Ok(());
     }
     arguments.wait.until(session, name, Goal::Ready).await
-}
-
-/// Kubernetes goes from one minor version to the next, and never back.
-fn judge(from: &str, to: &str, force: bool) -> Result<(), Failure> {
-    let parse = |text: &str| semver::Version::parse(text.strip_prefix('v').unwrap_or(text)).ok();
-    let (Some(old), Some(new)) = (parse(from), parse(to)) else { return Ok(()) };
-    if force {
-        return Ok(());
-    }
-    if new.cmp_precedence(&old).is_lt() {
-        let failure = Failure::invalid(format!("{to} is older than {from}"));
-        return Err(failure.hint(
-            "nodes of older versions may not read what newer ones wrote; add --force if that is meant",
-        ));
-    }
-    if new.major == old.major && new.minor > old.minor + 1 {
-        let failure = Failure::invalid(format!("from {from} to {to} a minor version is left out"));
-        let hint = format!("go to {}.{} first, or add --force if that is meant", old.major, old.minor + 1);
-        return Err(failure.hint(hint));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -246,22 +245,5 @@ mod tests {
             ["pool all changes from 1 to 3 machines"]
         );
         assert_eq!(cluster.0["spec"]["rkeConfig"]["machinePools"][0]["quantity"], 3);
-    }
-
-    #[test]
-    fn upgrades_go_one_minor_version_at_a_time() {
-        let refused = |from: &str, to: &str| judge(from, to, false).err().map(|failure| failure.message);
-        assert_eq!(refused("v1.34.1+k3s1", "v1.34.2+k3s1"), None);
-        assert_eq!(refused("v1.34.1+k3s1", "v1.35.0+k3s1"), None);
-        assert_eq!(refused("v1.34.1+k3s1", "v1.34.1+k3s2"), None);
-        assert_eq!(
-            refused("v1.35.1+k3s1", "v1.34.9+k3s1").as_deref(),
-            Some("v1.34.9+k3s1 is older than v1.35.1+k3s1")
-        );
-        assert_eq!(
-            refused("v1.33.1+k3s1", "v1.35.0+k3s1").as_deref(),
-            Some("from v1.33.1+k3s1 to v1.35.0+k3s1 a minor version is left out")
-        );
-        assert_eq!(judge("v1.35.1+k3s1", "v1.30.0+k3s1", true), Ok(()));
     }
 }

@@ -1,16 +1,16 @@
 //! `remuda cluster create`.
 
-use std::{
-    io::Read,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{io::Read, path::PathBuf};
 
 use clap::Args;
 use remuda_names::rancher::{condition, group};
 use serde_json::{Value, json};
 
-use super::Wait;
+use super::{
+    Wait,
+    fields::{self, Given},
+    protect,
+};
 use crate::{
     api::{self, Which},
     failure::{Code, Failure},
@@ -45,6 +45,10 @@ pub struct Create {
     #[command(flatten)]
     pub wait: Wait,
 
+    /// Protect it against deletion
+    #[arg(long)]
+    pub protect: bool,
+
     /// Let the server check it, and create nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -55,14 +59,19 @@ pub struct Create {
 }
 
 pub(super) async fn run(session: &Session, arguments: Create) -> Result<(), Failure> {
-    let objects = match (&arguments.file, &arguments.name) {
+    let mut objects = match (&arguments.file, &arguments.name) {
         (Some(path), _) => from_file(path, &session.namespace)?,
         (None, Some(name)) => arguments.shape.manifest(name, &session.namespace)?,
         (None, None) => return Err(Failure::invalid("name the cluster, or a file with --file")),
     };
+    if arguments.protect {
+        objects.iter_mut().filter(|object| is_cluster(object)).for_each(protect::protect);
+    }
     for warning in generate::warnings(&objects) {
         session.out.note(&format!("warning: {warning}"));
     }
+    let given = if arguments.file.is_some() { Given::File } else { Given::Flags };
+    let objects = fields::fit(session, &objects, given).await?;
     let created = create(session, &objects, arguments.dry_run).await?;
     let clusters: Vec<&Object> = created.iter().filter(|object| is_cluster(object)).collect();
     let done = if arguments.dry_run { "would be created" } else { "created" };
@@ -128,25 +137,14 @@ pub async fn ensure(session: &Session, objects: &[Object]) -> Result<bool, Failu
             None => {}
         }
     }
-    create(session, objects, false).await.map(|_| true)
+    let objects = fields::fit(session, objects, Given::Flags).await?;
+    create(session, &objects, false).await.map(|_| true)
 }
 
 async fn one(session: &Session, object: &Object, dry_run: bool) -> Result<(Object, bool), Failure> {
     let resource = resource(object)?;
     let namespace = Some(object.namespace());
-    let mut created = api::create(&session.client, &resource, namespace, object, dry_run).await;
-    if object.group() == group::MACHINE_CONFIG {
-        // The kinds of a driver come a moment after it is put into use, as all do after a server has started.
-        let began = Instant::now();
-        while matches!(&created, Err(failure) if failure.code == Code::NotFound)
-            && began.elapsed() < COMING
-            && is_coming(session, &driver_of(object)).await?
-        {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            created = api::create(&session.client, &resource, namespace, object, dry_run).await;
-        }
-    }
-    match created {
+    match api::create(&session.client, &resource, namespace, object, dry_run).await {
         Ok(created) => Ok((created, true)),
         Err(failure) if failure.code == Code::Conflict => {
             let there = api::get(&session.client, &resource, namespace, object.name()).await?;
@@ -194,15 +192,12 @@ async fn one(session: &Session, object: &Object, dry_run: bool) -> Result<(Objec
     }
 }
 
-/// Longer than a driver takes that needs no download.
-const COMING: Duration = Duration::from_secs(10);
-
-fn driver_of(config: &Object) -> String {
+pub(super) fn driver_of(config: &Object) -> String {
     config.kind().strip_suffix("Config").unwrap_or(config.kind()).to_lowercase()
 }
 
 /// Whether a driver is in use, so that its kinds are to be expected. Where nobody has listed drivers yet, it may be.
-async fn is_coming(session: &Session, driver: &str) -> Result<bool, Failure> {
+pub(super) async fn is_coming(session: &Session, driver: &str) -> Result<bool, Failure> {
     let drivers = match api::list(&session.client, &api::management("NodeDriver"), None, Which::All).await {
         Err(failure) if failure.code == Code::Forbidden => return Ok(false),
         drivers => drivers?,

@@ -3,11 +3,17 @@
 use std::time::Duration;
 
 use clap::Args;
+use remuda_names::{
+    capi,
+    rancher::name::{FLEET_DEFAULT, LOCAL},
+};
+use serde_json::json;
 
 use super::Wait;
 use crate::{
-    api,
-    failure::Failure,
+    api::{self, Seen},
+    confirm::{confirm, counted},
+    failure::{Code, Failure},
     gather,
     object::Object,
     progress::{self, ClusterKey, Goal},
@@ -17,7 +23,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub struct Delete {
     /// Names of clusters
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "CLUSTER")]
     pub names: Vec<String>,
 
     /// All clusters of the namespace
@@ -27,6 +33,10 @@ pub struct Delete {
     #[command(flatten)]
     pub wait: Wait,
 
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+
     /// Say what would be deleted, and delete nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -34,26 +44,35 @@ pub struct Delete {
 
 pub(super) async fn run(session: &Session, arguments: Delete) -> Result<(), Failure> {
     let namespace = session.namespace.as_str();
-    let names = match arguments.all {
-        true => {
-            let clusters = gather::served_clusters(session, Some(namespace)).await?;
-            clusters.iter().map(|cluster| cluster.name().to_owned()).collect()
+    let resource = api::provisioning_clusters();
+    let mut clusters = Vec::new();
+    match arguments.all {
+        true => clusters = all(session, Some(namespace)).await?,
+        false => {
+            for name in &arguments.names {
+                match api::get(&session.client, &resource, Some(namespace), name).await {
+                    Ok(Some(cluster)) => clusters.push(cluster),
+                    Ok(None) => nothing(session, name).await?,
+                    // Who may not see it may still be allowed to delete it: the server says.
+                    Err(failure) if failure.code == Code::Forbidden => clusters.push(unseen(namespace, name)),
+                    Err(failure) => return Err(failure),
+                }
+            }
         }
-        false => arguments.names,
-    };
+    }
+    if !arguments.dry_run && !clusters.is_empty() {
+        let what = named(session, &clusters).await.join(", ");
+        confirm(&format!("deletes {what}"), arguments.yes)?;
+    }
     let mut keys = Vec::new();
-    for name in names {
-        let clusters = api::provisioning_clusters();
-        if api::delete(&session.client, &clusters, Some(namespace), &name, arguments.dry_run).await? {
+    for key in clusters.iter().map(key) {
+        let name = &key.name;
+        if api::delete(&session.client, &resource, Some(namespace), name, arguments.dry_run).await? {
             let done = if arguments.dry_run { "would be deleted" } else { "is being deleted" };
             session.out.line(&format!("cluster {name} {done}"));
-            keys.push(ClusterKey { namespace: namespace.to_owned(), name });
+            keys.push(key);
         } else {
-            // Nobody is served by a failure here, but a mistyped name should not look like success either.
-            let failure = gather::no_such_cluster(session, namespace, &name).await?;
-            let hint = failure.hint.filter(|hint| !hint.contains("shows what there is"));
-            let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-            session.out.note(&format!("{}: nothing to delete{hint}", failure.message));
+            nothing(session, name).await?;
         }
     }
     if arguments.wait.wait && !arguments.dry_run {
@@ -62,18 +81,71 @@ pub(super) async fn run(session: &Session, arguments: Delete) -> Result<(), Fail
     Ok(())
 }
 
+/// A failure would break repeated deletions, but a mistyped name should not look like success either.
+async fn nothing(session: &Session, name: &str) -> Result<(), Failure> {
+    let absent = gather::absent_cluster(session, &session.namespace, name).await?;
+    let meant = absent.meant.map(|meant| format!(" ({meant})")).unwrap_or_default();
+    session.out.note(&format!("{}: nothing to delete{meant}", absent.message));
+    Ok(())
+}
+
+fn unseen(namespace: &str, name: &str) -> Object {
+    Object(json!({"metadata": {"namespace": namespace, "name": name}}))
+}
+
+/// Clusters with the machines that go with them.
+async fn named(session: &Session, clusters: &[Object]) -> Vec<String> {
+    let machines = api::seen(&session.client, &api::capi("Machine"), None, api::Which::All).await;
+    let machines = machines.map(|seen| seen.objects).unwrap_or_default();
+    let of = |cluster: &Object| {
+        let ours = machines.iter().filter(|machine| {
+            machine.namespace() == cluster.namespace()
+                && machine.label(capi::label::CLUSTER_NAME) == cluster.name()
+        });
+        let place = match cluster.namespace() {
+            FLEET_DEFAULT => String::new(),
+            namespace => format!("{namespace}/"),
+        };
+        let name = format!("cluster {place}{}", cluster.name());
+        match ours.count() {
+            0 => name,
+            count => format!("{name} with {}", counted(count, "machine")),
+        }
+    };
+    clusters.iter().map(of).collect()
+}
+
+/// Every cluster of the server that can be deleted, as people know it.
+pub async fn all_named(session: &Session) -> Result<Vec<String>, Failure> {
+    let clusters = deletable(session).await?;
+    Ok(named(session, &clusters).await)
+}
+
 /// Deletes every cluster of the server and waits until nothing of them is left.
 pub async fn delete_all(session: &Session, timeout: Duration) -> Result<usize, Failure> {
-    let clusters = gather::served_clusters(session, None).await?;
-    // The cluster the server runs in is nobody's to delete.
-    let ours = clusters.iter().filter(|cluster| cluster.name() != remuda_names::rancher::name::LOCAL);
-    let keys: Vec<ClusterKey> = ours.map(key).collect();
+    let keys: Vec<ClusterKey> = deletable(session).await?.iter().map(key).collect();
     for key in &keys {
         api::delete(&session.client, &api::provisioning_clusters(), Some(&key.namespace), &key.name, false)
             .await?;
     }
     progress::wait(session, &keys, Goal::Gone, timeout).await?;
     Ok(keys.len())
+}
+
+/// The cluster the server runs in cannot be deleted.
+async fn deletable(session: &Session) -> Result<Vec<Object>, Failure> {
+    let mut clusters = all(session, None).await?;
+    clusters.retain(|cluster| cluster.name() != LOCAL);
+    Ok(clusters)
+}
+
+/// All clusters there are: whoever sees only some of them cannot mean all.
+async fn all(session: &Session, namespace: Option<&str>) -> Result<Vec<Object>, Failure> {
+    let Seen { objects, withheld } = gather::served_clusters(session, namespace).await?;
+    match withheld {
+        None => Ok(objects),
+        Some(refused) => Err(refused.hint("name the clusters; remuda cluster list shows those you may see")),
+    }
 }
 
 fn key(cluster: &Object) -> ClusterKey {

@@ -3,7 +3,7 @@
 use jiff::{Timestamp, tz::TimeZone};
 use remuda_names::rancher::condition;
 
-use super::list;
+use super::{list, protect};
 use crate::{
     age,
     evidence::Evidence,
@@ -44,6 +44,7 @@ fn render(evidence: &Evidence, now: Timestamp) -> String {
         ("Id", cluster.text("/status/clusterName").to_owned()),
         ("Kubeconfig", cluster.text("/status/clientSecretName").to_owned()),
         ("Connected", connected.map(|condition| condition.status.to_owned()).unwrap_or_default()),
+        ("Protected", protect::shown(cluster)),
         ("Created", age::ago(cluster.created(), now) + " ago"),
     ];
     for (name, text) in fields {
@@ -91,8 +92,15 @@ pub(crate) fn conditions(object: &Object, now: Timestamp) -> Table {
             (_, message) => message.to_owned(),
         };
         // What is true of these is no good news.
-        let negative =
-            ["Stalled", "Reconciling", "Deleting", "Paused", "ScalingUp", "ScalingDown", "RollingOut"];
+        let negative = [
+            "Stalled",
+            "Reconciling",
+            "Deleting",
+            "Paused",
+            condition::SCALING_UP,
+            condition::SCALING_DOWN,
+            condition::ROLLING_OUT,
+        ];
         let tone = if negative.contains(&condition.kind) { Tone::Plain } else { tone };
         table.row(vec![
             condition.kind.into(),

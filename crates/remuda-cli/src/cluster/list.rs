@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use kube::api::ApiResource;
 use remuda_names::{capi, rancher::condition};
-use serde_json::Value;
 
 use super::List;
 use crate::{
-    age, api,
+    age,
+    api::{self, Seen},
     evidence::Pool,
-    failure::Failure,
+    failure::{Code, Failure},
+    follow::interruptible,
     gather,
+    list::{self, Item, Listing},
     object::{Condition, Object},
-    output::{self, Format},
+    output::Format,
     session::Session,
-    table::{Cell, Table, Tone},
+    table::{Cell, Tone},
+    versions::Ends,
 };
 
 /// Machines of a cluster that are there and that are nodes.
@@ -31,73 +35,89 @@ type Counts = BTreeMap<(String, String), Count>;
 type Managed = BTreeMap<String, Object>;
 
 pub(super) async fn run(session: &Session, arguments: &List) -> Result<(), Failure> {
-    let namespace = (!arguments.all_namespaces).then_some(session.namespace.as_str());
-    let mut clusters = gather::served_clusters(session, namespace).await?;
-    clusters.sort_by(|one, other| (one.namespace(), one.name()).cmp(&(other.namespace(), other.name())));
-    if clusters.is_empty() && matches!(arguments.output, Format::Table | Format::Wide) {
-        let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
-        session
-            .out
-            .note(&format!("there are no clusters{place}; make one: remuda cluster create demo --wait"));
-        return Ok(());
+    if arguments.watch {
+        return interruptible(list::watch(session, arguments.output, || listing(session, arguments))).await;
     }
-    print(session, clusters, namespace, arguments.output, false).await
+    list::print(&session.out, listing(session, arguments).await?, arguments.output)
+}
+
+async fn listing(session: &Session, arguments: &List) -> Result<Listing, Failure> {
+    let namespace = (!arguments.all_namespaces).then_some(session.namespace.as_str());
+    let Seen { objects: mut clusters, withheld } = gather::served_clusters(session, namespace).await?;
+    let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+    let remark = withheld.is_some().then_some("clusters you have no role in are not shown");
+    if let Some(refused) = withheld.filter(|_| clusters.is_empty()) {
+        let message =
+            format!("you may see no clusters{place}: you may not list them all, and have a role in none");
+        return Err(Failure { message, ..refused }.hint(gather::NO_ROLE));
+    }
+    clusters.sort_by(|one, other| (one.namespace(), one.name()).cmp(&(other.namespace(), other.name())));
+    let empty = format!("there are no clusters{place}; make one: remuda cluster create demo --wait");
+    let listing = of(session, clusters, namespace, arguments.output, empty).await?;
+    Ok(Listing { remark, ..listing })
 }
 
 pub(super) async fn one(session: &Session, name: &str, format: Format) -> Result<(), Failure> {
     let cluster = gather::existing(session, &session.namespace, name).await?;
-    print(session, vec![cluster], Some(&session.namespace), format, true).await
+    match format {
+        Format::Json | Format::Yaml => session.out.document(&cluster.presentable().0, format),
+        format => {
+            let namespace = Some(session.namespace.as_str());
+            let listing = of(session, vec![cluster], namespace, format, String::new()).await?;
+            list::print(&session.out, listing, format)
+        }
+    }
 }
 
-async fn print(
+/// Clusters with what a table says about them, if one is asked for.
+async fn of(
     session: &Session,
     clusters: Vec<Object>,
     namespace: Option<&str>,
     format: Format,
-    single: bool,
-) -> Result<(), Failure> {
-    match format {
-        Format::Name => {
-            for cluster in &clusters {
-                match namespace {
-                    Some(_) => session.out.line(cluster.name()),
-                    None => session.out.line(&format!("{}/{}", cluster.namespace(), cluster.name())),
-                }
-            }
-            Ok(())
-        }
-        Format::Json | Format::Yaml => {
-            let mut items: Vec<Value> = clusters.into_iter().map(|cluster| cluster.presentable().0).collect();
-            match (single, items.pop()) {
-                (true, Some(only)) => session.out.document(&only, format),
-                (_, last) => {
-                    items.extend(last);
-                    session.out.document(&output::list(items), format)
-                }
-            }
-        }
+    empty: String,
+) -> Result<Listing, Failure> {
+    let (header, rows) = match format {
         Format::Table | Format::Wide => {
-            let machines =
-                api::list(&session.client, &api::capi("Machine"), namespace, api::Which::All).await?;
-            // Not everybody who sees a cluster sees its management Cluster.
-            let managed =
-                api::list(&session.client, &api::management("Cluster"), None, api::Which::All).await;
+            // Not everybody who sees a cluster sees its parts.
+            let machines = readable(session, &api::capi("Machine"), namespace).await?;
+            let managed = readable(session, &api::management("Cluster"), None).await?;
             let managed: Managed = managed
                 .unwrap_or_default()
                 .into_iter()
                 .map(|managed| (managed.name().to_owned(), managed))
                 .collect();
-            let text = table(
-                &clusters,
-                &managed,
-                &count(&machines),
-                namespace.is_none(),
-                format == Format::Wide,
-                Timestamp::now(),
-            );
-            session.out.text(&text);
-            Ok(())
+            let versions = clusters
+                .iter()
+                .map(|cluster| version(cluster, managed.get(cluster.text("/status/clusterName"))));
+            let ends = Ends::of(&session.client, versions).await;
+            let view = View {
+                managed,
+                counts: machines.as_deref().map(count),
+                ends,
+                namespaces: namespace.is_none(),
+                wide: format == Format::Wide,
+                now: Timestamp::now(),
+            };
+            (view.header(), clusters.iter().map(|cluster| view.row(cluster)).collect())
         }
+        _ => (Vec::new(), vec![Vec::new(); clusters.len()]),
+    };
+    let items = clusters.into_iter().zip(rows).map(|(object, cells)| Item { object, cells }).collect();
+    Ok(Listing { header, items, qualified: namespace.is_none(), empty, remark: None })
+}
+
+/// Objects of a kind as far as they are visible; nothing if they may not be read at all.
+async fn readable(
+    session: &Session,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Result<Option<Vec<Object>>, Failure> {
+    match api::seen(&session.client, resource, namespace, api::Which::All).await {
+        Ok(seen) => Ok(Some(seen.objects)),
+        Err(failure) if failure.code == Code::Forbidden => Ok(None),
+        Err(failure) if failure.code == Code::NotFound => Ok(Some(Vec::new())),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -112,56 +132,59 @@ fn count(machines: &[Object]) -> Counts {
     counts
 }
 
-fn table(
-    clusters: &[Object],
-    managed: &Managed,
-    counts: &Counts,
+/// What rows are made from.
+struct View {
+    managed: Managed,
+    /// Nothing if machines may not be read.
+    counts: Option<Counts>,
+    ends: Ends,
     namespaces: bool,
     wide: bool,
     now: Timestamp,
-) -> String {
-    let mut table = match (namespaces, wide) {
-        (false, false) => Table::new(["NAME", "STATE", "VERSION", "MACHINES", "PROVIDER", "AGE", "MESSAGE"]),
-        (true, false) => {
-            Table::new(["NAMESPACE", "NAME", "STATE", "VERSION", "MACHINES", "PROVIDER", "AGE", "MESSAGE"])
+}
+
+impl View {
+    fn header(&self) -> Vec<&'static str> {
+        let mut header = vec!["NAME", "STATE", "VERSION", "MACHINES", "PROVIDER", "AGE"];
+        if self.namespaces {
+            header.insert(0, "NAMESPACE");
         }
-        (false, true) => {
-            Table::new(["NAME", "STATE", "VERSION", "MACHINES", "PROVIDER", "AGE", "ID", "MESSAGE"])
+        if self.wide {
+            header.push("ID");
         }
-        (true, true) => Table::new([
-            "NAMESPACE",
-            "NAME",
-            "STATE",
-            "VERSION",
-            "MACHINES",
-            "PROVIDER",
-            "AGE",
-            "ID",
-            "MESSAGE",
-        ]),
-    };
-    for cluster in clusters {
-        let managed = managed.get(cluster.text("/status/clusterName"));
+        header.push("MESSAGE");
+        header
+    }
+
+    fn row(&self, cluster: &Object) -> Vec<Cell> {
+        let managed = self.managed.get(cluster.text("/status/clusterName"));
         let (state, tone, message) = state(cluster, managed);
         let mut row: Vec<Cell> = Vec::new();
-        if namespaces {
+        if self.namespaces {
             row.push(cluster.namespace().into());
         }
         row.extend([
             cluster.name().into(),
             Cell::toned(state, tone),
-            version(cluster, managed).into(),
-            machines(cluster, managed, counts).into(),
+            version_cell(version(cluster, managed), &self.ends, self.now),
+            machines(cluster, managed, self.counts.as_ref()).into(),
             provider(cluster).into(),
-            age::ago(cluster.created(), now).into(),
+            age::ago(cluster.created(), self.now).into(),
         ]);
-        if wide {
+        if self.wide {
             row.push(cluster.text("/status/clusterName").into());
         }
         row.push(message.into());
-        table.row(row);
+        row
     }
-    table.render("")
+}
+
+/// A version that is not maintained any more says so.
+fn version_cell(version: &str, ends: &Ends, now: Timestamp) -> Cell {
+    match ends.ended(version, now) {
+        Some(_) => Cell::toned(format!("{version} (end of life)"), Tone::Bad),
+        None => version.into(),
+    }
 }
 
 /// The version asked for; that of an imported cluster is whatever it runs.
@@ -173,15 +196,17 @@ fn version<'a>(cluster: &'a Object, managed: Option<&'a Object>) -> &'a str {
 }
 
 /// Nodes of all machines there are or should be. An imported cluster has nodes alone.
-fn machines(cluster: &Object, managed: Option<&Object>, counts: &Counts) -> String {
+/// What may not be read is not counted.
+fn machines(cluster: &Object, managed: Option<&Object>, counts: Option<&Counts>) -> String {
     if !cluster.has("/spec/rkeConfig") {
         let nodes = managed.and_then(|managed| managed.0.pointer("/status/nodeCount")?.as_u64());
         return nodes.map(|nodes| nodes.to_string()).unwrap_or_default();
     }
     let key = (cluster.namespace().to_owned(), cluster.name().to_owned());
-    let count = counts.get(&key).copied().unwrap_or_default();
     let pools = cluster.list("/spec/rkeConfig/machinePools").iter().map(Pool);
     let wanted: i64 = pools.map(Pool::wanted).sum();
+    let Some(counts) = counts else { return format!("?/{wanted}") };
+    let count = counts.get(&key).copied().unwrap_or_default();
     let wanted = usize::try_from(wanted).unwrap_or_default().max(count.machines);
     format!("{}/{wanted}", count.nodes)
 }
@@ -193,10 +218,12 @@ pub(super) fn state<'a>(cluster: &'a Object, managed: Option<&'a Object>) -> (&'
     if cluster.is_deleting() {
         return ("Removing", Tone::Busy, message(condition::REMOVED));
     }
-    for kind in [condition::CREATED, condition::RKE_CLUSTER, condition::READY] {
-        if let Some(found) = cluster.condition(kind).filter(Condition::is_false) {
-            return ("Failed", Tone::Bad, found.message);
-        }
+    let failure = |kind: &str| {
+        let found = cluster.condition(kind).filter(Condition::is_false)?;
+        Some(("Failed", Tone::Bad, found.message))
+    };
+    if let Some(failed) = failure(condition::CREATED).or_else(|| failure(condition::RKE_CLUSTER)) {
+        return failed;
     }
     let imported = !cluster.has("/spec/rkeConfig");
     // What was ready when it was last seen is not ready for anybody while it cannot be reached.
@@ -205,6 +232,10 @@ pub(super) fn state<'a>(cluster: &'a Object, managed: Option<&'a Object>) -> (&'
     if let Some(lost) = connected.filter(Condition::is_false).filter(|_| imported || was) {
         let state = if was { ("Disconnected", Tone::Bad) } else { ("Waiting", Tone::Busy) };
         return (state.0, state.1, lost.message);
+    }
+    // A cluster that is not connected is not ready either, so this is asked after the connection.
+    if let Some(failed) = failure(condition::READY) {
+        return failed;
     }
     if cluster.flag("/status/ready") && (imported || cluster.is(condition::READY)) {
         return ("Ready", Tone::Good, "");
@@ -229,9 +260,10 @@ pub(super) fn provider(cluster: &Object) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::table::Table;
 
     fn cluster(name: &str, status: Value) -> Object {
         Object(json!({
@@ -264,7 +296,8 @@ mod tests {
             "type": "RKECluster", "status": "False", "message": "duplicate machinePool name [p] used"}));
         let mut lost = cluster("lost", ready("True", ""));
         lost.0["status"]["clusterName"] = json!("c-m-2");
-        let mut foreign = cluster("foreign", json!({"ready": true, "clusterName": "c-m-3"}));
+        let mut foreign = cluster("foreign", ready("False", "Cluster agent is not connected"));
+        foreign.0["status"]["clusterName"] = json!("c-m-3");
         foreign.0["spec"] = json!({});
         let disconnected = |name: &str, deployed: &str| {
             let managed = json!({"metadata": {"name": name}, "status": {"conditions": [
@@ -295,8 +328,20 @@ mod tests {
         let counts =
             count(&[machine("demo", "a"), machine("demo", "b"), machine("demo", "c"), machine("young", "")]);
         let now = "2026-01-01T00:05:00Z".parse().unwrap();
-        let text =
-            anstream::adapter::strip_str(&table(&clusters, &managed, &counts, false, false, now)).to_string();
+        let mut view = View {
+            managed,
+            counts: Some(counts),
+            ends: Ends::default(),
+            namespaces: false,
+            wide: false,
+            now,
+        };
+        let render = |view: &View, clusters: &[Object]| {
+            let mut table = Table::new(view.header());
+            clusters.iter().for_each(|cluster| table.row(view.row(cluster)));
+            anstream::adapter::strip_str(&table.render("")).to_string()
+        };
+        let text = render(&view, &clusters);
         assert_eq!(
             text,
             "NAME       STATE          VERSION        MACHINES   PROVIDER   AGE   MESSAGE\n\
@@ -308,7 +353,8 @@ mod tests {
              imported   Ready          v1.34.2        5          imported   5m    -\n\
              going      Removing       v1.35.1+k3s1   0/3        local      5m    waiting for machine [x] to delete\n"
         );
-        let wide = table(&clusters[2..3], &managed, &counts, true, true, now);
+        (view.namespaces, view.wide) = (true, true);
+        let wide = render(&view, &clusters[2..3]);
         assert!(wide.starts_with("NAMESPACE       NAME   STATE"), "{wide}");
         assert!(wide.contains("c-m-1"), "{wide}");
     }

@@ -24,7 +24,7 @@ pub(super) async fn run(
     let managed = loop {
         let found = gather::existing(session, &session.namespace, cluster).await?;
         match found.text("/status/clusterName") {
-            "" if follow => pause().await?,
+            "" if follow => pause().await,
             "" => {
                 let failure = Failure::new(Code::NotFound, format!("cluster {cluster} has no log yet"));
                 return Err(failure.hint(format!("remuda why {cluster}")));
@@ -47,6 +47,6 @@ pub(super) async fn run(
             return Ok(());
         }
         first = false;
-        pause().await?;
+        pause().await;
     }
 }

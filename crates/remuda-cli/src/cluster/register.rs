@@ -1,5 +1,7 @@
 //! `remuda cluster registration-command`.
 
+use std::net::IpAddr;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::{Args, ValueEnum};
 use remuda_names::rancher::{name, secret_key};
@@ -25,6 +27,7 @@ pub enum NodeRole {
 #[derive(Args, Debug, Default)]
 pub struct Register {
     /// Name of the cluster
+    #[arg(value_name = "CLUSTER")]
     pub name: String,
 
     /// What the server is to be; can be repeated [default: all]
@@ -89,13 +92,45 @@ pub(super) async fn run(session: &Session, arguments: Register) -> Result<(), Fa
     if let Some(note) = note {
         session.out.note(note);
     }
+    if let Some(warning) = unreachable(&template) {
+        session.out.note(&warning);
+    }
     let imported = !cluster.has("/spec/rkeConfig");
     if imported {
         session.out.line(&template);
         return Ok(());
     }
-    session.out.line(&format!("{template}{}", flags(&arguments)?));
+    session.out.line(&format!("{}{}", with_sudo_where_it_is(&template), flags(&arguments)?));
     Ok(())
+}
+
+/// Who is root on a small system has no sudo, and needs none.
+fn with_sudo_where_it_is(command: &str) -> String {
+    const ALWAYS: &str = "| sudo ";
+    match command.split_once(ALWAYS) {
+        // A shell takes VARIABLE=VALUE for what it is only at the beginning of a command.
+        Some((fetch, run)) if !run.starts_with("sh ") => format!("{fetch}| $(command -v sudo) env {run}"),
+        Some((fetch, run)) => format!("{fetch}| $(command -v sudo) {run}"),
+        None => command.to_owned(),
+    }
+}
+
+/// What to say about a command that only works on the server's own host.
+fn unreachable(command: &str) -> Option<String> {
+    let (_, rest) = command.split_once("https://")?;
+    let authority = rest.split(['/', ' ', '?']).next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next()?,
+        None => authority.split(':').next()?,
+    };
+    let address = host.parse::<IpAddr>().ok();
+    let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+    here.then(|| {
+        format!(
+            "warning: {host} is every machine itself, so this command works on the server's own host only; start the \
+             server with --advertise ADDRESS, or set the setting server-url, to an address the machines reach"
+        )
+    })
 }
 
 /// Why a command is longer than one might expect.
@@ -243,6 +278,33 @@ mod tests {
         );
         let windows = Register { windows: true, node_name: Some("w".into()), ..Register::default() };
         check(windows, " -NodeName 'w'");
+    }
+
+    #[test]
+    fn sudo_is_used_where_there_is_one() {
+        assert_eq!(
+            with_sudo_where_it_is("curl x | sudo sh -s - --server y"),
+            "curl x | $(command -v sudo) sh -s - --server y"
+        );
+        assert_eq!(
+            with_sudo_where_it_is("A=\"1\" curl x | sudo A=\"1\" sh -s -"),
+            "A=\"1\" curl x | $(command -v sudo) env A=\"1\" sh -s -"
+        );
+        assert_eq!(with_sudo_where_it_is("kubectl apply -f x"), "kubectl apply -f x");
+    }
+
+    #[test]
+    fn an_address_no_other_machine_reaches_is_warned_about() {
+        for command in
+            ["curl https://127.0.0.1:8443/x", "curl https://localhost/x", "curl https://[::1]:1/x | sh"]
+        {
+            assert!(unreachable(command).is_some(), "{command}");
+        }
+        for command in
+            ["curl https://10.0.0.1:8443/x", "curl https://mgr.example", "true", "https://[fd00::1]/"]
+        {
+            assert_eq!(unreachable(command), None, "{command}");
+        }
     }
 
     fn token(checksum: &str) -> Object {

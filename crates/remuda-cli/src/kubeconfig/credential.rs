@@ -29,7 +29,7 @@ use crate::{
     age, api,
     failure::{Code, Failure, chain},
     output::{self, Out},
-    session::{Global, Session, cache_dir},
+    session::{Global, Session, cache_dir, config},
     token,
 };
 
@@ -93,7 +93,7 @@ fn answer(held: &Held, asked: Option<&str>) -> Value {
     });
     let mut status = json!({"token": held.token});
     if let Some(at) = held.renewal() {
-        status["expirationTimestamp"] = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+        status["expirationTimestamp"] = remuda_base::rfc3339(at.as_second()).into();
     }
     json!({
         "apiVersion": format!("{GROUP}/{}", version.as_deref().unwrap_or("v1")),
@@ -103,13 +103,15 @@ fn answer(held: &Held, asked: Option<&str>) -> Value {
 
 pub(crate) async fn credential(global: &Global, arguments: &Credential) -> Result<(), Failure> {
     api::check_name(&arguments.cluster)?;
-    let (config, origin, _) = global.config().await?;
+    let located = global.locate()?;
+    let config = config(&located).await?;
     let cache = Cache::open(&key(&config, &arguments.cluster));
     let unusable =
-        |error: &kube::Error| Failure::new(Code::Unreachable, format!("{origin}: {}", chain(error)));
+        |error: &kube::Error| Failure::new(Code::Unreachable, format!("{located}: {}", chain(error)));
     let client = Client::try_from(config).map_err(|error| unusable(&error))?;
     let session = Session::new(client);
-    let held = obtain(&session, arguments, cache.as_ref(), Timestamp::now()).await?;
+    let held = obtain(&session, arguments, cache.as_ref(), Timestamp::now()).await;
+    let held = held.map_err(|failure| failure.at(&located))?;
     let asked = env::var_os(EXEC_INFO).and_then(|info| info.into_string().ok());
     Out::Terminal.line(&answer(&held, asked.as_deref()).to_string());
     Ok(())

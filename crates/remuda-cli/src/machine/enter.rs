@@ -16,18 +16,42 @@ use crate::{
 };
 
 pub(super) async fn shell(session: &Session, arguments: Enter) -> Result<(), Failure> {
-    let target = target(session, arguments).await?;
+    let (target, refused) = target(session, arguments).await?;
     let shell = session.hooks.shells.iter().find(|shell| shell.serves(&target.driver));
-    let code = match shell {
-        Some(shell) => shell.run(target).await?,
-        None => ssh::run(&target).await?,
+    let code = match (shell, refused) {
+        (Some(shell), _) => shell.run(target).await?,
+        (None, Some(refused)) => return Err(refused),
+        (None, None) => ssh::run(&target).await?,
     };
     ended(code)
 }
 
 pub(super) async fn ssh(session: &Session, arguments: Enter) -> Result<(), Failure> {
-    let target = target(session, arguments).await?;
-    ended(ssh::run(&target).await?)
+    match target(session, arguments).await? {
+        (_, Some(refused)) => Err(refused),
+        (target, None) => ended(ssh::run(&target).await?),
+    }
+}
+
+/// Restarts the server behind a machine.
+pub(super) async fn restart(session: &Session, name: String) -> Result<(), Failure> {
+    let command = ["sudo", "-n", "systemctl", "--no-block", "reboot"].map(str::to_owned).to_vec();
+    let (target, refused) = target(session, Enter { name: name.clone(), command }).await?;
+    let shell = session.hooks.shells.iter().find(|shell| shell.serves(&target.driver));
+    match (shell, refused) {
+        (Some(shell), _) => shell.restart(target).await?,
+        (None, Some(refused)) => return Err(refused),
+        (None, None) => match ssh::run(&target).await? {
+            0 => {}
+            code => {
+                let failure =
+                    Failure::new(Code::Other, format!("machine {name} did not restart (exit code {code})"));
+                return Err(failure.hint("a server that does not run is started at its provider"));
+            }
+        },
+    }
+    session.out.line(&format!("machine {name} restarts"));
+    Ok(())
 }
 
 /// The exit code is that of what ran there.
@@ -38,13 +62,19 @@ fn ended(code: u8) -> Result<(), Failure> {
     }
 }
 
-async fn target(session: &Session, arguments: Enter) -> Result<MachineTarget, Failure> {
+/// The machine, and why its SSH key may not be read, which not every way into it needs.
+async fn target(session: &Session, arguments: Enter) -> Result<(MachineTarget, Option<Failure>), Failure> {
     let name = arguments.name;
     let evidence = super::existing(session, &name, Depth::Objects).await?;
     let machine = evidence.machine(&name);
     let machine =
         machine.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no machine {name}")))?;
     let Some(server) = evidence.server(machine) else {
+        let kind = format!("{}s.", machine.text("/spec/infrastructureRef/kind").to_lowercase());
+        let denied = evidence.unreadable.values().find(|denied| denied.resource.starts_with(&kind));
+        if let Some(denied) = denied {
+            return Err(Failure::new(Code::Forbidden, format!("you may not {denied}")));
+        }
         let failure = Failure::new(Code::NotFound, format!("machine {name} has no server yet"));
         return Err(failure.hint(format!("remuda why {name}")));
     };
@@ -52,7 +82,12 @@ async fn target(session: &Session, arguments: Enter) -> Result<MachineTarget, Fa
         group::RKE => "custom".to_owned(),
         _ => server.kind().strip_suffix("Machine").unwrap_or(server.kind()).to_lowercase(),
     };
-    Ok(MachineTarget {
+    let (state, refused) = match state(session, server).await {
+        Ok(state) => (state, None),
+        Err(refused) if refused.code == Code::Forbidden => (Vec::new(), Some(refused)),
+        Err(failure) => return Err(failure),
+    };
+    let target = MachineTarget {
         namespace: session.namespace.clone(),
         machine: name,
         driver,
@@ -60,19 +95,16 @@ async fn target(session: &Session, arguments: Enter) -> Result<MachineTarget, Fa
         addresses: addresses(machine),
         command: arguments.command,
         data_dir: session.data_dir.clone(),
-        state: state(session, server).await?,
-    })
+        state,
+    };
+    Ok((target, refused))
 }
 
-/// What the driver keeps of a machine. Not everybody may read it.
+/// What the driver keeps of a machine, the key among it. Not everybody may read it.
 async fn state(session: &Session, server: &Object) -> Result<Vec<u8>, Failure> {
     let secrets = api::core("Secret", "secrets");
     let name = safe_concat_name(&[server.name(), "machine", "state"]);
-    let found = match api::get(&session.client, &secrets, Some(server.namespace()), &name).await {
-        Ok(found) => found,
-        Err(failure) if failure.code == Code::Forbidden => None,
-        Err(failure) => return Err(failure),
-    };
+    let found = api::get(&session.client, &secrets, Some(server.namespace()), &name).await?;
     let secret = found.filter(|secret| secret.text("/type") == secret_type::MACHINE_STATE);
     let value = secret.as_ref().and_then(|secret| secret.0.get("data")?.get(secret_key::EXTRACTED_CONFIG));
     Ok(value.and_then(Value::as_str).and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_default())

@@ -39,6 +39,6 @@ pub(super) async fn run(
             return Ok(());
         }
         first = false;
-        pause().await?;
+        pause().await;
     }
 }

@@ -91,6 +91,7 @@ fn print(session: &Session, orphans: &[Orphan], format: Format) -> Result<(), Fa
             for Orphan { driver, name, kind, credential, id } in orphans {
                 table.row([driver, name, kind, credential, id].map(|text| text.as_str().into()).to_vec());
             }
+            // Ids are for other programs, and stay whole.
             session.out.text(&table.render(""));
         }
     }

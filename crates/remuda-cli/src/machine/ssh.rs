@@ -6,13 +6,14 @@
 
 use std::{
     env, fs,
-    io::{Read, Write},
+    io::Write,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
 use remuda_names::PROGRAM;
+use remuda_plan::machine_state;
 use serde_json::Value;
 
 use crate::{
@@ -32,10 +33,6 @@ struct Access {
     host_key: String,
 }
 
-/// More than any archive of a machine has.
-const MAX_ARCHIVE: u64 = 64 * 1024 * 1024;
-const MAX_FILE: u64 = 1024 * 1024;
-
 pub(super) async fn run(target: &MachineTarget) -> Result<u8, Failure> {
     let name = &target.machine;
     let Some(access) = access(&target.state, &target.addresses) else {
@@ -43,7 +40,7 @@ pub(super) async fn run(target: &MachineTarget) -> Result<u8, Failure> {
         return Err(failure.hint(match target.driver.as_str() {
             "custom" => "it was not made here: use the key you made it with",
             "local" => "machines of this driver are entered on the server's host: remuda machine shell",
-            _ => "its driver has saved none, or you may not read its Secret",
+            _ => "its driver has saved none",
         }));
     };
     let failed = |error: std::io::Error| Failure::new(Code::Other, format!("prepare SSH: {error}"));
@@ -116,21 +113,11 @@ fn known_hosts() -> Option<PathBuf> {
 
 /// Reads a driver's archive: `machines/NAME/config.json` and the key beside it.
 fn access(state: &[u8], addresses: &[String]) -> Option<Access> {
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(state).take(MAX_ARCHIVE));
     let (mut config, mut key) = (Value::Null, Vec::new());
-    for entry in archive.entries().ok()? {
-        let mut entry = entry.ok()?;
-        let path = entry.path().ok()?.to_path_buf();
-        let mut bytes = Vec::new();
+    for (path, content) in machine_state::files(state).ok()? {
         match path.file_name()?.to_str()? {
-            "config.json" => {
-                entry.by_ref().take(MAX_FILE).read_to_end(&mut bytes).ok()?;
-                config = serde_json::from_slice(&bytes).ok()?;
-            }
-            "id_rsa" | "id_ed25519" | "id_ecdsa" => {
-                entry.by_ref().take(MAX_FILE).read_to_end(&mut bytes).ok()?;
-                key = bytes;
-            }
+            machine_state::RECORD => config = serde_json::from_slice(&content).ok()?,
+            "id_rsa" | "id_ed25519" | "id_ecdsa" => key = content,
             _ => {}
         }
     }
@@ -194,7 +181,7 @@ mod tests {
         };
         assert_eq!(access(&state, &[]), Some(expected));
         let pinned = json!({"Driver": {"IPAddress": "a"}, "Remuda": {"HostKey": "ssh-ed25519 AAAA"}});
-        let state = archive(&[("config.json", &pinned.to_string()), ("id_rsa", "KEY")]);
+        let state = archive(&[("machines/x/config.json", &pinned.to_string()), ("machines/x/id_rsa", "KEY")]);
         assert_eq!(access(&state, &[]).unwrap().host_key, "ssh-ed25519 AAAA");
         let bare = archive(&[("machines/x/id_rsa", "KEY")]);
         let found = access(&bare, &["10.0.0.1".to_owned()]).unwrap();
@@ -210,7 +197,8 @@ mod tests {
             json!({"Driver": {"IPAddress": "a b"}}),
             json!({"Driver": {"IPAddress": "a", "SSHHostKey": "x\n* ssh-ed25519 AAAA"}}),
         ] {
-            let state = archive(&[("config.json", &hostile.to_string()), ("id_rsa", "KEY")]);
+            let state =
+                archive(&[("machines/x/config.json", &hostile.to_string()), ("machines/x/id_rsa", "KEY")]);
             assert_eq!(access(&state, &[]), None);
         }
     }

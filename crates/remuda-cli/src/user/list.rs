@@ -50,7 +50,7 @@ pub(super) async fn run(session: &Session, arguments: &List) -> Result<(), Failu
                 list("Cluster")
             )?;
             let view = View { global, cluster: named(cluster, &clusters) };
-            session.out.text(&table(&users, &view, Timestamp::now()).render(""));
+            session.out.table(&table(&users, &view, Timestamp::now()), arguments.output);
             Ok(())
         }
     }
@@ -59,7 +59,9 @@ pub(super) async fn run(session: &Session, arguments: &List) -> Result<(), Failu
 fn is_system(user: &Object) -> bool {
     let principals = user.list("/principalIds");
     !principals.is_empty()
-        && principals.iter().all(|id| id.as_str().is_some_and(|id| id.starts_with("system://")))
+        && principals
+            .iter()
+            .all(|id| id.as_str().is_some_and(|id| id.starts_with(remuda_names::identity::SYSTEM_PRINCIPAL)))
 }
 
 /// Bindings of everybody.

@@ -1,15 +1,17 @@
 //! Why a cluster is not ready.
 
 use jiff::Timestamp;
+use remuda_distro::{Distro, version};
 use remuda_names::{
     capi,
     provisioning::condition::CONFIGURATION_APPLIED,
-    rancher::{annotation, condition},
+    rancher::{annotation, condition, group},
+    waiting,
 };
 
-use super::{Cause, Finding, State, machine, removal};
+use super::{Cause, Finding, State, diagnosis, machine, removal};
 use crate::{
-    evidence::{Evidence, Pool, Roles},
+    evidence::{Evidence, Pool, Roles, kind},
     object::{Condition, Object},
     plan::Plan,
 };
@@ -52,6 +54,9 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
     let late = [pools(evidence, now), control_plane(evidence)];
     candidates.extend(late.into_iter().flatten().map(|finding| (LAST_TIER, finding)));
     let Some(first) = candidates.iter().min_by_key(|(tier, finding)| order(*tier, finding)) else {
+        if let Some(finding) = unseen(evidence, &reason) {
+            return finding;
+        }
         let finding = Finding::waiting(Cause::Other, reason);
         return match &evidence.capi {
             Some(capi) if evidence.cluster.is_none() => {
@@ -72,7 +77,23 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
         let control_plane = evidence.control_plane.as_ref().map(Object::reference).unwrap_or_default();
         chosen = chosen.exhibit(format!("condition Ready of {control_plane}"), said.message);
     }
-    edits(evidence, chosen)
+    maintained(evidence, edits(evidence, chosen))
+}
+
+/// Nothing that may be read explains it, and something may not be read.
+fn unseen(evidence: &Evidence, reason: &str) -> Option<Finding> {
+    let telling = [kind::CAPI_CLUSTERS, kind::CONTROL_PLANES, kind::MACHINES, kind::MANAGEMENT_CLUSTERS];
+    let denied = telling.iter().find_map(|kind| evidence.unreadable.get(*kind))?;
+    let summary = format!("{reason}; what would tell why may not be read by you: you may not {denied}");
+    let finding = Finding::blocked(Cause::NotAllowed, summary).brief("you may not see why");
+    let finding = match &evidence.cluster {
+        Some(cluster) => finding.about(cluster),
+        None => finding,
+    };
+    Some(finding.until("the right to read it").next(format!(
+        "ask an owner of the cluster, or an administrator, to look: remuda why {}",
+        evidence.name()
+    )))
 }
 
 /// After all machines.
@@ -100,7 +121,23 @@ fn ready(evidence: &Evidence) -> Finding {
     if let Some(object) = paused(evidence) {
         finding = finding.exhibit(object.reference(), "is paused: changes have no effect");
     }
-    edits(evidence, finding)
+    for machine in evidence.machines.iter().filter(|machine| machine::away(machine).is_some()) {
+        finding = finding
+            .condition(machine, condition::AGENT_CONNECTED)
+            .next(format!("changes do not reach machine {0}: remuda why {0}", machine.name()));
+    }
+    maintained(evidence, edits(evidence, finding))
+}
+
+/// With a word about a version that gets no repairs any more: it is no cause, and should not be missed.
+fn maintained(evidence: &Evidence, finding: Finding) -> Finding {
+    let (Some(cluster), Some(last)) = (&evidence.cluster, evidence.end_of_life) else { return finding };
+    let version = cluster.text("/spec/kubernetesVersion");
+    let told = format!("the Kubernetes of {version} has not been maintained since {last}");
+    let next = version::parse(version).map(|version| version::Minor::of(&version).next());
+    let step = next.map(|next| format!("remuda cluster upgrade {} --to {next}", cluster.name()));
+    let finding = finding.exhibit(cluster.reference(), told);
+    step.into_iter().fold(finding, Finding::next)
 }
 
 /// With what is known of edits that have not reached machines.
@@ -137,6 +174,9 @@ fn unsettled(evidence: &Evidence) -> Option<String> {
     if gone.is_some_and(|connected| !connected.is_true()) {
         return Some("the cluster is not connected".to_owned());
     }
+    if let Some(why) = &evidence.unreachable {
+        return Some(format!("the cluster cannot be reached: {why}"));
+    }
     if evidence.management.as_ref().is_some_and(is_sick) {
         return Some("the API of the cluster is not healthy".to_owned());
     }
@@ -168,7 +208,7 @@ fn unsettled(evidence: &Evidence) -> Option<String> {
             return Some(format!("machines of {} are being changed", deployment.name()));
         }
     }
-    for pool in evidence.pools() {
+    for pool in evidence.pools().filter(|_| evidence.can_read(kind::MACHINES)) {
         let here = evidence.machines.iter().filter(|machine| pool.owns(machine));
         let (mut running, mut leaving) = (0, 0);
         for machine in here {
@@ -239,6 +279,15 @@ fn held(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
     if let Some((what, phase)) = operation(evidence) {
         let control_plane = evidence.control_plane.as_ref()?;
         let since = control_plane.condition(condition::READY).and_then(|ready| ready.since);
+        // Services are stopped by then: it does not go on by itself, and nothing else does either.
+        let restore = control_plane.condition(condition::SNAPSHOT_RESTORED);
+        if let Some(failed) = restore.filter(|told| told.is_false() && phase != "Failed") {
+            let summary = format!("{what} failed in phase {phase}: {}", failed.message);
+            let finding = Finding::blocked(Cause::Operation, summary).about(control_plane);
+            let name = control_plane.name();
+            let next = format!("restore again, this or another one: remuda snapshot restore {name} SNAPSHOT");
+            return Some(finding.since(since).brief("restore failed").next(next));
+        }
         let finding = Finding::waiting(Cause::Operation, format!("{what}: {phase}")).about(control_plane);
         return Some(finding.since(since).until("its next phase").condition(control_plane, condition::READY));
     }
@@ -282,7 +331,7 @@ fn drivers(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
 
 /// Whatever keeps a driver from making machines.
 pub(super) fn driver_problem(evidence: &Evidence, driver: &str, whose: &str) -> Option<Finding> {
-    if !evidence.can_read("nodedrivers") {
+    if !evidence.can_read(kind::NODE_DRIVERS) {
         return None;
     }
     let named = |object: &&Object| object.name() == driver || object.text("/spec/displayName") == driver;
@@ -325,7 +374,7 @@ fn configs(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
     for pool in unfinished_pools(evidence).filter(|pool| pool.driver().is_some()) {
         let (kind, name) = (pool.config_kind(), pool.config_name());
         let there = evidence.configs.iter().any(|config| config.kind() == kind && config.name() == name);
-        let readable = evidence.can_read(&format!("{}s", kind.to_lowercase()));
+        let readable = evidence.can_read(&format!("{}s.{}", kind.to_lowercase(), group::MACHINE_CONFIG));
         if !there && readable {
             let summary = format!("pool {} is made from {kind} {name}, which does not exist", pool.name());
             let finding = Finding::blocked(Cause::ConfigMissing, summary).about(cluster);
@@ -357,6 +406,12 @@ fn refused(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
             continue;
         };
         let message = if condition.message.is_empty() { condition.reason } else { condition.message };
+        if let Some(next) = diagnosis::unserved_webhook(message) {
+            let summary = format!("a webhook is in the way: {message}");
+            let finding = Finding::blocked(Cause::WebhookNotServed, summary).about(cluster);
+            let finding = finding.brief("a webhook does not answer").since(condition.since);
+            return Some(finding.until("the webhook to answer or to go").condition(cluster, kind).next(next));
+        }
         let finding = Finding::blocked(
             Cause::SpecRefused,
             format!("the cluster cannot be made as it is written: {message}"),
@@ -373,9 +428,11 @@ fn objects(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     let cluster = evidence.cluster.as_ref()?;
     let provisioned = evidence.is_provisioned();
     let missing = match (&evidence.management, &evidence.capi, &evidence.control_plane) {
-        (None, ..) if evidence.can_read("clusters.management.cattle.io") => "its management Cluster",
-        (_, None, _) if provisioned => "its Cluster of cluster.x-k8s.io",
-        (_, _, None) if provisioned => "its RKEControlPlane",
+        (None, ..) if evidence.can_read(kind::MANAGEMENT_CLUSTERS) => "its management Cluster",
+        (_, None, _) if provisioned && evidence.can_read(kind::CAPI_CLUSTERS) => {
+            "its Cluster of cluster.x-k8s.io"
+        }
+        (_, _, None) if provisioned && evidence.can_read(kind::CONTROL_PLANES) => "its RKEControlPlane",
         _ => return None,
     };
     let summary = format!("{missing} is not there yet");
@@ -408,7 +465,8 @@ fn infrastructure(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
 
 /// Every role must be held before anything starts.
 fn roles(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
-    let cluster = evidence.cluster.as_ref().filter(|_| evidence.is_provisioned())?;
+    let known = evidence.is_provisioned() && evidence.can_read(kind::MACHINES);
+    let cluster = evidence.cluster.as_ref().filter(|_| known)?;
     let mut held = Roles::default();
     let living = evidence.machines.iter().filter(|machine| !machine.is_deleting());
     let of_machines = living.map(Roles::of);
@@ -498,7 +556,7 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     let management = evidence.management.as_ref()?;
     let connected = management.condition(condition::CONNECTED);
     if connected.is_some_and(|condition| condition.is_true()) {
-        return sick(management, now);
+        return lost_just_now(evidence, management).or_else(|| sick(management, now));
     }
     let imported = !evidence.is_provisioned();
     let was = evidence.cluster.as_ref().is_some_and(|cluster| cluster.flag("/status/ready"));
@@ -533,20 +591,22 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         return Some(finding.next(step));
     }
     if let Some(server) = evidence.machines.iter().find(|machine| Roles::of(machine).control_plane) {
-        let installer = evidence.plan(server).and_then(|plan| plan.installer.as_deref());
         // Each has its own kubectl and kubeconfig, which a shell does not know of.
-        let kubectl = match installer {
-            Some(image) if image.contains("rke2") => {
-                "/var/lib/rancher/rke2/bin/kubectl --kubeconfig /etc/rancher/rke2/rke2.yaml"
-            }
-            _ => "kubectl --kubeconfig /etc/rancher/k3s/k3s.yaml",
-        };
+        let kubectl = evidence.plan(server).map_or(Distro::K3s, Plan::distro).kubectl();
         finding = finding.next(format!(
             "remuda machine shell {} -- {kubectl} -n cattle-system logs deployment/cattle-cluster-agent",
             server.name()
         ));
     }
     Some(finding)
+}
+
+/// No condition says yet that the connection is gone, or that it is not back since the server started.
+fn lost_just_now(evidence: &Evidence, management: &Object) -> Option<Finding> {
+    let why = evidence.unreachable.as_ref()?;
+    let finding = Finding::waiting(Cause::ClusterAgentNotConnected, "the cluster cannot be reached just now");
+    let finding = finding.about(management).brief("waiting for the cluster agent");
+    Some(finding.until("the cluster agent to connect").exhibit("a request to the cluster", why))
 }
 
 fn sick(management: &Object, now: Timestamp) -> Option<Finding> {
@@ -568,21 +628,24 @@ fn control_plane(evidence: &Evidence) -> Option<Finding> {
     let control_plane = evidence.control_plane.as_ref()?;
     let name = evidence.name();
     let message = said.message;
-    let (cause, next) = match message {
-        message if message.contains("etcd plane has been entirely replaced") => {
+    let (cause, next) = match control_plane.text("/status/waitingFor/code") {
+        waiting::ETCD_REPLACED => {
             (Cause::EtcdLost, "restore a snapshot: set spec.rkeConfig.etcdSnapshotRestore".to_owned())
         }
-        message if message.contains("all etcd machines are being deleted") => (
+        waiting::LAST_MEMBERS => (
             Cause::EtcdLost,
             format!(
                 "keep one of them, or give the data up with annotation {}=true",
                 annotation::ETCD_FORCE_REMOVE
             ),
         ),
-        message if message.contains("is not supported yet") => {
+        waiting::NOT_SUPPORTED => {
             (Cause::NoSuchOperation, format!("take it back: remuda cluster edit {name}"))
         }
-        _ if said.is_false() => (Cause::SpecRefused, format!("remuda cluster edit {name}")),
+        _ if said.is_false() => match diagnosis::unserved_webhook(message) {
+            Some(next) => (Cause::WebhookNotServed, next),
+            None => (Cause::SpecRefused, format!("remuda cluster edit {name}")),
+        },
         _ => {
             let finding =
                 Finding::waiting(Cause::ControlPlane, message).about(control_plane).since(said.since);
@@ -600,6 +663,9 @@ fn control_plane(evidence: &Evidence) -> Option<Finding> {
 
 /// Pools with too few or too many machines that nothing else explains.
 fn pools(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    if !evidence.can_read(kind::MACHINES) {
+        return None;
+    }
     let pool = evidence.pools().find(|pool| {
         let count = evidence.machines.iter().filter(|machine| pool.owns(machine)).count();
         count as i64 != pool.wanted()

@@ -97,6 +97,22 @@ const CLASSES: &[(&str, &str)] = &[
 /// Between what failed and the kind of failure in messages of the machine provider.
 const BEFORE_CLASS: &str = "in infrastructure provider: ";
 
+/// What to do about a webhook that could not be asked, if a message of the API says so. Those of the core provider of
+/// Cluster API are `<what>.<kind>.cluster.x-k8s.io`, or of one of its other groups; providers have groups of their own.
+pub(super) fn unserved_webhook(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("failed calling webhook \"")?;
+    let (name, _) = rest.split_once('"')?;
+    let core = name.strip_suffix(".cluster.x-k8s.io").is_some_and(|rest| {
+        let own = ["addons", "ipam", "runtime"].iter().any(|group| rest.ends_with(&format!(".{group}")));
+        own || rest.matches('.').count() == 1
+    });
+    Some(if core {
+        "remuda capi reclaim".to_owned()
+    } else {
+        format!("let webhook {name} answer, or delete its webhook configuration")
+    })
+}
+
 /// What to do about a message, if that is known. Whoever wrote a hint into it knows best.
 pub(super) fn advice(text: &str) -> Option<String> {
     let start = text.len().saturating_sub(LOOKED_AT);
@@ -120,6 +136,26 @@ pub(super) fn advice(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_webhook_that_is_not_served_is_told_from_a_refusal() {
+        let failed = |name: &str| {
+            format!(
+                "create Cluster: Internal error occurred: failed calling webhook \"{name}\": failed to call webhook: \
+                Post \"https://x\": service \"x\" not found"
+            )
+        };
+        let reclaim = Some("remuda capi reclaim".to_owned());
+        assert_eq!(unserved_webhook(&failed("default.cluster.cluster.x-k8s.io")), reclaim);
+        assert_eq!(
+            unserved_webhook(&failed("validation.clusterresourceset.addons.cluster.x-k8s.io")),
+            reclaim
+        );
+        let other =
+            unserved_webhook(&failed("validation.dockercluster.infrastructure.cluster.x-k8s.io")).unwrap();
+        assert!(other.contains("validation.dockercluster"), "{other}");
+        assert_eq!(unserved_webhook("admission webhook \"x\" denied the request: no"), None);
+    }
 
     #[test]
     fn messages_of_providers_have_an_advice() {

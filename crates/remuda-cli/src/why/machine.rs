@@ -3,12 +3,14 @@
 use jiff::Timestamp;
 use remuda_names::{
     capi,
+    machines::QUEUED,
     rancher::{condition, group, label, setting},
+    waiting,
 };
 
 use super::{Cause, Finding, LOG_LINES, State, cluster, removal};
 use crate::{
-    evidence::{Evidence, Roles, tail},
+    evidence::{Evidence, Roles, kind, tail},
     object::{Condition, Object},
     plan::Plan,
 };
@@ -58,7 +60,7 @@ pub(crate) fn of_machine(evidence: &Evidence, machine: &Object, now: Timestamp) 
 type Step = fn(&Evidence, &Object, Timestamp) -> Option<Finding>;
 
 /// In the order in which a machine comes to be; the first that is not done is the answer.
-const STEPS: &[Step] = &[failed_phase, bootstrap_data, server, plan, drain, probes, turn, node];
+const STEPS: &[Step] = &[failed_phase, bootstrap_data, server, agent_away, plan, drain, probes, turn, node];
 
 fn ready(machine: &Object) -> Finding {
     let since = machine.condition(capi::condition::READY).and_then(|condition| condition.since);
@@ -88,6 +90,9 @@ fn bootstrap_data(evidence: &Evidence, machine: &Object, now: Timestamp) -> Opti
     }
     let bootstrap = evidence.bootstrap(machine);
     let summary = match bootstrap {
+        _ if !evidence.can_read(kind::BOOTSTRAPS) => {
+            format!("machine {} has not been given the data it boots with", machine.name())
+        }
         Some(_) => format!("the data machine {} boots with is not there yet", machine.name()),
         None => format!("machine {} has no RKEBootstrap yet", machine.name()),
     };
@@ -133,15 +138,19 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
         let since = refused.or(failed).and_then(|condition| condition.since);
         return Some(job_failed(evidence, machine, server, job).since(since));
     }
+    if job.is_none() && !evidence.can_read(kind::JOBS) {
+        return Some(unseen_job(machine, server, &driver, now));
+    }
     let Some(job) = job else {
-        let said = server.condition(condition::READY).filter(|ready| ready.reason == "Waiting");
+        let said =
+            server.condition(condition::READY).filter(|ready| ["Waiting", QUEUED].contains(&ready.reason));
+        // Queues take their time.
+        let queued = said.is_some_and(|ready| ready.reason == QUEUED);
         let said = said.map(|ready| ready.message).filter(|message| !message.is_empty());
         let summary = match said {
             Some(said) => format!("no server is made yet for machine {name}: {said}"),
             None => format!("no job has been started yet to create the server of machine {name}"),
         };
-        // Queues take their time.
-        let queued = said.is_some_and(|said| said.starts_with("waiting because"));
         let limit = if queued { limit::JOB } else { limit::JOB_START };
         let finding = Finding::patient(Cause::CreateJobNotRun, server.created(), limit, now, &summary);
         let finding =
@@ -164,6 +173,14 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
     let finding = finding.about(job).brief("creating the server").until("the job to end");
     let log = evidence.create_log(name, LOG_LINES);
     Some(finding.exhibit("its log, last lines", log).next(format!("remuda machine logs {name} --follow")))
+}
+
+/// Whether its job runs is in what may not be read; what the server itself says is not.
+fn unseen_job(machine: &Object, server: &Object, driver: &str, now: Timestamp) -> Finding {
+    let summary = format!("the {driver} driver has not created the server of machine {} yet", machine.name());
+    let finding = Finding::patient(Cause::CreatingServer, server.created(), limit::JOB, now, &summary);
+    let finding = finding.about(server).brief("creating the server").until("its job to end");
+    finding.condition(server, condition::CREATE_JOB).condition(server, condition::READY)
 }
 
 pub(super) fn driver_of(server: &Object) -> String {
@@ -212,7 +229,7 @@ fn plan(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
     let registered = !machine.label(label::MACHINE_ID).is_empty();
     let plan = evidence.plan(machine);
     let Some(plan) = plan else {
-        if !evidence.can_read("secrets") || foreign(machine) {
+        if !evidence.can_read(kind::SECRETS) || foreign(machine) {
             return None;
         }
         let summary = format!("machine {name} has no plan Secret");
@@ -259,6 +276,56 @@ fn plan(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
     None
 }
 
+/// The condition that says that the agent of a machine stays away, if it does.
+pub(super) fn away(machine: &Object) -> Option<Condition<'_>> {
+    machine.condition(condition::AGENT_CONNECTED).filter(Condition::is_false)
+}
+
+/// The agent stays away: whatever else there is to do will not be done.
+fn agent_away(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Finding> {
+    let away = away(machine)?;
+    let name = machine.name();
+    let node = machine.text("/status/nodeRef/name");
+    let kubelet = [capi::condition::NODE_READY, capi::condition::NODE_HEALTHY]
+        .into_iter()
+        .find(|kind| machine.condition(kind).is_some_and(|condition| !condition.is_true()));
+    let answers = kubelet.is_none() && !node.is_empty();
+    let (cause, summary, brief) = match answers {
+        true => (
+            Cause::AgentSilent,
+            format!(
+                "the agent of machine {name} is stopped or cannot reach this server, while its Node {node} is ready"
+            ),
+            "its agent is away",
+        ),
+        false => (
+            Cause::MachineSilent,
+            format!(
+                "machine {name} says nothing, neither its agent nor its kubelet: it is off, frozen or cut off"
+            ),
+            "says nothing",
+        ),
+    };
+    let finding = Finding::blocked(cause, summary).brief(brief).since(away.since);
+    let finding = finding.until("its agent to come back").condition(machine, condition::AGENT_CONNECTED);
+    let finding = match kubelet {
+        Some(kind) => finding.condition(machine, kind),
+        None => finding,
+    };
+    let local = evidence.server(machine).is_some_and(|server| driver_of(server) == "local");
+    Some(match (answers, local) {
+        (true, true) => finding
+            .next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -n 50"))
+            .next(format!("remuda machine shell {name} -- systemctl restart rancher-system-agent")),
+        (true, false) => finding.next(
+            "on the host: journalctl -u rancher-system-agent -n 50; systemctl restart rancher-system-agent",
+        ),
+        (false, _) => finding
+            .next(format!("remuda machine restart {name}"))
+            .next(format!("or replace it: remuda machine delete {name}")),
+    })
+}
+
 fn foreign(machine: &Object) -> bool {
     machine.text("/spec/bootstrap/configRef/kind") != "RKEBootstrap"
 }
@@ -283,15 +350,8 @@ fn plan_failed(machine: &Object, plan: &Plan) -> Finding {
         };
         finding = finding.exhibit(source, tail(output, LOG_LINES));
     }
-    let unit = match Roles::of(machine) {
-        Roles { etcd: false, control_plane: false, .. } => "k3s-agent",
-        _ => "k3s",
-    };
-    let unit = match plan.installer.as_deref() {
-        Some(image) if image.contains("rke2") && unit == "k3s" => "rke2-server",
-        Some(image) if image.contains("rke2") => "rke2-agent",
-        _ => unit,
-    };
+    let roles = Roles::of(machine);
+    let unit = plan.distro().unit(roles.etcd || roles.control_plane);
     finding = finding.exhibit("last run of the agent", &*plan.last_apply);
     finding
         .diagnosed()
@@ -402,31 +462,36 @@ fn probes(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
         };
         finding = finding.exhibit(format!("probe {}", probe.name), text);
     }
-    let worker = !Roles::of(machine).control_plane && !Roles::of(machine).etcd;
-    let rke2 = plan.installer.as_deref().is_some_and(|image| image.contains("rke2"));
-    let unit = match (rke2, worker) {
-        (true, true) => "rke2-agent",
-        (true, false) => "rke2-server",
-        (false, true) => "k3s-agent",
-        (false, false) => "k3s",
-    };
+    let roles = Roles::of(machine);
+    let unit = plan.distro().unit(roles.etcd || roles.control_plane);
     Some(finding.next(format!("remuda machine shell {name} -- journalctl -u {unit} -n 100")))
 }
 
 /// What the planner says about it.
-fn turn(_: &Evidence, machine: &Object, _: Timestamp) -> Option<Finding> {
+fn turn(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Finding> {
     let reconciled = machine.condition(condition::RECONCILED).filter(|condition| !condition.is_true())?;
     let message = reconciled.message;
     let summary = match message {
         "" => format!("machine {} waits for the planner", machine.name()),
         message => format!("machine {}: {message}", machine.name()),
     };
-    let cause = match message {
-        message if message.contains("cluster agent to connect") => Cause::ClusterAgentNotConnected,
-        _ => Cause::WaitingForTurn,
+    let cause = match waits_for(evidence, machine, waiting::reason::CLUSTER_AGENT) {
+        true => Cause::ClusterAgentNotConnected,
+        false => Cause::WaitingForTurn,
     };
     let brief = if message.is_empty() { "waiting for its turn" } else { message };
     Some(Finding::waiting(cause, summary).brief(brief).since(reconciled.since).until("its turn"))
+}
+
+/// Whether the planner says that a machine waits for this.
+fn waits_for(evidence: &Evidence, machine: &Object, code: &str) -> bool {
+    let status = evidence
+        .control_plane
+        .as_ref()
+        .and_then(|control_plane| control_plane.0.pointer("/status/waitingFor"));
+    let list = |key: &str| status.and_then(|status| status[key].as_array()).into_iter().flatten();
+    list("machines").any(|name| name == machine.name())
+        && list("reasons").any(|reason| reason["code"] == code)
 }
 
 fn node(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding> {
@@ -435,7 +500,8 @@ fn node(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
     if node.is_empty() {
         let plan = evidence.plan(machine);
         let since = plan.and_then(Plan::delivered_at);
-        if plan.is_none_or(|plan| !plan.delivered) && !foreign(machine) {
+        let known = evidence.can_read(kind::SECRETS);
+        if plan.is_none_or(|plan| !plan.delivered) && known && !foreign(machine) {
             let summary = format!("machine {name} has no plan yet");
             let since =
                 machine.condition(capi::condition::INFRASTRUCTURE_READY).and_then(|ready| ready.since);

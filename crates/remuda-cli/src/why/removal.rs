@@ -8,7 +8,7 @@ use remuda_names::{
 
 use super::{Cause, Finding, LOG_LINES, State, cluster, machine::driver_of};
 use crate::{
-    evidence::Evidence,
+    evidence::{Evidence, kind},
     object::{Condition, Object},
 };
 
@@ -182,7 +182,7 @@ fn server_removal(
         return finding.since(server.deleted()).next(force);
     }
     let creating = server.condition(condition::CREATE_JOB).filter(|condition| condition.status == "Unknown");
-    if let (Some(creating), None) = (creating, job) {
+    if let (Some(creating), None, true) = (creating, job, evidence.can_read(kind::JOBS)) {
         let summary =
             format!("the server of machine {machine} is still being created and can be removed only then");
         let finding =

@@ -1,9 +1,11 @@
 //! The answer as people read it.
 
+use std::collections::BTreeMap;
+
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{Finding, State};
-use crate::{age, output::paint, table::shown};
+use crate::{age, denied::Denied, output::paint, table::shown};
 
 impl Finding {
     /// Several lines, each ending in a line break. Times are in the given zone.
@@ -39,6 +41,9 @@ impl Finding {
             };
             field(&mut out, "Also", &format!("{}{more}", some.join(", ")));
         }
+        if !self.not_allowed.is_empty() {
+            field(&mut out, "Not seen", &missing(&self.not_allowed));
+        }
         if !self.evidence.is_empty() {
             out.push_str(&format!("\n{}\n", paint::strong("Evidence")));
             for exhibit in &self.evidence {
@@ -56,6 +61,20 @@ impl Finding {
         }
         out
     }
+}
+
+/// Rights that are missing, those of one verb in one namespace together.
+fn missing(rights: &[Denied]) -> String {
+    let mut together: BTreeMap<(&str, Option<&str>), Vec<String>> = BTreeMap::new();
+    for Denied { verb, resource, namespace, name } in rights {
+        let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+        together.entry((verb, namespace.as_deref())).or_default().push(format!("{resource}{name}"));
+    }
+    let told = together.into_iter().map(|((verb, namespace), resources)| {
+        let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+        format!("you may not {verb} {}{place}", resources.join(", "))
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 fn field(out: &mut String, name: &str, text: &str) {

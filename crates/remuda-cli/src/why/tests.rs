@@ -33,6 +33,7 @@ struct Situation {
     unreadable: Vec<String>,
     #[serde(default)]
     missing_secrets: Vec<String>,
+    unreachable: Option<String>,
     /// A machine to ask about, instead of the cluster.
     machine: Option<String>,
 }
@@ -76,8 +77,16 @@ fn evidence(situation: &Situation) -> Evidence {
         Evidence::from_objects(subject, objects.into_iter().map(|object| Object(secret(object))));
     let log = |text: &String| JobLog { create: text.clone(), remove: text.clone() };
     evidence.logs = situation.logs.iter().map(|(machine, text)| (machine.clone(), log(text))).collect();
-    evidence.unreadable = situation.unreadable.iter().cloned().collect();
+    let denied = |resource: &String| Denied {
+        verb: "list".to_owned(),
+        resource: resource.clone(),
+        namespace: Some("fleet-default".to_owned()),
+        name: None,
+    };
+    evidence.unreadable =
+        situation.unreadable.iter().map(|resource| (resource.clone(), denied(resource))).collect();
     evidence.missing_secrets = situation.missing_secrets.iter().cloned().collect();
+    evidence.unreachable.clone_from(&situation.unreachable);
     evidence
 }
 
@@ -136,6 +145,10 @@ fn secret(mut object: Value) -> Value {
                 json!(BASE64_STANDARD.encode(text.replace("PLAN", &checksum)))
             }
         };
+    }
+    if data["applied-checksum"] == "PLAN" {
+        // As the controller of plan Secrets does when an agent reports this.
+        object["data"][remuda_plan::key::APPLIED_PLAN] = json!(BASE64_STANDARD.encode(plan));
     }
     object
 }
@@ -253,4 +266,26 @@ proptest! {
             prop_assert!(!finding.render(now, &TimeZone::UTC).is_empty());
         }
     }
+}
+
+#[test]
+fn a_version_at_its_end_is_told_of_a_cluster_that_is_ready() {
+    let cluster = Object(json!({
+        "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
+        "metadata": {"name": "old", "namespace": "fleet-default"},
+        "spec": {"kubernetesVersion": "v1.33.5+k3s1", "rkeConfig": {}},
+        "status": {"ready": true, "conditions": [{"type": "Ready", "status": "True"}]},
+    }));
+    let mut evidence = Evidence::from_objects(Subject::Cluster("old".to_owned()), [cluster]);
+    let now: Timestamp = NOW.parse().unwrap();
+    let young = decide(&evidence, now);
+    assert!(young.evidence.is_empty() && young.next.is_empty(), "{young:?}");
+    evidence.end_of_life = Some("2026-06-28".parse().unwrap());
+    let finding = decide(&evidence, now);
+    assert_eq!((finding.state, finding.cause), (young.state, young.cause), "it is no cause");
+    assert_eq!(
+        finding.evidence[0].text,
+        "the Kubernetes of v1.33.5+k3s1 has not been maintained since 2026-06-28"
+    );
+    assert_eq!(finding.next, ["remuda cluster upgrade old --to 1.34"]);
 }

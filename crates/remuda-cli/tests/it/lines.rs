@@ -19,11 +19,15 @@ fn the_commands_are_those_people_know() {
     let names: Vec<String> = all(&Line::command(), "").into_iter().map(|(path, _)| path).collect();
     assert_eq!(
         names[1..].join("\n"),
-        "cluster\ncluster create\ncluster list\ncluster get\ncluster describe\ncluster delete\ncluster scale\n\
-         cluster upgrade\ncluster apply-config\ncluster edit\ncluster registration-command\ncluster logs\nmachine\nmachine list\n\
-         machine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine serve-driver\nmachine orphans\ngenerate\ngenerate cluster\n\
-         get\nget kubeconfig\nkubeconfig\nkubeconfig merge\nkubeconfig credential\nlogin\ntoken\ntoken create\ntoken list\ntoken revoke\nuser\nuser create\nuser list\nuser disable\n\
-         user enable\nuser delete\nuser password\nuser grant\nuser revoke\nwhy"
+        "cluster\ncluster create\ncluster list\ncluster get\ncluster describe\ncluster delete\ncluster protect\n\
+         cluster rotate-certificates\ncluster unprotect\ncluster scale\n\
+         cluster upgrade\ncluster apply-config\ncluster edit\ncluster registration-command\ncluster logs\n\
+         capi\ncapi reclaim\nmachine\nmachine list\nmachine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine delete\nmachine cordon\nmachine uncordon\n\
+         machine drain\nmachine restart\nmachine serve-driver\nmachine orphans\nclusters\nmachines\ngenerate\ngenerate cluster\n\
+         get\nget clusters\nget machines\nget kubeconfig\nkubeconfig\nkubeconfig merge\nkubeconfig credential\nlogin\nlogout\nsnapshot\nsnapshot create\nsnapshot list\n\
+         snapshot describe\nsnapshot restore\nsnapshot delete\ntoken\ntoken create\ntoken list\ntoken revoke\nuser\nuser create\nuser list\nuser disable\n\
+         user enable\nuser delete\nuser password\nuser second-factor\nuser second-factor enrol\n\
+         user second-factor remove\nuser second-factor reset\nuser grant\nuser revoke\nversions\nwhy"
     );
 }
 
@@ -93,7 +97,8 @@ fn what_makes_no_sense_together_is_refused() {
         "remuda cluster scale demo",
         "remuda cluster upgrade demo",
         "remuda kubeconfig merge",
-        "remuda why",
+        "remuda get clusters demo -A",
+        "remuda machine delete",
     ] {
         assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{line}");
     }

@@ -129,6 +129,11 @@ impl Shell for Fake {
         self.entered.lock().push(target);
         Box::pin(async move { Ok(code) })
     }
+
+    fn restart(&self, target: MachineTarget) -> BoxFuture<'_, Result<(), Failure>> {
+        self.entered.lock().push(target);
+        Box::pin(async { Ok(()) })
+    }
 }
 
 impl Orphans for Fake {

@@ -11,7 +11,7 @@ use remuda_sim::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{ServerArguments, all_gone, connect, finish, share, show, tell, times};
+use super::{Target, all_gone, connect, finish, share, show, tell, times};
 use crate::{command::Format, failure::Failure, output};
 
 #[derive(Args)]
@@ -65,17 +65,17 @@ pub(crate) struct Provision {
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
-    server: ServerArguments,
+    server: Target,
 }
 
 pub(super) async fn run(arguments: Provision) -> Result<(), Failure> {
     let (client, config) = connect(&arguments.server).await?;
     let door = ServerDoor::of(&config).map_err(|error| Failure::new(&error, None))?;
     let Some(workers) = arguments.machines.checked_sub(arguments.servers) else {
-        return Err(Failure {
-            message: format!("{} machines cannot hold {} servers", arguments.machines, arguments.servers),
-            hint: Some("--servers counts into --machines".to_owned()),
-        });
+        return Err(Failure::usage(
+            format!("{} machines cannot hold {} servers", arguments.machines, arguments.servers),
+            Some("--servers counts into --machines".to_owned()),
+        ));
     };
     let (stop, bar) = (CancellationToken::new(), ProgressBar::new(0));
     let options = ProvisionOptions {

@@ -13,7 +13,7 @@ use kube::{Client, api::DynamicObject, core::ObjectList};
 use crate::{
     client::client,
     etcd::{Etcd, Sharing},
-    harness::{Place, Server, assert_success, skipped},
+    harness::{Place, Server, assert_success, remuda, skipped, success},
     kubectl::Shell,
 };
 
@@ -210,6 +210,73 @@ async fn servers_that_start_together_on_one_etcd_install_each_definition_once() 
         let providers = get(&client, "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await;
         assert_eq!(providers.items.len(), 1);
     }
+}
+
+/// What upstream's manifest of the core provider would put over ours: one definition and one webhook of it.
+async fn put_over(client: &Client) {
+    let patch = serde_json::json!({
+        "metadata": {"annotations": {"cert-manager.io/inject-ca-from": "capi-system/capi-serving-cert"}},
+        "spec": {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": "capi-system", "name": "capi-webhook-service", "path": "/convert"}}}}},
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusters.cluster.x-k8s.io";
+    let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+    let request = request.body(patch.to_string().into_bytes()).unwrap();
+    client.request::<serde_json::Value>(request).await.unwrap();
+    let webhooks = serde_json::json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "capi-mutating", "labels": {"cluster.x-k8s.io/provider": "cluster-api"}},
+        "webhooks": [{
+            "name": "default.cluster.cluster.x-k8s.io", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": "capi-system", "name": "capi-webhook-service"}},
+            "rules": [{"apiGroups": ["cluster.x-k8s.io"], "apiVersions": ["v1beta2"], "operations": ["CREATE", "UPDATE"],
+                "resources": ["clusters"]}],
+        }],
+    });
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    post(client, path, &webhooks).await.unwrap();
+}
+
+async fn post(client: &Client, path: &str, object: &serde_json::Value) -> Result<(), String> {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let request = request.body(object.to_string().into_bytes()).unwrap();
+    let answer = client.request::<serde_json::Value>(request).await;
+    answer.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn one_command_gets_out_of_an_upgrade_to_another_core_provider() {
+    let place = Place::new();
+    // Where no controllers run the kinds are another manager's.
+    let server = Server::start(&place.data(), &["--controllers=false"]);
+    put_over(&client(&server).await).await;
+    server.stop();
+    let server = Server::start(&place.data(), &[]);
+    let client = client(&server).await;
+    let clusters = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/clusters";
+    let cluster = serde_json::json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+        "metadata": {"name": "demo"}, "spec": {"paused": true, "infrastructureRef":
+            {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DockerCluster", "name": "demo"}}});
+    let refused = post(&client, clusters, &cluster).await.unwrap_err();
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+    assert!(server.log().contains("remuda capi reclaim"), "{}", server.log());
+    let data = place.data().display().to_string();
+    let reclaim = |more: &[&str]| success(remuda().args(["capi", "reclaim", "--data-dir", &data]).args(more));
+    let planned = reclaim(&["--dry-run"]);
+    assert!(planned.contains("MutatingWebhookConfiguration capi-mutating is deleted (dry run)"), "{planned}");
+    assert!(post(&client, clusters, &cluster).await.is_err());
+    let done = reclaim(&[]);
+    assert!(
+        done.contains("CustomResourceDefinition clusters.cluster.x-k8s.io is the server's again"),
+        "{done}"
+    );
+    post(&client, clusters, &cluster).await.unwrap();
+    assert_eq!(reclaim(&[]), "the kinds of Cluster API are the server's; there is nothing to reclaim\n");
+    // What was put back is what a start would put there.
+    let (before, bind) = (settled(&client).await, format!("127.0.0.1:{}", server.port()));
+    assert!(server.stop().1.success());
+    let server = Server::start(&place.data(), &["--bind", &bind]);
+    assert_eq!(settled(&crate::client::client(&server).await).await, before);
 }
 
 /// A provider as others publish it, cut down to one object of each sort.

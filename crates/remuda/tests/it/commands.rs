@@ -4,12 +4,12 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::{
     client::{client, config_map_value, create_config_map, create_secret, secret_value},
-    harness::{Place, Server, contains, failure, remuda, success},
+    harness::{Place, Server, contains, ended_with, failure, remuda, success},
 };
 
 #[track_caller]
 fn refused(arguments: &[&str], expected: &str) {
-    assert_eq!(failure(remuda().args(arguments)), expected);
+    assert_eq!(ended_with(remuda().args(arguments), 2), expected);
 }
 
 #[test]
@@ -35,14 +35,14 @@ fn a_bad_flag_is_one_line_and_a_hint() {
 fn a_bad_key_in_the_file_is_named_with_its_line() {
     let place = Place::new();
     let file = place.write("config.yaml", "bind: 127.0.0.1:0\ndata_dir: /x\n");
-    let text = failure(remuda().args(["server", "--config"]).arg(&file));
+    let text = ended_with(remuda().args(["server", "--config"]).arg(&file), 2);
     assert!(text.starts_with(&format!("error: configuration file {}, line 2: ", file.display())), "{text}");
     assert!(text.contains("data_dir"), "{text}");
 }
 
 #[test]
 fn a_bad_environment_variable_is_refused_like_its_flag() {
-    let text = failure(remuda().arg("server").env("REMUDA_DATASTORE", "sqlite"));
+    let text = ended_with(remuda().arg("server").env("REMUDA_DATASTORE", "sqlite"), 2);
     assert!(text.starts_with("error: invalid --datastore: \"sqlite\" is not known\nhint: "), "{text}");
 }
 
@@ -104,6 +104,34 @@ fn a_key_others_can_read_is_refused() {
 }
 
 #[test]
+fn the_doctor_names_what_is_missing_and_changes_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let doctor = |role: &str, bind: &str| {
+        let mut command = remuda();
+        command.args(["doctor", role, "--bind", bind, "-o", "json", "--data-dir"]).arg(&data);
+        let output = command.output().unwrap();
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(found["roles"][0]["possible"], output.status.success(), "{found}");
+        found["roles"][0].clone()
+    };
+    assert_eq!(doctor("server", "127.0.0.1:0")["possible"], true);
+    assert!(!data.exists());
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = doctor("server", &listener.local_addr().unwrap().to_string());
+    let checks = taken["checks"].as_array().unwrap();
+    let missing: Vec<_> = checks.iter().filter(|check| check["verdict"] == "missing").collect();
+    assert_eq!((missing.len(), missing[0]["about"].as_str()), (1, Some("address")), "{taken}");
+    assert!(missing[0]["hint"].as_str().unwrap().contains("--bind"));
+
+    // As a person reads it.
+    let text = success(remuda().args(["doctor", "server", "--bind", "127.0.0.1:0", "--data-dir"]).arg(&data));
+    assert!(text.starts_with("server:\n") && text.ends_with("server: yes\n"), "{text}");
+    assert!(ended_with(remuda().args(["doctor", "cook"]), 2).contains("invalid value 'cook'"));
+}
+
+#[test]
 fn completions_and_versions_are_printed() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(success(remuda().args(["completion", shell])).contains("remuda"));
@@ -126,7 +154,9 @@ async fn a_backup_of_a_running_server_is_restored_elsewhere() {
     assert!(text.contains("keep it private"), "{text}");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let after_backup = create_config_map(&before, "later", "2").await;
-    let text = failure(remuda().args(["backup", "--output"]).arg(&file).arg("--data-dir").arg(place.data()));
+    let mut again = remuda();
+    again.args(["backup", "--output"]).arg(&file).arg("--data-dir").arg(place.data());
+    let text = ended_with(&mut again, 6);
     assert!(text.contains(" exists\nhint: "), "{text}");
     server.stop();
 

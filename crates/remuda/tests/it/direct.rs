@@ -238,7 +238,7 @@ fn a_member_uses_the_cluster_itself_while_the_server_is_away() {
         output.status.success() && output.stdout.is_empty()
     });
     site.lab.until("the cluster is ready", SOON, || site.lab.say("why demo").0 == 0);
-    site.lab.run("cluster delete demo --wait --timeout 60s");
+    site.lab.run("cluster delete --yes demo --wait --timeout 60s");
     site.lab.check_nothing_left();
 }
 
@@ -256,6 +256,6 @@ fn every_server_of_a_running_cluster_is_an_endpoint() {
     site.lab.until("all of them do without the server", SOON, || site.all_lead_in(&ann));
     site.is_nobody(&ann, "kubeconfig-nobody:x");
     site.lab.start();
-    site.lab.run("cluster delete demo --wait --timeout 120s");
+    site.lab.run("cluster delete --yes demo --wait --timeout 120s");
     site.lab.check_nothing_left();
 }

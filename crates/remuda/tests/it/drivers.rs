@@ -82,6 +82,7 @@ fn sandbox(lab: &Lab) -> Sandbox {
         data_dir: lab.data(),
         program: env!("CARGO_BIN_EXE_remuda").into(),
         images: Images(Arc::new(image)),
+        privileged: false,
     })
 }
 
@@ -102,14 +103,10 @@ fn create(lab: &Lab, object: Value) {
     lab.runtime.block_on(api.create(&PostParams::default(), &object)).unwrap();
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Puts the drivers into use: one from a URL in place of the built-in one, one built in, one a script.
 fn register(lab: &Lab, web: &str, plugin: &[u8]) {
     let drivers = api(lab, "management.cattle.io", "v3", "NodeDriver", None);
-    let checksum = hex(digest::digest(&digest::SHA256, plugin).as_ref());
+    let checksum = remuda_base::hex(digest::digest(&digest::SHA256, plugin));
     let patch = |name: &str, spec: Value| {
         let patch = Patch::Merge(json!({"spec": spec}));
         lab.runtime.block_on(drivers.patch(name, &PatchParams::default(), &patch)).unwrap();
@@ -280,7 +277,7 @@ fn machines_come_from_plugins_clouds_scripts_and_shelves() {
     lab.run("cluster scale mixed ocean=0 --wait --timeout 60s");
     assert_eq!(providers.ocean.api.droplets().len(), 1);
 
-    lab.run("cluster delete mixed --wait --timeout 60s");
+    lab.run("cluster delete --yes mixed --wait --timeout 60s");
     assert_eq!(providers.ocean.api.resources(), Vec::<String>::new());
     // The group is shared by all machines of an account; the last one takes it along.
     assert_eq!(providers.amazon.api.resources(), Vec::<String>::new());

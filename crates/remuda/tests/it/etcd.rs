@@ -24,7 +24,7 @@ use crate::{
     client::{
         client, client_with, config_map, config_map_value, create_config_map, create_secret, secret_value,
     },
-    harness::{Place, Server, contains, failure, remuda, skipped, success},
+    harness::{Place, Server, contains, ended_with, failure, remuda, skipped, success},
 };
 
 pub(crate) struct Etcd {
@@ -255,14 +255,16 @@ async fn the_secret_must_be_there_long_enough_and_right() {
     let place = Place::new();
     let Some(etcd) = Etcd::start(&place.join("etcd")) else { return };
     let sharing = Sharing::new(&place, &etcd);
-    let refused = |name: &str, arguments: &[&str]| {
+    let ended = |name: &str, arguments: &[&str], code: i32| {
         let bind = ["server", "--bind", "127.0.0.1:0", "--datastore", &sharing.datastore];
-        failure(remuda().args(bind).args(arguments).arg("--data-dir").arg(place.join(name)))
+        ended_with(remuda().args(bind).args(arguments).arg("--data-dir").arg(place.join(name)), code)
     };
+    let refused = |name: &str, arguments: &[&str]| ended(name, arguments, 1);
     let text = refused("other", &[]);
     assert!(text.contains("error: servers on etcd need a shared secret\nhint: make one"), "{text}");
     let short = secret_file(&place, "short", "fifteen-letters");
-    let text = refused("other", &["--shared-secret-file", &short]);
+    // Wrong usage, which is found before anything is looked at.
+    let text = ended("other", &["--shared-secret-file", &short], 2);
     assert!(text.contains("the secret has 15 characters, it needs at least 16"), "{text}");
     assert!(!place.join("other").exists());
 

@@ -112,7 +112,7 @@ fn what_is_wrong_with_a_machine_is_named_within_seconds_and_without_a_hot_loop()
     let log = lab.server.as_ref().unwrap().log().split_off(log);
     assert!(log.lines().count() < 20, "{log}");
     for odd in ODD {
-        let (code, text) = lab.tell(&["cluster", "delete", odd.name, "--wait", "--timeout", "60s"]);
+        let (code, text) = lab.tell(&["cluster", "delete", "--yes", odd.name, "--wait", "--timeout", "60s"]);
         assert_eq!(code, 0, "{text}");
     }
     lab.check_nothing_left();

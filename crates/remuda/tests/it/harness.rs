@@ -33,9 +33,15 @@ fn remuda_at(program: &Path) -> Command {
 /// Runs a command that is expected to fail, and returns what it says.
 #[track_caller]
 pub(crate) fn failure(command: &mut Command) -> String {
+    ended_with(command, 1)
+}
+
+/// Runs a command that is expected to end with a code, and returns what it says beside its result.
+#[track_caller]
+pub(crate) fn ended_with(command: &mut Command, code: i32) -> String {
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(output.status.code(), Some(code), "{text}");
     text
 }
 
@@ -110,6 +116,10 @@ impl Server {
         Server { child, url, data_dir: data_dir.to_owned(), log }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.data_dir.join("admin.kubeconfig")
     }
@@ -140,13 +150,24 @@ impl Server {
     }
 }
 
+fn wants_a_right(line: &str) -> bool {
+    line.contains(remuda_names::user::CONTROLLER_PREFIX)
+        && line.contains(" is forbidden: ")
+        && line.contains(" cannot ")
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("--- log of the server\n{}", self.log());
+            return;
         }
+        // Least privilege is proven by running: no component is ever refused for want of a right.
+        let log = self.log();
+        let refused: Vec<&str> = log.lines().filter(|line| wants_a_right(line)).collect();
+        assert!(refused.is_empty(), "rights are missing in remuda_auth::component: {refused:#?}");
     }
 }
 

@@ -250,10 +250,10 @@ fn a_cluster_is_changed_in_place_scaled_broken_and_mended() {
     assert_eq!(lab.daemons(), daemons);
 
     // Deleted while nobody was there to do it.
-    lab.run("cluster delete demo");
+    lab.run("cluster delete --yes demo");
     lab.kill_server();
     lab.start();
-    lab.run("cluster delete demo --wait --timeout 60s");
+    lab.run("cluster delete --yes demo --wait --timeout 60s");
     lab.until("the cluster is gone", MINUTE, || {
         lab.objects("provisioning.cattle.io", "v1", "Cluster").is_empty()
     });
@@ -275,11 +275,11 @@ fn a_cluster_can_be_deleted_at_any_moment_of_its_making() {
         lab.run(&format!("cluster create brief --version {OLD} --servers 1 --workers 1"));
         thread::sleep(Duration::from_millis(pause));
         if round % 2 == 1 {
-            lab.run("cluster delete brief");
+            lab.run("cluster delete --yes brief");
             lab.kill_server();
             lab.start();
         }
-        lab.run("cluster delete brief --wait --timeout 60s");
+        lab.run("cluster delete --yes brief --wait --timeout 60s");
         lab.until("the cluster is gone", MINUTE, || {
             lab.objects("provisioning.cattle.io", "v1", "Cluster").is_empty()
         });
@@ -304,6 +304,6 @@ fn rke2_has_its_own_places_and_comes_to_be_as_well() {
     assert!(code == 0 && text.contains("active"), "{code} {text}");
     let probes = lab.objects("rke.cattle.io", "v1", "RKEControlPlane");
     assert_eq!(probes[0].data["status"]["initialization"]["controlPlaneInitialized"], true);
-    lab.run(&format!("cluster delete {NAME} --wait --timeout 60s"));
+    lab.run(&format!("cluster delete --yes {NAME} --wait --timeout 60s"));
     lab.check_nothing_left();
 }

@@ -28,6 +28,13 @@ pub(crate) const NEW: &str = "v1.35.1+k3s1";
 /// Machines are many processes each, and tests have two cores: they take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Held while a test makes machines.
+pub(crate) type Turn = MutexGuard<'static, ()>;
+
+pub(crate) fn turn() -> Turn {
+    TURN.lock()
+}
+
 /// A server whose machines are on this host.
 pub(crate) struct Lab {
     pub(crate) server: Option<Server>,
@@ -38,12 +45,12 @@ pub(crate) struct Lab {
     /// The program, where that user can read it.
     program: PathBuf,
     pub(crate) runtime: tokio::runtime::Runtime,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Lab {
     pub(crate) fn open(user: Option<u32>) -> Option<Lab> {
-        let turn = TURN.lock();
+        let turn = turn();
         let place = Place::new();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_remuda"));
         let program = match user {
@@ -295,6 +302,7 @@ impl Lab {
             data_dir: self.data(),
             program: self.program.clone(),
             images: Images::default(),
+            privileged: false,
         })
     }
 }

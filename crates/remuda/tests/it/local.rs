@@ -57,10 +57,10 @@ fn whole_life(user: Option<u32>) {
 
     lab.run("cluster scale demo workers=1 --wait --timeout 60s");
     assert_eq!(lab.nodes("demo").len(), 2);
-    lab.run("cluster delete demo --wait --timeout 60s");
+    lab.run("cluster delete --yes demo --wait --timeout 60s");
     lab.check_nothing_left();
     // Told again it has nothing to do.
-    lab.run("cluster delete demo --wait");
+    lab.run("cluster delete --yes demo --wait");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn servers_that_exist_register_themselves() {
         nodes.iter().map(|(name, _, ready)| (name.as_str(), *ready)).collect::<Vec<_>>()
             == [("edge-a", true), ("edge-b", true)]
     });
-    lab.run("cluster delete edge --wait --timeout 60s");
+    lab.run("cluster delete --yes edge --wait --timeout 60s");
     sandbox.remove_all().unwrap();
     lab.check_nothing_left();
 }
@@ -139,7 +139,45 @@ fn the_server_that_began_a_cluster_can_be_replaced() {
     });
     let nodes = lab.nodes("ha");
     assert!(nodes.len() == 3 && nodes.iter().all(|(name, _, ready)| *ready && *name != first), "{nodes:?}");
-    lab.run("cluster delete ha --wait --timeout 60s");
+    lab.run("cluster delete --yes ha --wait --timeout 60s");
+    lab.check_nothing_left();
+}
+
+#[test]
+fn a_part_of_a_cluster_is_not_deleted_by_mistake_and_a_machine_is_replaced_once() {
+    let Some(lab) = Lab::open(None) else { return };
+    lab.run(&format!("cluster create demo --version {NEW} --servers 1 --workers 1 --wait --timeout 120s"));
+    let before = lab.machines();
+    let api = |group: &str, version: &str, kind: &str| -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        Api::namespaced_with(lab.client(), "fleet-default", &resource)
+    };
+    let command = "kubectl -n fleet-default delete clusters.provisioning.cattle.io demo";
+    let pool = "kubectl -n fleet-default edit clusters.provisioning.cattle.io demo";
+    for (group, version, kind, name, meant) in [
+        ("cluster.x-k8s.io", "v1beta2", "Cluster", "demo", command),
+        ("cluster.x-k8s.io", "v1beta1", "Cluster", "demo", command),
+        ("rke.cattle.io", "v1", "RKECluster", "demo", command),
+        ("rke.cattle.io", "v1", "RKEControlPlane", "demo", command),
+        ("cluster.x-k8s.io", "v1beta2", "MachineDeployment", "demo-workers", pool),
+    ] {
+        let refused = lab.runtime.block_on(api(group, version, kind).delete(name, &Default::default()));
+        let Err(kube::Error::Api(status)) = refused else { panic!("{kind}: {refused:?}") };
+        assert_eq!(status.code, 403, "{kind}: {}", status.message);
+        assert!(status.message.contains(meant), "{kind}: {}", status.message);
+    }
+    assert_eq!(lab.machines(), before);
+    assert_eq!(lab.say("why demo").0, 0);
+
+    let worker = before.iter().find(|name| name.contains("-workers-")).unwrap();
+    let machines = api("cluster.x-k8s.io", "v1beta2", "Machine");
+    lab.runtime.block_on(machines.delete(worker, &Default::default())).unwrap();
+    lab.until("another has taken its place", Duration::from_secs(120), || {
+        let machines = lab.machines();
+        machines.len() == 2 && !machines.contains(worker) && lab.say("why demo").0 == 0
+    });
+    assert_eq!(versions(&lab.nodes("demo")), [NEW; 2]);
+    lab.run("cluster delete --yes demo --wait --timeout 60s");
     lab.check_nothing_left();
 }
 
@@ -193,9 +231,9 @@ fn killed_anywhere_it_comes_to_the_same_end() {
         lab.say("why demo").0 == 0 && versions(&lab.nodes("demo")) == [NEW; 3]
     });
     assert_eq!(lab.machines().len(), 3);
-    lab.run("cluster delete demo");
+    lab.run("cluster delete --yes demo");
     disturb(&mut lab, 15);
-    lab.run("cluster delete demo --wait --timeout 120s");
+    lab.run("cluster delete --yes demo --wait --timeout 120s");
     lab.until("the cluster is gone", Duration::from_secs(120), || {
         lab.objects("provisioning.cattle.io", "v1", "Cluster").is_empty()
     });

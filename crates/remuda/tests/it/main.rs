@@ -4,25 +4,41 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests throughout")]
 
+mod agents;
+mod browser;
 mod capi;
 mod client;
 mod commands;
 mod controllers;
+mod dashboard;
 mod direct;
+mod driver_use;
 mod drivers;
 mod etcd;
+mod everyday;
+mod everyday_machines;
 mod failures;
+mod fields;
 mod foreign;
+mod guides;
 mod harness;
 mod holding;
 mod imported;
 mod kubectl;
 mod lab;
 mod life;
+mod list_api;
+mod liveness;
 mod local;
+mod machine_provider;
+mod members;
+mod memory;
+mod metrics;
 mod peered;
 mod people;
 mod providers;
 mod python;
+mod releases;
 mod sharing;
+mod snapshots;
 mod streams;

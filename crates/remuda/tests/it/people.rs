@@ -23,45 +23,53 @@ use crate::{
 };
 
 /// What a command said and how it ended.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
-struct Desk {
-    server: Server,
-    place: Place,
-    runtime: tokio::runtime::Runtime,
+pub(crate) struct Desk {
+    pub(crate) server: Server,
+    pub(crate) place: Place,
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Desk {
-    fn open() -> Desk {
+    pub(crate) fn open() -> Desk {
         let place = Place::new();
         let server = Server::start(&place.data(), &[]);
         fs::create_dir_all(place.join("home")).unwrap();
         Desk { server, place, runtime: tokio::runtime::Runtime::new().unwrap() }
     }
 
-    fn command(&self, line: &str) -> Command {
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = remuda();
-        command.env_remove("KUBECONFIG").env_remove("XDG_CACHE_HOME").env("HOME", self.place.join("home"));
+        for name in ["KUBECONFIG", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+            command.env_remove(name);
+        }
+        command.env("HOME", self.place.join("home"));
         command.args(line.split(' '));
         command
     }
 
-    fn say(&self, line: &str, input: &str) -> Said {
-        let mut command = self.command(line);
+    pub(crate) fn say(&self, line: &str, input: &str) -> Said {
+        Self::run(self.command(line), input)
+    }
+
+    /// What a command says that is not started yet.
+    pub(crate) fn run(mut command: Command, input: &str) -> Said {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        // A command that reads nothing may have ended.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Said { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
     }
 
     #[track_caller]
-    fn run_with(&self, line: &str, input: &str) -> String {
+    pub(crate) fn run_with(&self, line: &str, input: &str) -> String {
         let said = self.say(line, input);
         assert_eq!(said.code, 0, "remuda {line}\n{}{}", said.out, said.err);
         said.out + &said.err
@@ -69,22 +77,28 @@ impl Desk {
 
     /// As whoever runs the server.
     #[track_caller]
-    fn admin(&self, line: &str) -> String {
+    pub(crate) fn admin(&self, line: &str) -> String {
         self.run_with(&format!("{line} --data-dir {}", self.place.data().display()), "")
     }
 
     #[track_caller]
-    fn fails(&self, line: &str, code: i32) -> String {
+    pub(crate) fn fails(&self, line: &str, code: i32) -> String {
         let said = self.say(line, "");
         assert_eq!(said.code, code, "remuda {line}\n{}{}", said.out, said.err);
         said.err
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.place.join(name).display().to_string()
     }
 
-    fn objects(&self, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    pub(crate) fn objects(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
         let client = self.runtime.block_on(client(&self.server));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         match namespace {
@@ -94,7 +108,7 @@ impl Desk {
     }
 
     /// A cluster that is to be imported, once the server has a name for it.
-    fn cluster(&self, name: &str) -> String {
+    pub(crate) fn cluster(&self, name: &str) -> String {
         let clusters = self.objects("provisioning.cattle.io", "v1", "Cluster", Some("fleet-default"));
         let object = json!({
             "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
@@ -109,7 +123,7 @@ impl Desk {
     }
 
     #[track_caller]
-    fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         for _ in 0..300 {
             if let Some(found) = look() {
                 return found;

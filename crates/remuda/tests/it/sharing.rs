@@ -155,13 +155,13 @@ fn an_edit_of_a_shared_configuration_asks_and_replaces_what_it_may() {
     assert_eq!(told(&lab, "two"), two);
 
     // One cluster goes, and the other keeps what both used.
-    lab.run("cluster delete one --wait --timeout 120s");
+    lab.run("cluster delete --yes one --wait --timeout 120s");
     assert_eq!(
         members(&lab).into_iter().collect::<Vec<_>>(),
         [("two/asks".to_owned(), before["two/asks"].clone())]
     );
     assert_eq!(lab.say("why two").0, 0);
-    lab.run("cluster delete two --wait --timeout 120s");
+    lab.run("cluster delete --yes two --wait --timeout 120s");
     let configs = lab.objects("rke-machine-config.cattle.io", "v1", "LocalConfig");
     assert_eq!(configs.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [CONFIG]);
     lab.check_nothing_left();
@@ -178,6 +178,6 @@ fn whoever_waits_for_a_cluster_is_told_when_it_takes_too_long() {
         let (code, said) = lab.say("why late");
         matches!(code, 10 | 11) && said.contains("cattle-global-data:missing")
     });
-    lab.run("cluster delete late --wait --timeout 120s");
+    lab.run("cluster delete --yes late --wait --timeout 120s");
     lab.check_nothing_left();
 }

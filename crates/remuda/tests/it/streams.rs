@@ -74,7 +74,7 @@ impl Scene {
     }
 
     fn end(self) {
-        self.lab.run("cluster delete demo --wait --timeout 60s");
+        self.lab.run("cluster delete --yes demo --wait --timeout 60s");
         self.lab.check_nothing_left();
     }
 }

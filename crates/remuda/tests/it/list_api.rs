@@ -1,0 +1,170 @@
+//! The list API of a running server, for people who have logged in.
+
+use std::{pin::Pin, time::Duration};
+
+use futures::{Sink, SinkExt, Stream, StreamExt};
+use http::Request;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, api::PostParams};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use crate::{
+    client::{client, client_with, config_map},
+    people::Desk,
+};
+
+/// A person with a token, by a login.
+fn logged_in(desk: &Desk, name: &str) -> Client {
+    let (data, mine) = (desk.place.data().display().to_string(), desk.file(&format!("{name}.kubeconfig")));
+    let password = "correct horse battery\n";
+    desk.run_with(&format!("user create {name} --password-stdin --data-dir {data}"), password);
+    desk.run_with(&format!("login --data-dir {data} -u {name} --password-stdin --into {mine}"), password);
+    desk.runtime.block_on(client_with(mine.as_ref(), |_| {}))
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value, u16> {
+    match client.request::<Value>(Request::get(path).body(Vec::new()).unwrap()).await {
+        Ok(answer) => Ok(answer),
+        Err(kube::Error::Api(status)) => Err(status.code),
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+async fn make(client: &Client, name: &str) {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    maps.create(&PostParams::default(), &config_map(name, "x")).await.unwrap();
+}
+
+/// A socket on which changes are told.
+struct Socket {
+    out: Pin<Box<dyn Sink<Message, Error = Error>>>,
+    input: Pin<Box<dyn Stream<Item = Result<Message, Error>>>>,
+}
+
+impl Socket {
+    async fn open(client: &Client) -> Self {
+        let request = Request::get("/v1/subscribe").body(Vec::new()).unwrap();
+        let (out, input) = client.connect(request).await.unwrap().into_stream().split();
+        Self { out: Box::pin(out), input: Box::pin(input) }
+    }
+
+    async fn say(&mut self, text: &str) {
+        self.out.send(Message::text(text)).await.unwrap();
+    }
+
+    /// The next message that is no ping.
+    async fn hears(&mut self) -> Value {
+        loop {
+            let heard = tokio::time::timeout(Duration::from_secs(20), self.input.next()).await;
+            let heard = heard.expect("something is told in time").unwrap().unwrap();
+            let heard: Value = serde_json::from_str(heard.to_text().unwrap()).unwrap();
+            if heard["name"] != "ping" {
+                return heard;
+            }
+        }
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["data"].as_array().unwrap().iter().map(|row| row["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+/// Lets a user read ConfigMaps of the namespace.
+fn grant(desk: &Desk, user: &str) {
+    let admin = desk.runtime.block_on(client(&desk.server));
+    let post = |path: &str, body: Value| {
+        let request = Request::post(path).header("content-type", "application/json");
+        let request = request.body(body.to_string().into_bytes()).unwrap();
+        desk.runtime.block_on(admin.request::<Value>(request)).unwrap()
+    };
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]);
+    let metadata = json!({"name": "readers", "namespace": "default"});
+    post("/v1/rbac.authorization.k8s.io.roles", json!({"metadata": metadata, "rules": rules}));
+    let binding = json!({
+        "metadata": metadata, "subjects": [{"kind": "User", "name": user}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "readers"},
+    });
+    post("/v1/rbac.authorization.k8s.io.rolebindings", binding);
+}
+
+/// The name of a user in RBAC.
+async fn own_name(client: &Client) -> String {
+    let request = Request::post("/v1/ext.cattle.io.selfuser").body(b"{}".to_vec()).unwrap();
+    let answer: Value = client.request(request).await.unwrap();
+    answer["status"]["userID"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_person_lists_and_is_told_of_changes_and_another_sees_nothing() {
+    let desk = Desk::open();
+    let (ann, bob) = (logged_in(&desk, "ann"), logged_in(&desk, "bob"));
+    let admin = desk.runtime.block_on(client(&desk.server));
+    let name = desk.runtime.block_on(own_name(&ann));
+    grant(&desk, &name);
+    desk.runtime.block_on(async {
+        for number in 0..5 {
+            make(&admin, &format!("cm-{number}")).await;
+        }
+        let path = "/v1/configmaps?filter=metadata.name~cm-&sort=-metadata.name&page=1&pagesize=2";
+        let mut list = get(&ann, path).await.unwrap();
+        for _ in 0..100 {
+            if list["count"] == 5 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            list = get(&ann, path).await.unwrap();
+        }
+        assert_eq!((list["count"].as_u64(), list["pages"].as_u64()), (Some(5), Some(3)), "{list}");
+        assert_eq!(names(&list), ["cm-4", "cm-3"]);
+        assert_eq!(get(&bob, path).await, Err(403));
+        let counts = get(&bob, "/v1/counts").await.unwrap();
+        assert!(counts["data"][0]["counts"].get("configmap").is_none(), "{counts}");
+
+        let mut hers = Socket::open(&ann).await;
+        let mut his = Socket::open(&bob).await;
+        let revision = list["revision"].as_str().unwrap();
+        let wish = json!({"resourceType": "configmap", "resourceVersion": revision}).to_string();
+        hers.say(&wish).await;
+        his.say(&wish).await;
+        assert_eq!(hers.hears().await["name"], "resource.start");
+        let refused = his.hears().await;
+        assert_eq!(
+            (&refused["name"], &refused["data"]["error"]),
+            (&json!("resource.error"), &json!("watch not allowed"))
+        );
+        assert_eq!(his.hears().await["name"], "resource.stop");
+        make(&admin, "cm-new").await;
+        let told = loop {
+            let told = hers.hears().await;
+            if told["data"]["id"] == "default/cm-new" {
+                break told;
+            }
+        };
+        assert_eq!(told["name"], "resource.create", "{told}");
+        assert_eq!(told["data"]["metadata"]["state"]["name"], "active");
+
+        // Without data, of a page: the first notice at once, the next after a change.
+        let changes = json!({"resourceType": "configmap", "mode": "resource.changes", "debounceMs": 100});
+        hers.say(&changes.to_string()).await;
+        assert_eq!(hers.hears().await["name"], "resource.start");
+        assert_eq!(hers.hears().await["name"], "resource.changes");
+        hers.say(&json!({"resourceType": "configmap", "stop": true}).to_string()).await;
+        assert_eq!(hers.hears().await["name"], "resource.stop");
+        make(&admin, "cm-more").await;
+        let notice = hers.hears().await;
+        assert_eq!(notice["name"], "resource.changes", "{notice}");
+        let page =
+            get(&ann, &format!("/v1/configmaps?revision={}", notice["revision"].as_str().unwrap())).await;
+        assert!(names(&page.unwrap()).contains(&"cm-more"));
+
+        // A revision that is not known any more, and a type that does not exist, are told apart by their text.
+        hers.say(&json!({"resourceType": "secret", "resourceVersion": "1"}).to_string()).await;
+        let error = hers.hears().await["data"]["error"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(error, "watch not allowed");
+        assert_eq!(hers.hears().await["name"], "resource.stop");
+        hers.say(&json!({"resourceType": "configmap", "resourceVersion": "1"}).to_string()).await;
+        let old = hers.hears().await;
+        assert!(old["data"]["error"].as_str().unwrap().starts_with("too old resource version"), "{old}");
+    });
+}
