@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const STEPS: &[(&str, &[&str])] = &[
     ("formatting", &["fmt", "--all", "--check"]),
     ("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    ("tests", &["test", "--workspace"]),
+    ("tests", &["test", "--workspace", "--no-fail-fast"]),
 ];
 
 pub(crate) fn run() -> anyhow::Result<()> {

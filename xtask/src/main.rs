@@ -1,11 +1,20 @@
 //! Chores of this repository that are longer than a line. `cargo xtask --help` lists them.
 
 mod bench;
+mod build_time;
 mod ci;
 mod crds;
+mod flakes;
 mod graph;
 #[cfg(test)]
 mod rules;
+mod security;
+#[cfg(test)]
+mod source;
+#[cfg(test)]
+mod source_rules;
+
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -15,6 +24,12 @@ use clap::Parser;
 enum Chore {
     /// Check formatting and lints, then run all tests: what has to pass before a commit
     Ci,
+    /// Run the tests that keep boundaries, with more random input than usual, and say how each did
+    Security {
+        /// Give random input for at least so long
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        seconds: u64,
+    },
     /// Write what types and names say into the definitions of our kinds
     Crds {
         /// Only say whether they are as they should be
@@ -27,6 +42,10 @@ enum Chore {
         #[command(subcommand)]
         what: Bench,
     },
+    /// Build from nothing and print what it took: processor time by crate, the longest chain, sizes of the program
+    BuildTime(build_time::Arguments),
+    /// Run tests many times, beside other load if wanted, and print which failed
+    Flakes(flakes::Arguments),
     /// Show which crates are below a crate of this workspace
     Below {
         /// A crate of this workspace
@@ -68,15 +87,27 @@ enum Bench {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Chore::parse() {
+fn main() -> anyhow::Result<ExitCode> {
+    // Cargo starts this program in place of rustc while a build is measured.
+    if let Some(code) = build_time::wrapped() {
+        return Ok(code);
+    }
+    run(Chore::parse())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run(chore: Chore) -> anyhow::Result<()> {
+    match chore {
         Chore::Ci => ci::run(),
+        Chore::Security { seconds } => security::run(seconds),
         Chore::Crds { check } => crds::run(check),
         Chore::Bench { what: Bench::Api { arguments } } => bench::run("api", &arguments),
         Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
         Chore::Bench { what: Bench::Machines { arguments } } => bench::run("machines", &arguments),
         Chore::Bench { what: Bench::Provision { arguments } } => bench::provision(&arguments),
         Chore::Bench { what: Bench::Tunnel { arguments } } => bench::tunnel(&arguments),
+        Chore::BuildTime(arguments) => build_time::run(&arguments),
+        Chore::Flakes(arguments) => flakes::run(&arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {
                 print(&package.to_string());

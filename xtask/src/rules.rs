@@ -6,11 +6,17 @@ use std::{collections::BTreeSet, fs};
 
 use crate::graph::{self, Package};
 
+/// Below all others: forms of values, without dependencies of its own. Every crate may use it.
+const BASE: &str = "remuda-base";
+
 /// Each crate, and the crates of ours it may use. A new crate takes its place here first.
-const MAY_USE: &[(&str, &[&str])] = &[
+pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
+    (BASE, &[]),
     ("remuda-names", &[]),
+    ("remuda-distro", &[]),
     ("remuda-cel", &[]),
     ("remuda-pages", &[]),
+    ("remuda-snapshot", &[]),
     ("remuda-schema", &["remuda-cel"]),
     ("remuda-objects", &["remuda-schema", "remuda-cel"]),
     ("remuda-merge", &["remuda-schema", "remuda-cel"]),
@@ -33,7 +39,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "remuda-server",
         &[
+            "remuda-snapshot",
             "remuda-names",
+            "remuda-distro",
             "remuda-store",
             "remuda-auth",
             "remuda-apiserver",
@@ -56,18 +64,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-drivers",
             "remuda-gateway",
             "remuda-identity",
+            "remuda-door",
+            "remuda-login",
+            "remuda-dashboard",
+            "remuda-steve",
             "remuda-tunnel",
             "remuda-sandbox",
         ],
     ),
     ("remuda-api", &["remuda-names"]),
-    ("remuda-rollout", &["remuda-names", "remuda-schema", "remuda-cel"]),
+    ("remuda-rollout", &["remuda-names", "remuda-distro", "remuda-schema", "remuda-cel"]),
     ("remuda-tunnel", &[]),
     ("remuda-control", &["remuda-names", "remuda-api"]),
     (
         "remuda-capi",
         &[
             "remuda-names",
+            "remuda-distro",
             "remuda-api",
             "remuda-control",
             "remuda-rollout",
@@ -79,7 +92,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "remuda-sim",
         &[
+            "remuda-snapshot",
             "remuda-names",
+            "remuda-distro",
+            "remuda-auth",
             "remuda-api",
             "remuda-control",
             "remuda-rollout",
@@ -94,16 +110,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("remuda-plan", &["remuda-names"]),
     ("remuda-install", &["remuda-names", "remuda-plan"]),
     ("remuda-workload", &["remuda-names", "remuda-api", "remuda-control"]),
-    ("remuda-planner", &["remuda-names", "remuda-plan"]),
+    ("remuda-planner", &["remuda-names", "remuda-distro", "remuda-plan"]),
     (
         "remuda-provisioning",
         &[
             "remuda-names",
+            "remuda-distro",
             "remuda-auth",
             "remuda-plan",
             "remuda-install",
             "remuda-api",
             "remuda-control",
+            "remuda-objects",
             "remuda-schema",
             "remuda-cel",
         ],
@@ -112,25 +130,28 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "remuda-rke",
         &[
             "remuda-names",
+            "remuda-distro",
             "remuda-api",
             "remuda-control",
             "remuda-workload",
             "remuda-install",
             "remuda-plan",
+            "remuda-snapshot",
             "remuda-planner",
         ],
     ),
     ("remuda-machines", &["remuda-names", "remuda-plan", "remuda-api", "remuda-control", "remuda-drivers"]),
     ("remuda-identity", &["remuda-names", "remuda-api", "remuda-control", "remuda-auth"]),
-    ("remuda-agent", &["remuda-names", "remuda-plan"]),
+    ("remuda-agent", &["remuda-names", "remuda-plan", "remuda-snapshot"]),
     (
         "remuda-cluster-agent",
-        &["remuda-names", "remuda-tunnel", "remuda-agent", "remuda-plan", "remuda-auth"],
+        &["remuda-snapshot", "remuda-names", "remuda-tunnel", "remuda-agent", "remuda-plan", "remuda-auth"],
     ),
     (
         "remuda-gateway",
         &[
             "remuda-names",
+            "remuda-distro",
             "remuda-api",
             "remuda-control",
             "remuda-workload",
@@ -138,9 +159,29 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-plan",
             "remuda-tunnel",
             "remuda-auth",
+            "remuda-door",
         ],
     ),
-    ("remuda-sandbox", &["remuda-names", "remuda-drivers"]),
+    ("remuda-door", &["remuda-names", "remuda-api", "remuda-control", "remuda-auth"]),
+    (
+        "remuda-login",
+        &["remuda-names", "remuda-api", "remuda-control", "remuda-auth", "remuda-door", "remuda-identity"],
+    ),
+    ("remuda-dashboard", &["remuda-names", "remuda-api", "remuda-control", "remuda-auth", "remuda-door"]),
+    (
+        "remuda-steve",
+        &[
+            "remuda-names",
+            "remuda-api",
+            "remuda-control",
+            "remuda-auth",
+            "remuda-door",
+            "remuda-objects",
+            "remuda-schema",
+            "remuda-cel",
+        ],
+    ),
+    ("remuda-sandbox", &["remuda-names", "remuda-distro", "remuda-drivers"]),
     ("remuda-node", &["*"]),
     ("remuda-cli", &["*"]),
     ("remuda-drivers", &["remuda-names"]),
@@ -150,8 +191,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// No I/O, no clock, no randomness: the same input gives the same output.
-const PURE: &[&str] = &[
+pub(crate) const PURE: &[&str] = &[
+    BASE,
     "remuda-names",
+    "remuda-distro",
     "remuda-cel",
     "remuda-objects",
     "remuda-schema",
@@ -159,6 +202,7 @@ const PURE: &[&str] = &[
     "remuda-kinds",
     "remuda-rollout",
     "remuda-plan",
+    "remuda-snapshot",
     "remuda-install",
     "remuda-planner",
 ];
@@ -177,8 +221,13 @@ const IMPURE: &[&str] = &[
     "kube-runtime",
 ];
 
-/// Never anywhere: a second TLS stack, or abandoned.
-const BANNED: &[&str] = &["openssl-sys", "native-tls", "ring", "serde_yaml", "serde_yml", "chrono"];
+/// Never anywhere: a second TLS stack, or abandoned. `deny.toml` has the list and the reasons.
+fn banned() -> Vec<String> {
+    let text = fs::read_to_string(graph::root().join("deny.toml")).unwrap();
+    let bans = text.split("\n[bans]\n").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    let lines = bans.lines().filter_map(|line| line.trim().strip_prefix("{ crate = \""));
+    lines.map(|line| line.split('"').next().unwrap().to_owned()).collect()
+}
 
 /// Two versions of these do not work together, or cost too much.
 const SINGLE: &[&str] =
@@ -224,8 +273,10 @@ fn nothing_points_up() {
         }
         let packages = graph::below(name).unwrap();
         let used = names(&packages);
-        let breach: Vec<_> =
-            used.iter().filter(|used| ours.contains(**used) && !may_use.contains(used)).collect();
+        let breach: Vec<_> = used
+            .iter()
+            .filter(|used| **used != BASE && ours.contains(**used) && !may_use.contains(used))
+            .collect();
         assert!(breach.is_empty(), "{name} must not use {breach:?}");
     }
 }
@@ -261,7 +312,9 @@ fn only_programs_use_anyhow() {
 fn banned_crates_are_absent() {
     let packages = graph::everything().unwrap();
     let names = names(&packages);
-    let present: Vec<_> = BANNED.iter().filter(|name| names.contains(**name)).collect();
+    let banned = banned();
+    assert!(banned.iter().any(|name| name == "ring"), "the list was not found: {banned:?}");
+    let present: Vec<_> = banned.iter().filter(|name| names.contains(name.as_str())).collect();
     assert!(present.is_empty(), "{present:?}: cargo tree --workspace -i NAME shows through whom");
 }
 

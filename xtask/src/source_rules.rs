@@ -1,0 +1,266 @@
+//! Rules about what stands in production code. A breach fails `cargo test -p xtask`.
+//!
+//! An exception is a file, the text in it, and the reason. One that is no longer needed fails too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    rules::{MAY_USE, PURE},
+    source::{self, Source},
+};
+
+/// A file below `crates`, the text that may stand in it, and why.
+type Exception = (&'static str, &'static str, &'static str);
+
+/// What reads a clock. `now` of an argument is something else: it has no path before it.
+const CLOCKS: &[&str] = &[
+    "Timestamp::now",
+    "Zoned::now",
+    "SystemTime::now",
+    "Instant::now",
+    "OffsetDateTime::now",
+    "Utc::now",
+    ".elapsed()",
+    "TimeZone::system",
+    "thread::sleep",
+];
+
+fn crates() -> impl Iterator<Item = &'static str> {
+    MAY_USE.iter().map(|(name, _)| *name).filter(|name| *name != "xtask")
+}
+
+fn check(found: Vec<(String, usize, String)>, exceptions: &[Exception], rule: &str) {
+    let mut used = BTreeSet::new();
+    let mut breaches = Vec::new();
+    for (path, line, text) in found {
+        let excepted =
+            exceptions.iter().find(|(file, allowed, _)| path == format!("crates/{file}") && *allowed == text);
+        match excepted {
+            Some((file, allowed, _)) => {
+                used.insert((*file, *allowed));
+            }
+            None => breaches.push(format!("{path}:{line}: {text:?}")),
+        }
+    }
+    assert!(breaches.is_empty(), "{rule}:\n{}", breaches.join("\n"));
+    let stale: Vec<_> = exceptions.iter().filter(|(file, text, _)| !used.contains(&(*file, *text))).collect();
+    assert!(stale.is_empty(), "exceptions that nothing needs: {stale:#?}");
+}
+
+#[test]
+fn pure_crates_read_no_clock() {
+    let mut found = Vec::new();
+    for source in PURE.iter().flat_map(|name| source::production(name)) {
+        for clock in CLOCKS {
+            let at = source.code.match_indices(clock).map(|(at, _)| at);
+            found.extend(at.map(|at| (source.path.clone(), source.line(at), (*clock).to_owned())));
+        }
+    }
+    check(found, &[], "time is an argument in a pure crate");
+}
+
+/// Constants of `remuda-names` by their value. Words of one piece and names of fields are left out: `name`,
+/// `Ready` or `expiresAt` means something else elsewhere.
+fn constants() -> BTreeMap<String, String> {
+    let mut constants = BTreeMap::new();
+    for source in source::production("remuda-names") {
+        for literal in &source.literals {
+            let before = source.code[..literal.at].trim_end();
+            let Some((name, _)) = before.rsplit_once(": &str =").filter(|(_, rest)| rest.is_empty()) else {
+                continue;
+            };
+            let name = name.rsplit(' ').next().unwrap_or_default();
+            if is_compound(&literal.value) {
+                constants.insert(literal.value.clone(), format!("{name} in {}", source.path));
+            }
+        }
+    }
+    constants
+}
+
+fn is_compound(value: &str) -> bool {
+    let (first, rest) = value.split_at(value.chars().next().map_or(0, char::len_utf8));
+    let is_field = first.chars().all(|c| c.is_ascii_lowercase());
+    let plain =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || (is_field && c.is_ascii_uppercase());
+    !rest.chars().all(plain) || first.chars().any(|c| !c.is_ascii_alphabetic())
+}
+
+/// Kubernetes' own, which every part that speaks Kubernetes may write.
+const KUBERNETES_OWN: &[&str] = &[
+    "/metrics",
+    "/var/run/secrets/kubernetes.io/serviceaccount",
+    "KUBERNETES_SERVICE_HOST",
+    "KUBERNETES_SERVICE_PORT",
+    "NO_PROXY",
+    "ca.crt",
+    "kube-system",
+    "kubernetes.io/config.mirror",
+    "kubernetes.io/dockerconfigjson",
+    "kubernetes.io/service-account-token",
+    "kubernetes.io/service-account.name",
+    "kubernetes.io/service-account.uid",
+    "system:masters",
+];
+
+/// Equal to a constant by chance, or needed as a literal.
+const SAME_TEXT: &[Exception] = &[
+    ("remuda-api/src/rke/cluster.rs", "RKECluster", A_KIND),
+    ("remuda-cli/src/evidence.rs", "RKECluster", A_KIND),
+    ("remuda-cli/src/gather.rs", "RKECluster", A_KIND),
+    ("remuda-drivers/src/install.rs", "local://", "the URL of a built-in driver, not a principal"),
+    ("remuda-bench/src/machines.rs", "local://", "the URL of a built-in driver, not a principal"),
+    ("remuda-machines/src/runner.rs", "machine-jobs", "the name of a controller, not a directory"),
+    ("remuda-node/src/config/flags.rs", "system-default-registry", A_FLAG),
+    ("remuda-node/src/server/front.rs", "/cacerts", "a path of K3s, not of this server"),
+    ("remuda-node/src/server/front.rs", "/ping", "a path of K3s, not of this server"),
+    ("remuda-planner/src/desired/config.rs", "system-default-registry", A_FLAG),
+    ("remuda-planner/src/distro.rs", "system-default-registry", A_FLAG),
+    ("remuda-provisioning/src/admission/parts.rs", "RKECluster", A_KIND),
+    ("remuda-provisioning/src/cluster/graph.rs", "RKECluster", A_KIND),
+    ("remuda-provisioning/src/cluster/make.rs", "RKECluster", A_KIND),
+    ("remuda-provisioning/src/cluster/observe.rs", "RKECluster", A_KIND),
+    ("remuda-provisioning/src/images.rs", "system-default-registry", A_FLAG),
+    ("remuda-provisioning/src/management/log.rs", "provisioning-log", "the name of a controller"),
+    ("remuda-rke/src/lib.rs", "RKECluster", A_KIND),
+    ("remuda-rke/src/rke_cluster.rs", "RKECluster", A_KIND),
+    ("remuda-sim/src/objects.rs", "cluster.x-k8s.io/v1beta2", "an API version, not the label"),
+    ("remuda-sim/src/provision/steps.rs", "RKECluster", A_KIND),
+];
+
+const A_KIND: &str = "the kind, not the condition";
+const A_FLAG: &str = "a flag of K3s and RKE2, not the setting";
+
+#[test]
+fn a_name_others_depend_on_is_written_once() {
+    let constants = constants();
+    assert!(constants.len() > 300, "only {} constants were found", constants.len());
+    // Crates below remuda-names in the table know Kubernetes and nothing of ours.
+    let may = |name: &str| {
+        MAY_USE
+            .iter()
+            .any(|(other, uses)| *other == name && (uses.contains(&"*") || uses.contains(&"remuda-names")))
+    };
+    let is_ours = |value: &str| constants.contains_key(value) && !KUBERNETES_OWN.contains(&value);
+    let mut found = Vec::new();
+    for source in crates().filter(|name| may(name)).flat_map(source::production) {
+        for literal in source.literals.iter().filter(|literal| is_ours(&literal.value)) {
+            found.push((source.path.clone(), source.line(literal.at), literal.value.clone()));
+        }
+    }
+    check(found, SAME_TEXT, "use the constant of remuda-names");
+}
+
+/// What compares or cuts text. Before a literal with words in it, this branches on prose.
+const COMPARES: &[&str] = &[
+    "contains(",
+    "starts_with(",
+    "ends_with(",
+    "strip_prefix(",
+    "strip_suffix(",
+    "split_once(",
+    "rsplit_once(",
+    "find(",
+    "split(",
+    "==",
+    "!=",
+];
+
+/// Texts of other programs and formats, which have no other form.
+const PROSE: &[Exception] = &[
+    ("remuda-objects/src/validate/access.rs", "-----BEGIN NEW CERTIFICATE REQUEST-----", "PEM"),
+    ("remuda-auth/src/pki/csr.rs", "client auth", "a usage of certificates in the API"),
+    ("remuda-store/src/etcd.rs", "too large", "etcd has one code for all it refuses"),
+    ("remuda-server/src/config.rs", ", expected one of ", "of the parser of configuration files"),
+    ("remuda-server/src/config.rs", " at line ", "of the parser of configuration files"),
+    ("remuda-tunnel/src/stream.rs", "connection refused", "a close frame of remotedialer has text only"),
+    ("remuda-planner/src/drain.rs", "error trying to reach service", "the API's answer, in an annotation"),
+    ("remuda-cluster-agent/src/hop.rs", "not found", "servers of other makes answer both with 400"),
+    ("remuda-drivers/src/digitalocean.rs", "already in use", "the provider has one code for all it refuses"),
+    ("remuda-drivers/src/error.rs", "rpc: can't find method", "the plugin protocol has text only"),
+    ("remuda-drivers/src/error.rs", " not found", "the plugin protocol has text only"),
+    ("remuda-drivers/src/error.rs", "not found", "the plugin protocol has text only"),
+    ("remuda-drivers/src/plugin/host.rs", "can't find service", "the plugin protocol has text only"),
+    ("remuda-bench/src/process.rs", "remuda is ready", "the output of a process under test"),
+    ("remuda-bench/src/provision/local.rs", "machines on this host", "the output of a process under test"),
+    ("remuda-cli/src/why/diagnosis.rs", "failed calling webhook \"", "the API's answer, in conditions"),
+];
+
+fn branches_on_prose(source: &Source) -> impl Iterator<Item = (usize, &str)> {
+    source.literals.iter().filter_map(|literal| {
+        let before = source.code[..literal.at].trim_end();
+        let compared = COMPARES.iter().any(|operator| before.ends_with(operator));
+        (compared && is_prose(&literal.value)).then(|| (source.line(literal.at), literal.value.as_str()))
+    })
+}
+
+/// Two words with a space between them.
+fn is_prose(value: &str) -> bool {
+    let value = value.trim();
+    let mut words = value
+        .split(' ')
+        .filter(|word| word.len() > 1 && word.chars().all(|c| c.is_alphabetic() || c == '\''));
+    words.next().is_some() && words.next().is_some()
+}
+
+#[test]
+fn nothing_branches_on_prose() {
+    let mut found = Vec::new();
+    for source in crates().flat_map(source::production) {
+        let branches = branches_on_prose(&source);
+        found.extend(branches.map(|(line, text)| (source.path.clone(), line, text.to_owned())));
+    }
+    check(found, PROSE, "a reason is a code, and text is made of it at the end");
+}
+
+/// Names whose meaning has a home, the crates that may write them, the rule, and exceptions.
+type Home = (&'static [&'static str], &'static [&'static str], &'static str, &'static [Exception]);
+
+const AT_HOME: &[Home] = &[
+    (
+        &["amazonec2", "digitalocean", "openstack", "vmwarevsphere"],
+        &["remuda-names", "remuda-drivers", "remuda-bench"],
+        "what is different for a driver stands in remuda_names::driver",
+        &[],
+    ),
+    (
+        &["k3s", "rke2", "k3s1", "rke2r1", "k3s-agent", "rke2-agent", "rke2-server"],
+        &["remuda-distro", "remuda-names"],
+        "what K3s and RKE2 are stands in remuda_distro::Distro",
+        &[(
+            "remuda-planner/src/idempotent.rs",
+            "rke2",
+            "the bytes of an instruction, which stay as they are",
+        )],
+    ),
+];
+
+#[test]
+fn facts_about_drivers_and_distributions_are_asked_at_home() {
+    for (names, homes, rule, exceptions) in AT_HOME {
+        let mut found = Vec::new();
+        for source in crates().filter(|name| !homes.contains(name)).flat_map(source::production) {
+            for literal in source.literals.iter().filter(|literal| names.contains(&literal.value.as_str())) {
+                found.push((source.path.clone(), source.line(literal.at), literal.value.clone()));
+            }
+        }
+        check(found, exceptions, rule);
+    }
+}
+
+#[test]
+fn the_rules_see_what_they_are_about() {
+    let source =
+        source::parse("x.rs", "fn f(m: &str) -> bool { m.starts_with(\"waiting for\") || m == \"a b\" }");
+    assert_eq!(branches_on_prose(&source).collect::<Vec<_>>(), [(1, "waiting for")]);
+    for (value, compound) in [
+        ("name", false),
+        ("Ready", false),
+        ("expiresAt", false),
+        ("UpToDate", true),
+        ("a.b", true),
+        ("/x", true),
+    ] {
+        assert_eq!(is_compound(value), compound, "{value}");
+    }
+}
