@@ -132,7 +132,9 @@ async fn what_was_fetched_outlives_its_source_and_the_server() {
 
     let settings = "/apis/management.cattle.io/v3/settings";
     let namespace = json!({"metadata": {"name": SYSTEM}});
-    assert_eq!(send("POST", "/api/v1/namespaces", namespace).await.code.as_u16(), 201);
+    // Whoever first keeps something there makes it, and that may have been the server.
+    let code = send("POST", "/api/v1/namespaces", namespace).await.code.as_u16();
+    assert!(matches!(code, 201 | 409), "{code}");
     let setting = |value: serde_json::Value| {
         json!({"apiVersion": "management.cattle.io/v3", "kind": "Setting", "metadata": {"name": RELEASE_DATA},
             "value": value.to_string()})
