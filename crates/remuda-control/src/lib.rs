@@ -18,6 +18,7 @@ pub mod leases;
 mod metrics;
 pub mod queue;
 mod together;
+mod wait;
 pub mod wake;
 pub mod write;
 
@@ -30,4 +31,5 @@ pub use self::{
     key::{Kind, ObjectKey},
     metrics::Metrics,
     together::{Named, together},
+    wait::wait_for,
 };

@@ -107,7 +107,7 @@ async fn configuration(shared: &Shared, machine: &Machine) -> Result<Response<Bo
     let account = account::of_plan(shared, machine).await?;
     let secrets: Api<Secret> = Api::namespaced(shared.ctx.client.clone(), machine.namespace());
     let has_plan = |secret: Option<&Secret>| secret.is_some_and(|secret| plan(secret).is_some());
-    let waiting = kube::runtime::wait::await_condition(secrets, &account.plan, has_plan);
+    let waiting = remuda_control::wait_for(&secrets, &account.plan, has_plan);
     let found = tokio::time::timeout(shared.timing.plan, waiting).await;
     let found = found.map_err(|_| Refusal::not_yet("the machine has no plan yet"))?;
     let secret = found.map_err(|error| Refusal::failed("waiting for the plan", &error))?;

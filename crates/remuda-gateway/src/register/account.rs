@@ -1,14 +1,16 @@
 //! The account of a machine's plan, and its token.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use futures::TryStreamExt;
+use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::{
     Api, ResourceExt,
-    api::PostParams,
-    runtime::{WatchStreamExt, wait::await_condition, watcher},
+    api::{ListParams, PostParams, WatchParams},
+    core::WatchEvent,
 };
+use remuda_base::Backoff;
+use remuda_control::wait_for;
 use remuda_names::{
     gateway::secret::{ACCOUNT_NAME, ACCOUNT_TOKEN_TYPE},
     rancher::{annotation, label, secret_key, secret_type},
@@ -20,6 +22,8 @@ use crate::{gateway::Shared, respond::Refusal};
 
 /// Value of the label that tells accounts apart.
 const PLAN: &str = "plan";
+/// Between watches of accounts, at first and at most.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// How a machine's agent gets to its plan.
 pub(super) struct Account {
@@ -45,7 +49,7 @@ pub(super) async fn of_plan(shared: &Shared, machine: &Machine) -> Result<Accoun
     let exists = |secret: Option<&Secret>| {
         secret.is_some_and(|secret| secret.type_.as_deref() == Some(secret_type::PLAN))
     };
-    let waiting = timeout_at(until, await_condition(secrets, &plan, exists)).await;
+    let waiting = timeout_at(until, wait_for(&secrets, &plan, exists)).await;
     let found = waiting
         .map_err(|_| Refusal::not_yet(format!("machine {} has no plan Secret yet", machine.key.name)))?;
     found.map_err(|error| Refusal::failed("waiting for the plan Secret", &error))?;
@@ -56,23 +60,66 @@ async fn find(shared: &Shared, machine: &Machine) -> Result<ServiceAccount, Refu
     let accounts: Api<ServiceAccount> = Api::namespaced(shared.ctx.client.clone(), machine.namespace());
     let selector =
         format!("{}={},{}={PLAN}", label::MACHINE_NAME, machine.key.name, label::SERVICE_ACCOUNT_ROLE);
-    let config = watcher::Config::default().labels(&selector);
-    let mut found = Box::pin(watcher(accounts, config).default_backoff().applied_objects());
+    let mut attempts = BACKOFF.begin();
     loop {
-        let account = match found.try_next().await {
-            Ok(Some(account)) => account,
-            Ok(None) => return Err(Refusal::not_yet("the watch of accounts ended")),
-            Err(error) => {
-                tracing::debug!(%error, "watch of accounts failed");
-                continue;
-            }
-        };
-        let has_plan = account.labels().get(label::PLAN_SECRET_NAME).is_some_and(|name| !name.is_empty());
-        let owner = machine::owner(shared, &account).await?;
-        if has_plan && owner.is_some_and(|owner| owner.uid == machine.uid) {
-            return Ok(account);
+        match look(shared, machine, &accounts, &selector).await {
+            Ok(Some(account)) => return Ok(account),
+            Ok(None) => {}
+            Err(Look::Refused(refusal)) => return Err(refusal),
+            Err(Look::Failed(error)) => tracing::debug!(%error, "watch of accounts failed"),
+        }
+        tokio::time::sleep(attempts.delay()).await;
+    }
+}
+
+/// Why a look at the accounts ended early.
+enum Look {
+    /// The list or the watch failed: it is tried again.
+    Failed(kube::Error),
+    Refused(Refusal),
+}
+
+impl From<kube::Error> for Look {
+    fn from(error: kube::Error) -> Look {
+        Look::Failed(error)
+    }
+}
+
+/// The account, if it is there or comes before the watch ends.
+async fn look(
+    shared: &Shared,
+    machine: &Machine,
+    accounts: &Api<ServiceAccount>,
+    selector: &str,
+) -> Result<Option<ServiceAccount>, Look> {
+    let found = accounts.list(&ListParams::default().labels(selector)).await?;
+    let version = found.metadata.resource_version.unwrap_or_default();
+    for account in found.items {
+        if is_of(shared, machine, &account).await.map_err(Look::Refused)? {
+            return Ok(Some(account));
         }
     }
+    let events = accounts.watch(&WatchParams::default().labels(selector), &version).await?;
+    pin_mut!(events);
+    while let Some(event) = events.next().await.transpose()? {
+        match event {
+            WatchEvent::Added(account) | WatchEvent::Modified(account) => {
+                if is_of(shared, machine, &account).await.map_err(Look::Refused)? {
+                    return Ok(Some(account));
+                }
+            }
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
+            WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an account is of this very machine, and not of one that had its name before.
+async fn is_of(shared: &Shared, machine: &Machine, account: &ServiceAccount) -> Result<bool, Refusal> {
+    let has_plan = account.labels().get(label::PLAN_SECRET_NAME).is_some_and(|name| !name.is_empty());
+    let owner = machine::owner(shared, account).await?;
+    Ok(has_plan && owner.is_some_and(|owner| owner.uid == machine.uid))
 }
 
 /// The token of an account, from a Secret that is made if there is none.
@@ -99,7 +146,7 @@ async fn token(shared: &Shared, account: &ServiceAccount) -> Result<String, Refu
         }
     }
     let has_token = |secret: Option<&Secret>| secret.and_then(token_of).is_some();
-    let filled = await_condition(secrets, &secret, has_token).await.map_err(|error| failed(&error))?;
+    let filled = wait_for(&secrets, &secret, has_token).await.map_err(|error| failed(&error))?;
     let filled = filled.filter(|secret| {
         secret.type_.as_deref() == Some(ACCOUNT_TOKEN_TYPE)
             && secret.annotations().get(ACCOUNT_NAME) == Some(&name)

@@ -64,7 +64,7 @@ pub(super) async fn register(
     let guard =
         Guard { shared: shared.clone(), secrets: secrets.clone(), name: name.clone(), uid: created.uid() };
     let is_done = |secret: Option<&Secret>| secret.is_none_or(|secret| machine_of(secret).is_some());
-    let waiting = kube::runtime::wait::await_condition(secrets, &name, is_done);
+    let waiting = remuda_control::wait_for(&secrets, &name, is_done);
     let done = tokio::time::timeout(shared.timing.machine, waiting).await;
     let done =
         done.map_err(|_| Refusal::not_yet(format!("timeout waiting for {cluster}/{name} to be ready")))?;
