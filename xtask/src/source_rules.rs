@@ -218,7 +218,7 @@ type Home = (&'static [&'static str], &'static [&'static str], &'static str, &'s
 
 const AT_HOME: &[Home] = &[
     (
-        &["amazonec2", "digitalocean", "openstack", "vmwarevsphere"],
+        &["amazonec2", "azure", "digitalocean", "hetzner", "openstack", "proxmoxve", "vmwarevsphere"],
         &["remuda-names", "remuda-drivers", "remuda-bench"],
         "what is different for a driver stands in remuda_names::driver",
         &[],

@@ -6,11 +6,15 @@ use uuid::Uuid;
 
 use crate::{
     amazonec2::AmazonEc2,
+    azure::Azure,
     digitalocean::DigitalOcean,
     driver::Driver,
     generic::Generic,
+    google::Google,
+    hetzner::Hetzner,
     http::{Connections, Pace},
     log::Log,
+    proxmoxve::ProxmoxVe,
 };
 
 /// What built-in drivers need from their surroundings. Clones share connections.
@@ -20,6 +24,9 @@ pub struct Context {
     pub pace: Pace,
     /// Where DigitalOcean's API is, if [`DIGITALOCEAN_API`] says nothing else. EC2 has a flag for its own.
     pub digitalocean: String,
+    /// Where APIs are that are not at their public address, by driver. Nothing that people write gets here: the
+    /// server's network is not for everybody who has a credential.
+    pub elsewhere: BTreeMap<String, String>,
     pub connections: Connections,
 }
 
@@ -29,8 +36,14 @@ impl Context {
             log,
             pace: Pace::default(),
             digitalocean: "https://api.digitalocean.com".into(),
+            elsewhere: BTreeMap::new(),
             connections: Connections::default(),
         }
+    }
+
+    /// Where the API of a driver is.
+    pub(crate) fn endpoint<'a>(&'a self, driver: &str, public: &'a str) -> &'a str {
+        self.elsewhere.get(driver).map_or(public, String::as_str)
     }
 
     /// The same, as the variables of a machine say. A credential may have them as any other variable.
@@ -59,12 +72,16 @@ struct Entry {
 }
 
 impl Registry {
-    /// `amazonec2`, `digitalocean` and `generic`; the last is in use without being asked for.
+    /// All but those that need more of the program; only `generic` is in use without being asked for.
     pub fn standard() -> Self {
         Self::default()
             .with("amazonec2", false, |context| Arc::new(AmazonEc2::new(context)))
+            .with("azure", false, |context| Arc::new(Azure::new(context)))
             .with("digitalocean", false, |context| Arc::new(DigitalOcean::new(context)))
             .with("generic", true, |context| Arc::new(Generic::new(context)))
+            .with("google", false, |context| Arc::new(Google::new(context)))
+            .with("hetzner", false, |context| Arc::new(Hetzner::new(context)))
+            .with("proxmoxve", false, |context| Arc::new(ProxmoxVe::new(context)))
     }
 
     /// The same with one more, or with another of that name. `active` says whether it is in use without being

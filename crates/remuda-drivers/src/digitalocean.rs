@@ -12,14 +12,14 @@ mod tests;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::{
     builtin::{Context, identity, unique_name},
     driver::{Base, Config, Driver, Hidden, Owned, Pending, State, from_config, to_config},
-    error::{Class, Error, Result},
+    error::{Error, Result},
     flags::{Flag, Flags},
     keys,
+    kit::{self, Table},
     secret::Secret,
 };
 
@@ -113,12 +113,9 @@ impl DigitalOcean {
 
     fn api(&self, record: &Record) -> Result<Api> {
         if record.access_token.is_empty() {
-            return Err(Error::new(
-                Class::Credentials,
-                "digitalocean driver requires the --digitalocean-access-token option",
-            ));
+            return Err(kit::no_credential(NAME, "access-token"));
         }
-        Api::new(&self.context, record.access_token.clone())
+        Api::new(&self.context, &record.access_token)
     }
 
     async fn check(&self) -> Result<()> {
@@ -144,12 +141,7 @@ impl DigitalOcean {
             return Err(Error::other("the machine has not been configured"));
         }
         let api = self.api(&record)?;
-        let user_data = match record.user_data_file.as_str() {
-            "" => None,
-            path => Some(tokio::fs::read_to_string(path).await.map_err(|error| {
-                Error::other(format!("read --digitalocean-userdata file {path}: {error}"))
-            })?),
-        };
+        let user_data = kit::user_data("digitalocean-userdata", &record.user_data_file).await?;
         let key = self.ensure_key(&api, &record).await?;
         let key_path = record.base.key_path();
         {
@@ -187,7 +179,7 @@ impl DigitalOcean {
                     let held = api.keys().await?.into_iter().find(|key| key.name == name);
                     return held.ok_or(error);
                 }
-                Err(error) => self.look_again(&mut tries, error).await?,
+                Err(error) => self.context.look_again(&mut tries, error).await?,
             }
         }
     }
@@ -220,36 +212,19 @@ impl DigitalOcean {
             self.context.log.info("Creating DigitalOcean droplet...");
             match api.create_droplet(&request).await {
                 Ok(droplet) => return Ok(droplet),
-                Err(error) => self.look_again(&mut tries, error).await?,
+                Err(error) => self.context.look_again(&mut tries, error).await?,
             }
         }
-    }
-
-    /// After a creation that may have happened: wait until the provider would show it, then look. Other
-    /// errors are final.
-    async fn look_again(&self, tries: &mut u32, error: Error) -> Result<()> {
-        *tries += 1;
-        if !matches!(error.class(), Class::Network | Class::Timeout) || *tries >= self.context.pace.attempts {
-            return Err(error);
-        }
-        self.context.log.debug(format!("looking whether it happened after all: {error}"));
-        tokio::time::sleep(self.context.pace.settle).await;
-        Ok(())
     }
 
     async fn wait_for_addresses(&self, api: &Api, id: u64) -> Result<()> {
         self.context.log.info("Waiting for IP address to be assigned to the droplet...");
-        let deadline = Instant::now() + self.context.pace.patience;
-        loop {
+        let late = format!("droplet {id} got no address");
+        let look = || async {
             let droplet = api.droplet(id).await?.ok_or_else(|| self.lost())?;
-            if self.record.lock().learn(&droplet) {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::timeout(format!("droplet {id} got no address")));
-            }
-            tokio::time::sleep(self.context.pace.poll).await;
-        }
+            Ok(self.record.lock().learn(&droplet).then_some(()))
+        };
+        self.context.wait(&late, look).await
     }
 
     fn lost(&self) -> Error {
@@ -319,20 +294,15 @@ impl DigitalOcean {
 }
 
 fn flags() -> Vec<Flag> {
-    let text = |name: &str, default: &str, usage: &str| {
-        let env = format!("DIGITALOCEAN_{}", name.replace('-', "_").to_uppercase());
-        Flag::string(&format!("{NAME}-{name}"), &env, default, usage)
-    };
-    let yes = |name: &str, usage: &str| {
-        let env = format!("DIGITALOCEAN_{}", name.replace('-', "_").to_uppercase());
-        Flag::bool(&format!("{NAME}-{name}"), &env, usage)
-    };
+    let table = Table::new(NAME, "DIGITALOCEAN");
+    let text = |name: &str, default: &str, usage: &str| table.text(name, default, usage);
+    let yes = |name: &str, usage: &str| table.yes(name, usage);
     vec![
         text("access-token", "", "Token for the DigitalOcean API"),
         text("ssh-user", "root", "User to log in as"),
         text("ssh-key-fingerprint", "", "Fingerprint of a key already in the account"),
         text("ssh-key-path", "", "Private key file that belongs to the fingerprint"),
-        Flag::int("digitalocean-ssh-port", "DIGITALOCEAN_SSH_PORT", 22, "Port of the SSH server"),
+        table.number("ssh-port", 22, "Port of the SSH server"),
         text("image", "ubuntu-20-04-x64", "Image slug"),
         text("region", "nyc3", "Region slug"),
         text("size", "s-1vcpu-1gb", "Size slug"),
@@ -389,10 +359,7 @@ impl Driver for DigitalOcean {
                 record.remuda_id = identity();
             }
             if record.access_token.is_empty() {
-                return Err(Error::new(
-                    Class::Credentials,
-                    "digitalocean driver requires the --digitalocean-access-token option",
-                ));
+                return Err(kit::no_credential(NAME, "access-token"));
             }
             Ok(())
         })

@@ -4,7 +4,11 @@
 //! be slow, and to do the work but lose the answer. `resources` lists what would be on the bill.
 
 pub mod amazonec2;
+pub mod azure;
 pub mod digitalocean;
+pub mod google;
+pub mod hetzner;
+pub mod proxmoxve;
 pub mod ssh;
 
 use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};

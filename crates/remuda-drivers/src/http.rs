@@ -9,7 +9,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use rand::RngExt;
 use remuda_base::{Backoff, Chain};
-use reqwest::{Client, RequestBuilder, header::HeaderMap};
+use reqwest::{Certificate, Client, RequestBuilder, header::HeaderMap};
 use tokio::time::Instant;
 
 use crate::{
@@ -114,23 +114,40 @@ impl Connections {
         if let Some(client) = slot.get() {
             return Ok(client.clone());
         }
-        let mut builder = Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(Duration::from_secs(10))
-            .timeout(Duration::from_secs(60))
-            .user_agent("remuda");
+        let mut builder = bounded();
         if local {
             builder = builder.no_proxy().tls_certs_only([]);
         }
-        let client =
-            builder.build().map_err(|error| Error::other(format!("set up HTTP: {}", Chain(&error))))?;
+        let client = built(builder)?;
         Ok(slot.get_or_init(|| client).clone())
     }
+}
+
+fn bounded() -> reqwest::ClientBuilder {
+    Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(10))
+        .timeout(Duration::from_secs(60))
+        .user_agent("remuda")
+}
+
+fn built(builder: reqwest::ClientBuilder) -> Result<Client> {
+    builder.build().map_err(|error| Error::other(format!("set up HTTP: {}", Chain(&error))))
 }
 
 impl Http {
     pub(crate) fn new(endpoint: &str, connections: &Connections, pace: Pace, log: Log) -> Result<Self> {
         Ok(Self { client: connections.to(endpoint)?, pace, log })
+    }
+
+    /// The same, where servers are known by these authorities and no others.
+    pub(crate) fn trusting(self, authorities: &str) -> Result<Self> {
+        let wrong = || Error::other("the authority for the server's certificate is no certificate in PEM");
+        let certificates = Certificate::from_pem_bundle(authorities.as_bytes()).map_err(|_| wrong())?;
+        if certificates.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self { client: built(bounded().tls_certs_only(certificates))?, ..self })
     }
 
     /// Makes a call, again and again where that is allowed. `build` runs for every attempt, because

@@ -2,7 +2,8 @@
 //!
 //! Everything is a [`driver::Driver`]:
 //!
-//! - [`builtin`]: `digitalocean` and `amazonec2` on their public APIs, `generic` for servers that exist;
+//! - [`builtin`]: `amazonec2`, `azure`, `digitalocean`, `google` and `hetzner` on their public APIs, `proxmoxve` on
+//!   one's own, `generic` for servers that exist;
 //! - [`plugin`]: any `docker-machine-driver-*` binary, and the drivers inside `rancher-machine`, as a child
 //!   process spoken to by Go's RPC ([`rpc`], [`gob`]); the same module serves a driver of ours to others;
 //! - [`exec`]: a program or script of one's own.
@@ -16,6 +17,7 @@
 //! The feature `fakes` has the fake clouds that these rules are tested against.
 
 pub mod amazonec2;
+pub mod azure;
 pub mod builtin;
 pub mod digitalocean;
 pub mod driver;
@@ -26,12 +28,19 @@ pub mod fake;
 pub mod flags;
 pub mod generic;
 pub mod gob;
+pub mod google;
+pub mod hetzner;
 pub mod http;
 pub mod install;
 pub mod keys;
+mod kit;
 pub mod log;
 pub mod plugin;
+pub mod proxmoxve;
+mod rest;
 pub mod rpc;
 pub mod secret;
 pub mod ssh;
+#[cfg(test)]
+mod trial;
 pub mod users;

@@ -1,8 +1,8 @@
 //! What drivers are trusted with, and which writes use one.
 //!
 //! A driver of class `cloud` speaks to a provider, with the credential of whoever made the pool. One of class `host`
-//! acts where the server is: `local` runs what it is given on the server's host, `generic` opens connections from
-//! the server's network to any address. Who uses a class needs the verb `use`: on the driver, or on its class.
+//! acts where the server is: `local` runs what it is given on the server's host, `generic` and `proxmoxve` open
+//! connections from the server's network to any address. Who uses a class needs the verb `use`: on the driver, or on its class.
 
 use std::collections::BTreeSet;
 
@@ -196,6 +196,11 @@ mod tests {
         assert_eq!(Class::of("a-plugin", None), Class::Cloud);
         assert_eq!(Class::of("local", None), Class::Host);
         assert_eq!(Class::of("generic", None), Class::Host);
+        // People say where its API is.
+        assert_eq!(Class::of("proxmoxve", None), Class::Host);
+        for driver in ["azure", "google", "hetzner"] {
+            assert_eq!(Class::of(driver, None), Class::Cloud);
+        }
         assert_eq!(Class::of("a-plugin", Some("host")), Class::Host);
         assert_eq!(Class::of("a-plugin", Some("Cloud?")), Class::Host);
         assert_eq!(Class::of("generic", Some("cloud")), Class::Cloud);

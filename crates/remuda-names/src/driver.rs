@@ -6,7 +6,9 @@
 
 use crate::{
     machines::class,
-    rancher::annotation::driver::{FILE_ALIASES, PRIVATE_CREDENTIALS, PUBLIC_CREDENTIALS},
+    rancher::annotation::driver::{
+        FILE_ALIASES, OPTIONAL_CREDENTIALS, PRIVATE_CREDENTIALS, PUBLIC_CREDENTIALS,
+    },
 };
 
 /// What is known of a driver.
@@ -92,6 +94,22 @@ const KNOWN: &[(&str, Facts)] = &[
         },
     ),
     (
+        "azure",
+        Facts {
+            listing: Some(Listing {
+                description: "Virtual machines of Azure",
+                credential: true,
+                annotations: &[
+                    (PUBLIC_CREDENTIALS, "clientId,subscriptionId,tenantId,environment"),
+                    (PRIVATE_CREDENTIALS, "clientSecret"),
+                    (OPTIONAL_CREDENTIALS, "environment"),
+                    (FILE_ALIASES, "customData:customData"),
+                ],
+            }),
+            ..MOST
+        },
+    ),
+    (
         "digitalocean",
         Facts {
             addresses: Addresses::ExternalIfAlone,
@@ -119,6 +137,32 @@ const KNOWN: &[(&str, Facts)] = &[
         },
     ),
     (
+        "google",
+        Facts {
+            listing: Some(Listing {
+                description: "Instances of Google Compute Engine",
+                credential: true,
+                annotations: &[(PRIVATE_CREDENTIALS, "authEncodedJson"), (FILE_ALIASES, "userdata:userdata")],
+            }),
+            ..MOST
+        },
+    ),
+    (
+        "hetzner",
+        Facts {
+            addresses: Addresses::ExternalIfAlone,
+            listing: Some(Listing {
+                description: "Servers of Hetzner Cloud",
+                credential: false,
+                annotations: &[
+                    (PRIVATE_CREDENTIALS, "apiToken"),
+                    (FILE_ALIASES, "sshKeyContents:existingKeyPath,userData:userDataFile"),
+                ],
+            }),
+            ..MOST
+        },
+    ),
+    (
         "local",
         Facts {
             class: class::HOST,
@@ -132,6 +176,24 @@ const KNOWN: &[(&str, Facts)] = &[
     ),
     ("openstack", Facts { variable_prefix: "OS", ..MOST }),
     ("pod", Facts { addresses: Addresses::None, ..MOST }),
+    (
+        "proxmoxve",
+        Facts {
+            // The address of its API is whatever people say, and scripts go to machines from here.
+            class: class::HOST,
+            addresses: Addresses::ExternalIfAlone,
+            listing: Some(Listing {
+                description: "Virtual machines of Proxmox VE",
+                credential: false,
+                annotations: &[
+                    (PUBLIC_CREDENTIALS, "proxmoxHost,proxmoxPort,proxmoxTokenId,proxmoxCa"),
+                    (PRIVATE_CREDENTIALS, "proxmoxTokenSecret"),
+                    (OPTIONAL_CREDENTIALS, "proxmoxPort,proxmoxCa"),
+                ],
+            }),
+            ..MOST
+        },
+    ),
     ("rackspace", Facts { variable_prefix: "OS", ..MOST }),
     ("vmwarefusion", Facts { variable_prefix: "FUSION", ..MOST }),
     ("vmwarevcloudair", Facts { variable_prefix: "VCLOUDAIR", ..MOST }),

@@ -86,6 +86,8 @@ pub mod tag {
     pub const MACHINE: &str = "remuda.io/machine";
     /// Key of the tag on what belongs to no single machine.
     pub const OWNED: &str = "remuda.io/owned";
+    /// The same at providers whose keys have neither dots nor slashes.
+    pub const LABEL: &str = "remuda-machine";
     /// What a tag begins with at providers whose tags have no keys; the identity follows.
     pub const PREFIX: &str = "remuda:";
 }

@@ -85,7 +85,7 @@ export function distroOf(version) {
 }
 
 /** @type {Record<string, string>} */
-const NAMES = { k3s: 'K3s', rke2: 'RKE2', amazonec2: 'Amazon EC2', digitalocean: 'DigitalOcean', local: 'Local', generic: 'Servers that exist' };
+const NAMES = { k3s: 'K3s', rke2: 'RKE2', amazonec2: 'Amazon EC2', azure: 'Azure', digitalocean: 'DigitalOcean', google: 'Google', hetzner: 'Hetzner', proxmoxve: 'Proxmox VE', local: 'Local', generic: 'Servers that exist' };
 
 /** @param {string} id */
 export const nameOf = (id) => NAMES[id.toLowerCase()] || id;

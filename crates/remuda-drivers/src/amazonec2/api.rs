@@ -11,6 +11,7 @@ use crate::{
     error::{Class, Error, Result},
     http::{Answer, Http, Repeat, Verdict},
     log::Log,
+    rest,
 };
 
 const VERSION: &str = "2016-11-15";
@@ -94,14 +95,9 @@ impl Params {
         let page = (!page.is_empty()).then_some(("NextToken", page));
         let given = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let pairs = own.chain(given).chain(page);
-        let encode = |text| percent_encoding::utf8_percent_encode(text, UNRESERVED).to_string();
-        pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect::<Vec<_>>().join("&")
+        rest::form(pairs)
     }
 }
-
-/// Everything but the unreserved characters of RFC 3986 is escaped.
-const UNRESERVED: &percent_encoding::AsciiSet =
-    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 impl Api {
     pub(super) fn new(

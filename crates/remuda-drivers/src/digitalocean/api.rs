@@ -1,24 +1,18 @@
 //! The calls of DigitalOcean's API that a machine needs.
 
-use reqwest::Method;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
     builtin::Context,
-    error::{Class, Error, Result, classify},
-    http::{Answer, Http, Repeat, Verdict},
-    log::Log,
+    error::{Class, Error, Result},
+    http::{Repeat, Verdict},
+    rest::{Body, Rest, Said, encode, part, unreadable},
     secret::Secret,
 };
 
 #[derive(Debug)]
-pub(super) struct Api {
-    http: Http,
-    endpoint: String,
-    token: Secret,
-    log: Log,
-}
+pub(super) struct Api(Rest);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Region {
@@ -77,14 +71,10 @@ impl Droplet {
     }
 }
 
-/// Pages beyond this are not read; nobody has so many keys.
-const PAGES: usize = 500;
-
 impl Api {
-    pub(super) fn new(context: &Context, token: Secret) -> Result<Self> {
-        let endpoint = context.digitalocean.trim_end_matches('/').to_owned();
-        let http = Http::new(&endpoint, &context.connections, context.pace, context.log.clone())?;
-        Ok(Self { http, endpoint, token, log: context.log.clone() })
+    pub(super) fn new(context: &Context, token: &Secret) -> Result<Self> {
+        let authorization = Secret::new(format!("Bearer {}", token.expose()));
+        Rest::new(context, &context.digitalocean, authorization, understand).map(Self)
     }
 
     pub(super) async fn regions(&self) -> Result<Vec<Region>> {
@@ -93,7 +83,7 @@ impl Api {
 
     pub(super) async fn check_image(&self, image: &str) -> Result<()> {
         let path = format!("/v2/images/{}", encode(image));
-        match self.get("look up image", &path).await? {
+        match self.0.get("look up image", &path).await? {
             Some(_) => Ok(()),
             None => Err(Error::new(Class::Image, format!("digitalocean has no image {image}"))),
         }
@@ -106,16 +96,19 @@ impl Api {
     /// A key by its number or fingerprint.
     pub(super) async fn key(&self, which: &str) -> Result<Option<Key>> {
         let path = format!("/v2/account/keys/{}", encode(which));
-        self.get("look up SSH key", &path).await?.map(|body| part(body, "ssh_key")).transpose()
+        let what = "look up SSH key";
+        self.0.get(what, &path).await?.map(|body| held(what, body, "ssh_key")).transpose()
     }
 
     pub(super) async fn create_key(&self, name: &str, public: &str) -> Result<Key> {
         let request = serde_json::json!({"name": name, "public_key": public});
-        part(self.post("create SSH key", "/v2/account/keys", &request).await?, "ssh_key")
+        let what = "create SSH key";
+        let made = self.0.post(what, "/v2/account/keys", Body::Json(&request), Repeat::Unsafe).await?;
+        held(what, made, "ssh_key")
     }
 
     pub(super) async fn delete_key(&self, id: u64) -> Result<()> {
-        self.delete("delete SSH key", &format!("/v2/account/keys/{id}")).await
+        Ok(self.0.delete("delete SSH key", &format!("/v2/account/keys/{id}")).await.map(drop)?)
     }
 
     /// The droplets with a tag, or all.
@@ -127,110 +120,56 @@ impl Api {
 
     pub(super) async fn droplet(&self, id: u64) -> Result<Option<Droplet>> {
         let path = format!("/v2/droplets/{id}");
-        self.get("look up droplet", &path).await?.map(|body| part(body, "droplet")).transpose()
+        let what = "look up droplet";
+        self.0.get(what, &path).await?.map(|body| held(what, body, "droplet")).transpose()
     }
 
     pub(super) async fn create_droplet(&self, request: &Value) -> Result<Droplet> {
-        part(self.post("create droplet", "/v2/droplets", request).await?, "droplet")
+        let what = "create droplet";
+        let made = self.0.post(what, "/v2/droplets", Body::Json(request), Repeat::Unsafe).await?;
+        held(what, made, "droplet")
     }
 
     pub(super) async fn delete_droplet(&self, id: u64) -> Result<()> {
-        self.delete("delete droplet", &format!("/v2/droplets/{id}")).await
+        Ok(self.0.delete("delete droplet", &format!("/v2/droplets/{id}")).await.map(drop)?)
     }
 
     pub(super) async fn delete_tag(&self, tag: &str) -> Result<()> {
-        self.delete("delete tag", &format!("/v2/tags/{}", encode(tag))).await
+        Ok(self.0.delete("delete tag", &format!("/v2/tags/{}", encode(tag))).await.map(drop)?)
     }
 
     pub(super) async fn action(&self, id: u64, kind: &str) -> Result<()> {
         let request = serde_json::json!({"type": kind});
         // A second power_off does nothing, a second reboot little.
         let path = format!("/v2/droplets/{id}/actions");
-        let answer = self.call(kind, Method::POST, &path, Some(&request), Repeat::Safe).await?;
-        self.expect(kind, answer).map(drop)
-    }
-
-    async fn get(&self, what: &str, path: &str) -> Result<Option<Value>> {
-        let answer = self.call(what, Method::GET, path, None, Repeat::Safe).await?;
-        if answer.status == 404 { Ok(None) } else { self.expect(what, answer).map(Some) }
-    }
-
-    async fn post(&self, what: &str, path: &str, body: &Value) -> Result<Value> {
-        let answer = self.call(what, Method::POST, path, Some(body), Repeat::Unsafe).await?;
-        self.expect(what, answer)
-    }
-
-    async fn delete(&self, what: &str, path: &str) -> Result<()> {
-        let answer = self.call(what, Method::DELETE, path, None, Repeat::Safe).await?;
-        if answer.status == 404 { Ok(()) } else { self.expect(what, answer).map(drop) }
+        Ok(self.0.post(kind, &path, Body::Json(&request), Repeat::Safe).await.map(drop)?)
     }
 
     async fn list<T: DeserializeOwned>(&self, what: &str, path: &str, name: &str) -> Result<Vec<T>> {
-        let mut all = Vec::new();
-        let mut path = path.to_owned();
-        for _ in 0..PAGES {
-            let answer = self.call(what, Method::GET, &path, None, Repeat::Safe).await?;
-            let mut body = self.expect(what, answer)?;
-            let items: Vec<T> = part(body[name].take(), "")?;
-            all.extend(items);
-            match body["links"]["pages"]["next"].as_str() {
-                None => return Ok(all),
-                // Only the path is followed: the token goes to nobody else.
-                Some(next) => path = next_path(next).ok_or_else(|| unreadable(what))?,
-            }
-        }
-        Err(Error::other(format!("{what}: too many pages")))
-    }
-
-    async fn call(
-        &self,
-        what: &str,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-        repeat: Repeat,
-    ) -> Result<Answer> {
-        let url = format!("{}{path}", self.endpoint);
-        let build = |client: &reqwest::Client| {
-            let mut request = client.request(method.clone(), &url).bearer_auth(self.token.expose());
-            if let Some(body) = body {
-                request = request.json(body);
-            }
-            Ok(request)
+        let next = |body: &Value| match body["links"]["pages"]["next"].as_str() {
+            None => Ok(None),
+            Some(next) => next_path(next).map(Some).ok_or_else(|| unreadable(what)),
         };
-        let judge = |answer: &Answer| match answer.status {
-            429 => Verdict::Throttled,
-            500.. => Verdict::Broken,
-            // A droplet that is still being made refuses to be deleted.
-            422 if answer.body.windows(13).any(|part| part == b"pending event") => Verdict::Throttled,
-            _ => Verdict::Final,
-        };
-        self.http.call(what, repeat, build, judge).await
-    }
-
-    fn expect(&self, what: &str, answer: Answer) -> Result<Value> {
-        if (200..300).contains(&answer.status) {
-            if answer.body.is_empty() {
-                return Ok(Value::Null);
-            }
-            return serde_json::from_slice(&answer.body).map_err(|_| unreadable(what));
-        }
-        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let said = body["message"].as_str().unwrap_or("no explanation");
-        let said: String = self.log.redactor().scrub(said).chars().take(500).collect();
-        let lower = said.to_lowercase();
-        let class = match answer.status {
-            401 | 403 => Class::Credentials,
-            422 if lower.contains("limit") => Class::Quota,
-            422 if lower.contains("image") => Class::Image,
-            _ => classify(&said),
-        };
-        Err(Error::new(class, format!("{what}: {said} (status {})", answer.status)))
+        Ok(self.0.list(what, path, name, next).await?)
     }
 }
 
-fn encode(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+fn understand(status: u16, body: &Value) -> Said {
+    let text = |field: &str| body[field].as_str().unwrap_or_default();
+    let mut said = Said::new(status, text("id"), text("message"));
+    let lower = said.message.to_lowercase();
+    if status == 422 {
+        // There is one code for all it refuses.
+        let is_about = |words: &[u8]| lower.as_bytes().windows(words.len()).any(|part| part == words);
+        match () {
+            // A droplet that is still being made refuses to be deleted.
+            () if is_about(b"pending event") => said.verdict = Verdict::Throttled,
+            () if is_about(b"limit") => said.class = Class::Quota,
+            () if is_about(b"image") => said.class = Class::Image,
+            () => {}
+        }
+    }
+    said
 }
 
 fn next_path(url: &str) -> Option<String> {
@@ -239,11 +178,7 @@ fn next_path(url: &str) -> Option<String> {
     rest[at..].starts_with("/v2/").then(|| rest[at..].to_owned())
 }
 
-fn unreadable(what: &str) -> Error {
-    Error::network(format!("{what}: the answer cannot be read"))
-}
-
-fn part<T: DeserializeOwned>(mut body: Value, name: &str) -> Result<T> {
-    let value = if name.is_empty() { body } else { body[name].take() };
-    serde_json::from_value(value).map_err(|_| unreadable("digitalocean"))
+/// What an answer has under a name.
+fn held<T: DeserializeOwned>(what: &str, mut body: Value, name: &str) -> Result<T> {
+    part(what, body[name].take())
 }

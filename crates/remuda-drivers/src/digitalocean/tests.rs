@@ -2,6 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
+    error::Class,
     fake::{Fake, Fault, digitalocean::DigitalOcean as Account},
     http::Pace,
     log::{Log, MemoryLog},
