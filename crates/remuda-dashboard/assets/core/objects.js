@@ -10,6 +10,7 @@ export const USER = 'management.cattle.io.user';
 export const SETTING = 'management.cattle.io.setting';
 export const NODE_DRIVER = 'management.cattle.io.nodedriver';
 export const SNAPSHOT = 'rke.cattle.io.etcdsnapshot';
+export const CONTROL_PLANE = 'rke.cattle.io.rkecontrolplane';
 export const EVENT = 'event';
 export const NODE = 'node';
 export const POD = 'pod';

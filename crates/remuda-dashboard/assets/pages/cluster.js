@@ -2,7 +2,7 @@
 
 import { del, get, post, request, v1 } from '../core/api.js';
 import { h } from '../core/dom.js';
-import { CLUSTER, EVENT, MACHINE, MACHINE_DEPLOYMENT, MANAGEMENT_CLUSTER, REGISTRATION_TOKEN, causeOf, clusterNameOf, conditionOf, distroOf, isCustom, isImported, machineBar, may, nameOf, plain, poolOf, providerOf, quoted, stateOf } from '../core/objects.js';
+import { CLUSTER, CONTROL_PLANE, EVENT, MACHINE, MACHINE_DEPLOYMENT, MANAGEMENT_CLUSTER, REGISTRATION_TOKEN, SNAPSHOT, conditionOf, distroOf, isCustom, isImported, may, nameOf, plain, providerOf, quoted } from '../core/objects.js';
 import { to } from '../core/router.js';
 import { toYaml } from '../core/yaml.js';
 import { button, card, causeLine, conditionTable, copyable, empty, facts, pageHead, phase, skeleton, stateBadge, tabs, ageOf, failure } from '../parts/basics.js';
@@ -13,6 +13,7 @@ import { eventTable, timeline } from './parts/evidence.js';
 import { poolsView } from './parts/pools.js';
 import { registration } from './parts/registration.js';
 import { related } from './parts/related.js';
+import { rotate, snapshotsView } from './parts/snapshots.js';
 
 /** @param {any} ctx */
 export function clusterPage(ctx) {
@@ -24,6 +25,9 @@ export function clusterPage(ctx) {
   const machines = ctx.list({ type: MACHINE, namespace, filter: mine, sort: 'metadata.name' }, { size: 2000 });
   const deployments = ctx.list({ type: MACHINE_DEPLOYMENT, namespace, filter: mine, sort: 'metadata.name' }, { size: 500 });
   const events = ctx.app.schema(EVENT) ? ctx.list({ type: EVENT, namespace, filter: [`involvedObject.name~${quoted(name)}`], sort: '-lastTimestamp' }, { size: 300 }) : null;
+  /** The control plane says how far an operation is; before there is one, the list is empty. */
+  const planes = ctx.app.schema(CONTROL_PLANE) ? ctx.list({ type: CONTROL_PLANE, namespace, filter: [`metadata.name=${quoted(name)}`] }, { size: 1 }) : null;
+  const snapshots = ctx.app.schema(SNAPSHOT) ? ctx.list({ type: SNAPSHOT, namespace, filter: mine, sort: '-snapshotFile.createdAt' }, { size: 500 }) : null;
   /** @type {any} */
   let management = null;
   /** @type {any} */
@@ -99,9 +103,10 @@ export function clusterPage(ctx) {
       { label: 'Copy the name', icon: 'copy', run: () => copy(name) },
       { label: 'Download YAML', icon: 'download', run: () => save(`${name}.yaml`, toYaml(plain(item))) },
     ];
+    if (may(item, 'update') && !deleting && !isImported(item)) more.push({ label: 'Rotate certificates …', icon: 'key', run: () => rotate(item) });
     if (may(item, 'remove') && !deleting && name !== 'local') more.push(/** @type {any} */ ({ label: 'Delete …', icon: 'close', danger: true, run: remove }));
     return [
-      id && connected() ? button({ label: 'Explore', icon: 'node', href: `${to('explore', id)}/nodes` }) : null,
+      id && connected() ? button({ label: 'Explore', icon: 'node', href: to('explore', id) }) : null,
       id && connected() ? button({ label: 'Kubeconfig', icon: 'download', run: kubeconfig }) : null,
       may(item, 'update') && !deleting && !isImported(item) ? button({ label: 'Edit', href: `${base}/edit`, id: 'edit' }) : null,
       button({ icon: 'more', label: '', title: 'More actions', kind: 'square', id: 'more', run: (event) => openMenu(/** @type {Element} */ (event.currentTarget), more) }),
@@ -139,6 +144,8 @@ export function clusterPage(ctx) {
     switch (tabNow()) {
       case 'machines':
         return poolsView({ ctx, cluster: item, machines, deployments, scale: may(item, 'update') && !item.metadata.deletionTimestamp ? scale : null });
+      case 'snapshots':
+        return snapshots && !isImported(item) ? snapshotsView({ cluster: item, snapshots, plane: planes?.items[0] }) : empty({ title: 'No snapshots here', text: isImported(item) ? 'Snapshots of clusters made elsewhere are taken there.' : 'They are not for you to see.' });
       case 'conditions':
         return [card('Cluster', conditionTable(item.status?.conditions)), management?.item ? card('Connection', conditionTable(management.item.status?.conditions)) : null];
       case 'events':
@@ -171,6 +178,7 @@ export function clusterPage(ctx) {
       /** @type {[string, any, string][]} */
       const parts = [['overview', 'Overview', base], ['machines', ['Machines', count(machines)], `${base}/machines`]];
       if ((isCustom(item) || (isImported(item) && name !== 'local')) && ctx.app.schema(REGISTRATION_TOKEN)) parts.push(['registration', 'Registration', `${base}/registration`]);
+      if (snapshots && !isImported(item)) parts.push(['snapshots', ['Snapshots', count(snapshots)], `${base}/snapshots`]);
       parts.push(['conditions', 'Conditions', `${base}/conditions`], ['events', ['Events', count(events)], `${base}/events`], ['related', 'Related', `${base}/related`], ['yaml', 'YAML', `${base}/yaml`]);
       return [
         pageHead({ title: name, crumbs, badge: stateBadge(item), actions: actions() }),

@@ -42,7 +42,7 @@ export function openDialog(draw, options) {
 
 /**
  * Says what will happen, and does it; a refusal stays in the dialog.
- * @param {{title: string, body: any, action: string, danger?: boolean, typed?: string, run: () => Promise<any>}} options
+ * @param {{title: string, body: any | ((redraw: () => void) => any), action: string, danger?: boolean, typed?: string, wide?: boolean, run: () => Promise<any>}} options
  */
 export function confirm(options) {
   let typed = '';
@@ -65,13 +65,13 @@ export function confirm(options) {
         redraw();
       }
     };
-    return h('form', { onsubmit: submit, novalidate: true }, h('h2', null, options.title), h('div', { class: 'dialog-body' }, options.body,
+    return h('form', { onsubmit: submit, novalidate: true }, h('h2', null, options.title), h('div', { class: 'dialog-body' }, typeof options.body === 'function' ? options.body(redraw) : options.body,
       options.typed ? h('label', { class: 'field' }, h('span', null, 'Type ', h('b', { class: 'mono' }, options.typed), ' to go on'),
         h('input', { name: 'typed', autofocus: true, autocomplete: 'off', spellcheck: 'false', value: typed, oninput: (/** @type {any} */ e) => { typed = e.target.value; redraw(); } })) : null,
       error ? h('p', { class: 'error', role: 'alert' }, error) : null),
       h('div', { class: 'act' }, button({ label: 'Cancel', run: () => close() }),
         button({ label: busy ? 'Working …' : options.action, kind: options.danger ? 'danger' : 'primary', type: 'submit', disabled: !ready })));
-  }, { label: options.title });
+  }, { label: options.title, class: options.wide ? 'wide' : '' });
 }
 
 /** @typedef {{label: string, icon?: string, run?: () => void, href?: string, danger?: boolean}} MenuItem */
