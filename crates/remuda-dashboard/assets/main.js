@@ -20,6 +20,9 @@ import { createPage, editPage } from './pages/create.js';
 import { machinesPage } from './pages/machines.js';
 import { machinePage } from './pages/machine.js';
 import { nodesPage, nodePage } from './pages/nodes.js';
+import { overviewPage } from './pages/explore/overview.js';
+import { kindPage, kindsPage } from './pages/explore/kind.js';
+import { objectPage } from './pages/explore/object.js';
 import { usersPage } from './pages/users.js';
 import { tokensPage } from './pages/tokens.js';
 import { settingsPage } from './pages/settings.js';
@@ -35,6 +38,11 @@ const ROUTES = [
   ['/machines', machinesPage],
   ['/machines/:namespace/:name', machinePage],
   ['/machines/:namespace/:name/:tab', machinePage],
+  ['/explore/:cluster', overviewPage],
+  ['/explore/:cluster/kinds', kindsPage],
+  ['/explore/:cluster/r/:type', kindPage],
+  ['/explore/:cluster/r/:type/:namespace/:name', objectPage],
+  ['/explore/:cluster/r/:type/:namespace/:name/:tab', objectPage],
   ['/explore/:cluster/nodes', nodesPage],
   ['/explore/:cluster/nodes/:name', nodePage],
   ['/explore/:cluster/nodes/:name/:tab', nodePage],
@@ -279,7 +287,7 @@ class App {
   rail() {
     const path = location.pathname.replace(/\/$/, '');
     const link = (/** @type {string} */ label, /** @type {string} */ picture, /** @type {string} */ address) => {
-      const here = address === BASE ? path === BASE : path === address || path.startsWith(`${address}/`);
+      const here = address === BASE ? path === BASE : path === address || path.startsWith(`${address}/`) || (address === to('clusters') && path.startsWith(`${to('explore')}/`));
       return h('a', { key: address, class: 'nav', href: address, 'aria-current': here ? 'page' : null }, icon(picture), label);
     };
     let group = '';

@@ -80,6 +80,30 @@ export async function request(method, path, options = {}) {
   return parsed;
 }
 
+/** An answer that goes on, piece by piece; it ends with the signal. @param {string} path @param {AbortSignal} signal @param {(text: string) => void} tell */
+export async function stream(path, signal, tell) {
+  let response;
+  try {
+    response = await fetch(path, { headers: { accept: '*/*' }, signal, credentials: 'same-origin', redirect: 'error' });
+  } catch (error) {
+    if (signal.aborted) throw error;
+    throw new ApiError(0, 'the server cannot be reached', undefined, path);
+  }
+  if (!response.ok || !response.body) {
+    if (response.status === 401) onExpired();
+    const text = await response.text();
+    let parsed;
+    try {
+      parsed = JSON.parse(text);
+    } catch {
+      parsed = undefined;
+    }
+    throw new ApiError(response.status, parsed?.message || text.slice(0, 300) || `${response.status} ${response.statusText}`, parsed, path);
+  }
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) tell(piece.value);
+}
+
 /** @param {string} path @param {any} [options] */
 export const get = (path, options) => request('GET', path, options);
 /** @param {string} path @param {any} [body] @param {any} [options] */

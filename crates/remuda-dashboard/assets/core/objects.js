@@ -38,6 +38,10 @@ const WORDS = {
   rollingout: 'Rolling out',
   waitcheckin: 'Waiting for check-in',
   'in-progress': 'In progress',
+  crashloopbackoff: 'Crash loop',
+  imagepullbackoff: 'No image',
+  errimagepull: 'No image',
+  containercreating: 'Starting',
   off: 'Disabled',
 };
 

@@ -2,9 +2,15 @@
 
 import { cookie, get, post } from './api.js';
 
-/** What a person prefers on this device. @typedef {{theme: 'auto' | 'light' | 'dark', density: 'normal' | 'dense'}} Prefs */
+/** What a person prefers on this device. @typedef {{theme: 'auto' | 'light' | 'dark', density: 'normal' | 'dense', columns: Record<string, string[]>}} Prefs */
 
 const KEY = 'remuda.prefs';
+
+/** Columns chosen for tables, by the table; what is not that is left out. @param {any} found @returns {Record<string, string[]>} */
+export function columnPrefs(found) {
+  const good = Object.entries(found && typeof found === 'object' ? found : {}).filter(([, ids]) => Array.isArray(ids) && ids.every((id) => typeof id === 'string'));
+  return Object.fromEntries(/** @type {[string, string[]][]} */ (good));
+}
 
 /** @returns {Prefs} */
 export function loadPrefs() {
@@ -13,9 +19,10 @@ export function loadPrefs() {
     return {
       theme: ['auto', 'light', 'dark'].includes(found.theme) ? found.theme : 'auto',
       density: found.density === 'dense' ? 'dense' : 'normal',
+      columns: columnPrefs(found.columns),
     };
   } catch {
-    return { theme: 'auto', density: 'normal' };
+    return { theme: 'auto', density: 'normal', columns: {} };
   }
 }
 

@@ -10,7 +10,7 @@ const DEBOUNCE = 200;
 const POLL = 10_000;
 
 /**
- * @typedef {{type: string, root?: string, namespace?: string, filter?: string[], sort?: string, include?: string[]}} Query
+ * @typedef {{type: string, root?: string, namespace?: string, filter?: string[], sort?: string, include?: string[], exclude?: string[]}} Query
  * @typedef {'loading' | 'ready' | 'error' | 'denied' | 'missing'} Phase
  */
 
@@ -23,6 +23,7 @@ export function listPath(query, page, size) {
   for (const one of query.filter || []) search.append('filter', one);
   for (const one of query.include || []) search.append('include', one);
   search.set('exclude', 'metadata.managedFields');
+  for (const one of query.exclude || []) search.append('exclude', one);
   return `${v1(query.root || '', query.type, query.namespace)}?${search}`;
 }
 

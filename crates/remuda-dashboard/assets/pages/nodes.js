@@ -2,12 +2,14 @@
 
 import { ApiError, mergePatch } from '../core/api.js';
 import { h } from '../core/dom.js';
-import { EVENT, MANAGEMENT_CLUSTER, NODE, POD, addressOf, bytes, conditionOf, may, quantity, quoted, rolesOf, stateOf } from '../core/objects.js';
+import { EVENT, NODE, POD, addressOf, bytes, conditionOf, may, quantity, quoted, rolesOf, stateOf } from '../core/objects.js';
 import { to } from '../core/router.js';
 import { ageOf, badge, button, card, conditionTable, copyable, empty, facts, pageHead, phase, stateBadge, tabs } from '../parts/basics.js';
 import { copy, toast } from '../parts/layers.js';
 import { Table, filterBar, nothing, sortOf } from '../parts/table.js';
 import { yamlView } from '../parts/yaml-view.js';
+import { objectHref } from '../core/kinds.js';
+import { away, explored, explorer } from './explore/where.js';
 import { eventTable } from './parts/evidence.js';
 
 /** @param {any} node */
@@ -18,25 +20,9 @@ export function nodeBadge(node) {
   return ready ? badge('ok', 'Ready') : stateBadge(node);
 }
 
-/** The way into a cluster and what is known of it here. @param {any} ctx */
-function cluster(ctx) {
-  const id = ctx.params.cluster;
-  const management = ctx.app.schema(MANAGEMENT_CLUSTER) ? ctx.object({ type: MANAGEMENT_CLUSTER, id }) : null;
-  const name = () => management?.item?.spec?.displayName || id;
-  const connected = () => management?.phase !== 'ready' || conditionOf(management.item, 'Connected')?.status === 'True';
-  const crumbs = (/** @type {any[]} */ ...more) => [h('a', { href: to('clusters') }, 'Clusters'), ' / ', name(), ...more];
-  return { id, root: `/k8s/clusters/${encodeURIComponent(id)}`, management, name, connected, crumbs };
-}
-
-/** A cluster that cannot be reached. @param {any} where */
-const away = (where) => {
-  const condition = conditionOf(where.management?.item, 'Connected');
-  return h('div', { class: 'cause warn' }, h('div', null, h('b', null, `${where.name()} is not connected`), h('p', null, condition?.message || 'Its agent has not been heard from. What was last known is on the page of the cluster.')));
-};
-
 /** @param {any} ctx */
 export function nodesPage(ctx) {
-  const where = cluster(ctx);
+  const where = explored(ctx);
   const table = new Table(ctx);
   const href = (/** @type {any} */ node) => `${to('explore', where.id)}/nodes/${encodeURIComponent(node.metadata.name)}`;
   /** @type {any} */
@@ -60,18 +46,16 @@ export function nodesPage(ctx) {
   return {
     title: () => `Nodes of ${where.name()}`,
     onQuery: ask,
-    render: () => [
-      pageHead({ title: 'Nodes', crumbs: where.crumbs(), sub: 'As the cluster itself knows them. Machines are what they run on.' }),
-      where.connected() ? null : away(where),
+    render: () => explorer(where, { current: 'nodes', head: { title: 'Nodes', sub: 'As the cluster itself knows them. Machines are what they run on.' }, body: () => [
       filterBar(ctx, { placeholder: 'Filter by name', chips: [], count: list.phase === 'ready' ? `${list.count} ${list.count === 1 ? 'node' : 'nodes'}` : '' }),
       table.draw({ list, columns, href, label: 'Nodes', empty: nothing(Boolean(ctx.query.get('q')), ctx, empty({ title: 'No nodes', icon: 'node', text: 'No machine has joined this cluster yet.' })) }),
-    ],
+    ] }),
   };
 }
 
 /** @param {any} ctx */
 export function nodePage(ctx) {
-  const where = cluster(ctx);
+  const where = explored(ctx);
   const { name } = ctx.params;
   const tabNow = () => ctx.params.tab || 'overview';
   const base = `${to('explore', where.id)}/nodes/${encodeURIComponent(name)}`;
@@ -111,8 +95,8 @@ export function nodePage(ctx) {
     ];
   }
 
-  const podTable = () => pods.count ? h('div', { class: 'scroll' }, h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['State', 'Namespace', 'Name', 'Age'].map((label) => h('th', { scope: 'col' }, label)))),
-    h('tbody', null, pods.items.map((/** @type {any} */ one) => h('tr', { key: one.id }, h('td', null, stateBadge(one)), h('td', null, one.metadata.namespace), h('td', { class: 'mono wrap' }, one.metadata.name), h('td', { class: 'muted' }, ageOf(one.metadata.creationTimestamp))))))) : empty({ title: 'No Pods run here' });
+  const podTable = () => pods.count ? h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['State', 'Namespace', 'Name', 'Age'].map((label) => h('th', { scope: 'col' }, label)))),
+    h('tbody', null, pods.items.map((/** @type {any} */ one) => h('tr', { key: one.id }, h('td', null, stateBadge(one)), h('td', null, one.metadata.namespace), h('td', { class: 'mono wrap' }, h('a', { class: 'link', href: objectHref(where.id, POD, one.id) }, one.metadata.name)), h('td', { class: 'muted' }, ageOf(one.metadata.creationTimestamp))))))) : empty({ title: 'No Pods run here' });
 
   function body() {
     switch (tabNow()) {

@@ -154,7 +154,7 @@ export const tabs = (tabs, current) =>
 /** @param {any[]} conditions */
 export const conditionTable = (conditions) =>
   conditions?.length
-    ? h('div', { class: 'scroll' }, h('table', { class: 'plain' },
+    ? h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain' },
         h('thead', null, h('tr', null, ['Condition', 'Status', 'Since', 'Message'].map((name) => h('th', { scope: 'col' }, name)))),
         h('tbody', null, conditions.map((one) => h('tr', { key: one.type },
           h('td', null, one.type), h('td', null, badge(conditionTone(one), one.status)), h('td', { class: 'muted nowrap' }, ago(one.lastTransitionTime)),

@@ -2,12 +2,14 @@
 
 import { h } from '../core/dom.js';
 import { isTyping } from '../core/keys.js';
-import { empty, failure, skeleton } from './basics.js';
+import { button, empty, failure, skeleton } from './basics.js';
 import { icon } from './icons.js';
+import { confirm, openDialog } from './layers.js';
 
 /**
- * @typedef {{id: string, label: string, draw: (row: any) => any, sort?: string, priority?: 1 | 2 | 3, class?: string}} Column
- * @typedef {{list: any, columns: Column[], href: (row: any) => string, empty: any, label: string, dense?: boolean}} Options
+ * @typedef {{id: string, label: string, draw: (row: any) => any, sort?: string, priority?: 1 | 2 | 3, class?: string, fixed?: boolean, usual?: boolean}} Column
+ * @typedef {{label: string, danger?: boolean, may: (row: any) => boolean, ask: (rows: any[]) => {title: string, body: any, action: string, typed?: string}, run: (row: any) => Promise<any>}} Bulk
+ * @typedef {{list: any, columns: Column[], href: (row: any) => string, empty: any, label: string, name?: string, bulk?: Bulk[]}} Options
  */
 
 /** Rows beyond the window that are drawn too, so that scrolling finds them there. */
@@ -20,6 +22,9 @@ export function visible(top, height, row, count) {
   return first < last ? [first, last] : [0, Math.min(count, AROUND * 2)];
 }
 
+/** Columns that are shown: those one always needs, those that were chosen, or else the usual ones. @param {Column[]} columns @param {string[] | undefined} chosen */
+export const shownColumns = (columns, chosen) => columns.filter((one) => one.fixed || (chosen ? chosen.includes(one.id) : one.usual !== false));
+
 export class Table {
   /** @param {any} ctx of its page */
   constructor(ctx) {
@@ -31,6 +36,8 @@ export class Table {
     this.frozen = null;
     /** @type {HTMLElement | null} */
     this.body = null;
+    /** Rows that were chosen, which may be out of sight. @type {Map<string, any>} */
+    this.selected = new Map();
     const moved = () => this.moved();
     addEventListener('scroll', moved, { passive: true });
     addEventListener('resize', moved);
@@ -42,6 +49,7 @@ export class Table {
       { keys: 'j or arrowdown', what: 'next row', run: () => this.step(1) },
       { keys: 'k or arrowup', what: 'previous row', run: () => this.step(-1) },
       { keys: 'enter', what: 'open the row', run: () => this.open(), when: () => this.cursor >= 0 && !document.activeElement?.closest('a,button') },
+      { keys: 'x', what: 'select the row', run: () => this.toggle(this.rows()[this.cursor]), when: () => this.cursor >= 0 && Boolean(this.options?.bulk) },
     ]);
   }
 
@@ -68,6 +76,58 @@ export class Table {
     if (top < 120) scrollBy(0, top - 120);
     else if (top + this.rowHeight > innerHeight - 20) scrollBy(0, top + this.rowHeight - innerHeight + 20);
     this.ctx.redraw();
+  }
+
+  /** What can be done with a row together with others. @param {any} row */
+  actions(row) {
+    return (this.options?.bulk || []).filter((one) => row && one.may(row));
+  }
+
+  /** @param {any} row */
+  toggle(row) {
+    if (!row || !this.actions(row).length) return;
+    if (!this.selected.delete(row.id)) this.selected.set(row.id, row);
+    this.ctx.redraw();
+  }
+
+  /** Does one thing to all that were chosen; what is refused stays chosen. @param {Bulk} bulk */
+  async all(bulk) {
+    const rows = [...this.selected.values()].filter(bulk.may);
+    await confirm({
+      danger: bulk.danger, wide: true, ...bulk.ask(rows),
+      run: async () => {
+        const ended = await Promise.allSettled(rows.map((row) => bulk.run(row)));
+        const refused = ended.flatMap((one, at) => (one.status === 'rejected' ? [`${rows[at].metadata.name}: ${one.reason?.message || one.reason}`] : []));
+        rows.forEach((row, at) => ended[at].status === 'fulfilled' && this.selected.delete(row.id));
+        this.ctx.redraw();
+        if (refused.length) throw new Error(refused.slice(0, 5).join('; '));
+      },
+    });
+  }
+
+  /** The line that says how many are chosen and what can be done with them. */
+  chosen() {
+    if (!this.selected.size || !this.options?.bulk) return null;
+    const rows = [...this.selected.values()];
+    return h('div', { class: 'chosen', role: 'status' }, h('b', null, `${rows.length} selected`),
+      this.options.bulk.map((one) => {
+        const count = rows.filter(one.may).length;
+        return count ? button({ label: count === rows.length ? `${one.label} …` : `${one.label} ${count} …`, run: () => this.all(one) }) : null;
+      }),
+      button({ label: 'Clear', run: () => { this.selected.clear(); this.ctx.redraw(); } }));
+  }
+
+  /** A button with which columns are chosen. @param {string} name of the table @param {Column[]} columns */
+  chooser(name, columns) {
+    const free = columns.filter((one) => !one.fixed);
+    if (!free.length) return null;
+    return button({ icon: 'columns', label: '', title: 'Choose columns', kind: 'square', run: () => openDialog((close, redraw) => {
+      const chosen = this.ctx.app.prefs.columns[name];
+      const shown = shownColumns(free, chosen).map((one) => one.id);
+      const set = (/** @type {string[] | undefined} */ ids) => { const { [name]: _, ...others } = this.ctx.app.prefs.columns; this.ctx.app.prefer({ columns: ids ? { ...others, [name]: ids } : others }); redraw(); };
+      return h('div', null, h('h2', null, 'Columns'), h('div', { class: 'dialog-body' }, free.map((one) => h('label', { class: 'check', key: one.id }, h('input', { type: 'checkbox', name: one.id, checked: shown.includes(one.id), onchange: () => set(shown.includes(one.id) ? shown.filter((id) => id !== one.id) : [...shown, one.id]) }), one.label))),
+        h('div', { class: 'act' }, chosen ? button({ label: 'The usual ones', run: () => set(undefined) }) : null, button({ label: 'Done', kind: 'primary', run: () => close() })));
+    }, { label: 'Choose columns' }) });
   }
 
   open() {
@@ -119,7 +179,9 @@ export class Table {
   draw(options) {
     const changed = this.options?.list !== options.list;
     this.options = options;
-    const { list, columns } = options;
+    const { list } = options;
+    const columns = shownColumns(options.columns, options.name ? this.ctx.app.prefs.columns[options.name] : undefined);
+    const span = columns.length + (options.bulk ? 1 : 0);
     if (changed) {
       this.range = [0, Math.ceil(innerHeight / this.rowHeight) + AROUND];
       this.frozen = null;
@@ -135,12 +197,13 @@ export class Table {
     const sort = this.ctx.query.get('sort') || '';
     return h('section', { class: 'card table-card', onmouseenter: () => this.hover(true), onmouseleave: () => this.hover(false) },
       displaced ? h('button', { type: 'button', class: 'moved', onclick: () => this.hover(true) }, `${displaced} moved · show the new order`) : null,
+      this.chosen(),
       h('table', { class: 'rows', 'aria-label': options.label, 'aria-rowcount': list.count + 1 },
-        h('thead', null, h('tr', null, columns.map((column) => this.heading(column, sort)))),
+        h('thead', null, h('tr', null, options.bulk ? h('th', { key: 'check', scope: 'col', class: 'c-check' }, h('span', { class: 'visually-hidden' }, 'Select')) : null, columns.map((column) => this.heading(column, sort)))),
         h('tbody', { ref: (/** @type {HTMLElement} */ el) => { this.body = el; queueMicrotask(() => this.moved()); } },
-          from > 0 ? h('tr', { key: 'above', class: 'spacer', 'aria-hidden': 'true' }, h('td', { colspan: columns.length, style: { height: `${from * height}px` } })) : null,
-          rows.slice(from, to).map((row, at) => this.row(row, from + at, options)),
-          to < list.count ? h('tr', { key: 'below', class: 'spacer', 'aria-hidden': 'true' }, h('td', { colspan: columns.length, style: { height: `${(list.count - to) * height}px` } })) : null)));
+          from > 0 ? h('tr', { key: 'above', class: 'spacer', 'aria-hidden': 'true' }, h('td', { colspan: span, style: { height: `${from * height}px` } })) : null,
+          rows.slice(from, to).map((row, at) => this.row(row, from + at, options, columns)),
+          to < list.count ? h('tr', { key: 'below', class: 'spacer', 'aria-hidden': 'true' }, h('td', { colspan: span, style: { height: `${(list.count - to) * height}px` } })) : null)));
   }
 
   /** @param {Column} column @param {string} sort */
@@ -154,18 +217,21 @@ export class Table {
         direction ? icon(direction === 'ascending' ? 'up' : 'down', { size: 12 }) : h('span', { class: 'sort-room' })));
   }
 
-  /** @param {any} row @param {number} place @param {Options} options */
-  row(row, place, options) {
+  /** @param {any} row @param {number} place @param {Options} options @param {Column[]} columns */
+  row(row, place, options, columns) {
     if (!row) {
-      return h('tr', { key: `place-${place}`, class: 'waiting', 'aria-rowindex': place + 2 }, options.columns.map((column) =>
+      return h('tr', { key: `place-${place}`, class: 'waiting', 'aria-rowindex': place + 2 }, options.bulk ? h('td', { key: 'check' }) : null, columns.map((column) =>
         h('td', { key: column.id, class: `p${column.priority || 1} ${column.class || ''}` }, h('i'))));
     }
     const open = (/** @type {MouseEvent} */ event) => {
-      if (event.target instanceof Element && event.target.closest('a,button,input')) return;
+      if (event.target instanceof Element && event.target.closest('a,button,input,label')) return;
       if (getSelection()?.toString()) return;
       this.ctx.go(options.href(row));
     };
-    return h('tr', { key: row.id, class: place === this.cursor ? 'cursor' : '', 'aria-rowindex': place + 2, onclick: open }, options.columns.map((column) =>
+    const picked = this.selected.has(row.id);
+    return h('tr', { key: row.id, class: `${place === this.cursor ? 'cursor' : ''} ${picked ? 'picked' : ''}`, 'aria-rowindex': place + 2, onclick: open },
+      options.bulk ? h('td', { key: 'check', class: 'c-check' }, this.actions(row).length ? h('label', { class: 'pick' }, h('input', { type: 'checkbox', checked: picked, 'aria-label': `Select ${row.metadata.name}`, onchange: () => this.toggle(row) })) : null) : null,
+      columns.map((column) =>
       h('td', { key: column.id, class: `p${column.priority || 1} ${column.class || ''}` }, column.draw(row))));
   }
 }
@@ -180,7 +246,7 @@ export function sortOf(columns, wanted, usual) {
 
 /**
  * The line above a table: words that filter, and states to choose from.
- * @param {any} ctx @param {{placeholder: string, chips: [string, any][], count: any}} options
+ * @param {any} ctx @param {{placeholder: string, chips: [string, any][], count: any, more?: any, columns?: any}} options
  */
 export function filterBar(ctx, options) {
   const state = ctx.query.get('state') || '';
@@ -190,9 +256,11 @@ export function filterBar(ctx, options) {
       oninput: (/** @type {any} */ event) => { const q = event.target.value; ctx.later('q', 120, () => ctx.setQuery({ q })); },
       onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === 'Escape' && isTyping(event.target)) /** @type {HTMLElement} */ (event.target).blur(); },
     }), h('kbd', null, '/')),
+    options.more,
     h('div', { class: 'chips', role: 'group', 'aria-label': 'State' }, options.chips.map(([id, label]) =>
       h('button', { key: id, type: 'button', class: 'chip', 'aria-pressed': String(state === id), onclick: () => ctx.setQuery({ state: state === id ? '' : id }) }, label))),
-    h('span', { class: 'muted small count' }, options.count));
+    h('span', { class: 'muted small count' }, options.count),
+    options.columns);
 }
 
 /** @param {boolean} filtered @param {any} ctx @param {any} otherwise */

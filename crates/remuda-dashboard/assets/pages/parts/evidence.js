@@ -10,7 +10,7 @@ export const timeOf = (event) => event.lastTimestamp || event.series?.lastObserv
 /** @param {any[]} events */
 export const eventTable = (events) =>
   events.length
-    ? h('div', { class: 'scroll' }, h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['Seen', 'Type', 'Reason', 'Object', 'Message', 'Count'].map((name) => h('th', { scope: 'col' }, name)))),
+    ? h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['Seen', 'Type', 'Reason', 'Object', 'Message', 'Count'].map((name) => h('th', { scope: 'col' }, name)))),
       h('tbody', null, events.map((one) => h('tr', { key: one.id }, h('td', { class: 'muted nowrap' }, ago(timeOf(one))), h('td', null, one._type === 'Warning' ? badge('warn', 'Warning') : one._type || 'Normal'), h('td', null, one.reason || ''),
         h('td', { class: 'wrap' }, `${one.involvedObject?.kind || ''} ${one.involvedObject?.name || ''}`), h('td', { class: 'wrap' }, one.message || one.note || ''), h('td', null, String(one.count || 1)))))))
     : empty({ title: 'No events', text: 'Events are kept for an hour. Conditions say how it stands now.', icon: 'clock' });

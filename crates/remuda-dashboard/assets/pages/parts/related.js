@@ -31,7 +31,7 @@ export function related(ctx, object, more = []) {
     rows.push({ rel: 'machine', type: one.type, id: one.id, up: false, state: one.metadata.state?.name, error: one.metadata.state?.error, transitioning: one.metadata.state?.transitioning });
   }
   if (!rows.length) return empty({ title: 'No related objects', text: 'Nothing owns this, and it owns nothing.' });
-  return h('div', { class: 'scroll' }, h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['', 'Kind', 'Name', 'State'].map((name) => h('th', { scope: 'col' }, name)))),
+  return h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['', 'Kind', 'Name', 'State'].map((name) => h('th', { scope: 'col' }, name)))),
     h('tbody', null, rows.map((/** @type {any} */ row) => {
       const href = pageOf(row.type, row.id);
       return h('tr', { key: `${row.rel} ${row.type} ${row.id}` }, h('td', { class: 'muted' }, relation(row.rel, row.up)), h('td', null, row.type), h('td', { class: 'mono wrap' }, href ? h('a', { class: 'link', href }, row.id) : row.id),
