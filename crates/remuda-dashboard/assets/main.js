@@ -3,7 +3,7 @@
 import { get, whenExpired } from './core/api.js';
 import { h, render, scheduler } from './core/dom.js';
 import { Keys } from './core/keys.js';
-import { CLUSTER, MACHINE, SETTING, USER, mayCreate } from './core/objects.js';
+import { CLUSTER, MACHINE, NODE_DRIVER, SETTING, USER, mayCreate } from './core/objects.js';
 import { BASE, Router, match, to } from './core/router.js';
 import { applyPrefs, loadPrefs, logout, savePrefs, whoAmI } from './core/session.js';
 import { Socket } from './core/socket.js';
@@ -26,6 +26,9 @@ import { objectPage } from './pages/explore/object.js';
 import { usersPage } from './pages/users.js';
 import { tokensPage } from './pages/tokens.js';
 import { settingsPage } from './pages/settings.js';
+import { rolesPage } from './pages/roles.js';
+import { configsPage, credentialsPage, driversPage } from './pages/infrastructure.js';
+import { GLOBAL_ROLE, SECRET, configSchemas } from './core/access.js';
 
 /** @type {[string, (ctx: any) => any][]} */
 const ROUTES = [
@@ -49,6 +52,10 @@ const ROUTES = [
   ['/users', usersPage],
   ['/tokens', tokensPage],
   ['/settings', settingsPage],
+  ['/roles', rolesPage],
+  ['/credentials', credentialsPage],
+  ['/drivers', driversPage],
+  ['/configurations', configsPage],
 ];
 
 class App {
@@ -279,7 +286,11 @@ class App {
     if (this.schema(CLUSTER)) places.push(['', 'Clusters', 'cluster', to('clusters')]);
     if (this.schema(MACHINE)) places.push(['', 'Machines', 'machine', to('machines')]);
     if (this.schema(USER)) places.push(['Access', 'Users', 'people', to('users')]);
+    if (this.schema(GLOBAL_ROLE)) places.push(['Access', 'Roles', 'shield', to('roles')]);
     places.push(['Access', 'Tokens', 'key', to('tokens')]);
+    if (this.schema(SECRET)?.collectionMethods?.includes('GET')) places.push(['Providers', 'Credentials', 'lock', to('credentials')]);
+    if (this.schema(NODE_DRIVER)) places.push(['Providers', 'Drivers', 'import', to('drivers')]);
+    if (configSchemas(this.schemas.values()).length) places.push(['Providers', 'Configurations', 'sheet', to('configurations')]);
     if (this.schema(SETTING)) places.push(['Server', 'Settings', 'settings', to('settings')]);
     return places;
   }

@@ -121,3 +121,9 @@ export function v1(root, type, id) {
   const parts = (id || '').split('/').filter(Boolean).map(encodeURIComponent);
   return [`${root}/v1/${type}`, ...parts].join('/');
 }
+
+/** Whether a cluster lets the caller do something that links and schemas do not tell of. @param {string} root @param {any} attributes */
+export async function mayDo(root, attributes) {
+  const answer = await post(`${root}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: attributes } });
+  return Boolean(answer?.status?.allowed);
+}

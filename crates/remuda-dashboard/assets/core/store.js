@@ -10,7 +10,7 @@ const DEBOUNCE = 200;
 const POLL = 10_000;
 
 /**
- * @typedef {{type: string, root?: string, namespace?: string, filter?: string[], sort?: string, include?: string[], exclude?: string[]}} Query
+ * @typedef {{type: string, root?: string, namespace?: string, filter?: string[], sort?: string, include?: string[], exclude?: string[], excludeValues?: string[]}} Query
  * @typedef {'loading' | 'ready' | 'error' | 'denied' | 'missing'} Phase
  */
 
@@ -24,6 +24,7 @@ export function listPath(query, page, size) {
   for (const one of query.include || []) search.append('include', one);
   search.set('exclude', 'metadata.managedFields');
   for (const one of query.exclude || []) search.append('exclude', one);
+  for (const one of query.excludeValues || []) search.append('excludeValues', one);
   return `${v1(query.root || '', query.type, query.namespace)}?${search}`;
 }
 

@@ -1,7 +1,8 @@
 // Which of mine? The list of clusters.
 
+import { del, v1 } from '../core/api.js';
 import { h } from '../core/dom.js';
-import { CLUSTER, MACHINE_DEPLOYMENT, STATE_FILTERS, clusterNameOf, distroOf, machineBar, mayCreate, nameOf, providerOf, quoted, stateOf } from '../core/objects.js';
+import { CLUSTER, MACHINE_DEPLOYMENT, STATE_FILTERS, clusterNameOf, distroOf, machineBar, may, mayCreate, nameOf, providerOf, quoted, stateOf } from '../core/objects.js';
 import { to } from '../core/router.js';
 import { ageOf, button, empty, machineBarView, pageHead, stateBadge } from '../parts/basics.js';
 import { Table, filterBar, nothing, sortOf } from '../parts/table.js';
@@ -30,11 +31,13 @@ export function clustersPage(ctx) {
 
   /** @type {import('../parts/table.js').Column[]} */
   const columns = [
-    { id: 'state', label: 'State', class: 'c-state', sort: WORST_FIRST, draw: stateBadge },
-    { id: 'name', label: 'Name', sort: 'metadata.name', draw: (row) => nameCell(row, clusterHref(row)) },
+    { id: 'state', label: 'State', class: 'c-state', fixed: true, sort: WORST_FIRST, draw: stateBadge },
+    { id: 'name', label: 'Name', fixed: true, sort: 'metadata.name', draw: (row) => nameCell(row, clusterHref(row)) },
     { id: 'provider', label: 'Provider', class: 'c-provider', priority: 2, draw: (row) => [providerOf(row), h('span', { class: 'sub' }, nameOf(distroOf(row.spec?.kubernetesVersion)))] },
     { id: 'version', label: 'Version', class: 'c-version', priority: 2, sort: 'spec.kubernetesVersion', draw: (row) => h('span', { class: 'mono' }, row.spec?.kubernetesVersion || '') },
     { id: 'machines', label: 'Machines', class: 'c-machines', priority: 2, draw: (row) => machines(row) },
+    { id: 'namespace', label: 'Workspace', class: 'c-provider', priority: 3, usual: false, sort: 'metadata.namespace,metadata.name', draw: (row) => row.metadata.namespace },
+    { id: 'id', label: 'Cluster id', class: 'c-provider', priority: 3, usual: false, draw: (row) => h('span', { class: 'mono' }, row.status?.clusterName || '') },
     { id: 'age', label: 'Age', class: 'c-age', priority: 3, sort: '-metadata.creationTimestamp', draw: (row) => h('span', { class: 'muted' }, ageOf(row.metadata.creationTimestamp)) },
   ];
 
@@ -87,9 +90,14 @@ export function clustersPage(ctx) {
           placeholder: 'Filter by name',
           chips: [['broken', `Needs you ${number('broken')}`], ['changing', `Changing ${number('changing')}`], ['ready', `Ready ${number('ready')}`]],
           count: [version ? h('button', { type: 'button', class: 'chip', 'aria-pressed': 'true', onclick: () => ctx.setQuery({ version: '' }) }, `${version} ×`) : null, list.phase === 'ready' ? ` ${list.count} ${list.count === 1 ? 'cluster' : 'clusters'}` : ''],
+          columns: table.chooser('clusters', columns),
         }),
         table.draw({
-          list, columns, href: clusterHref, label: 'Clusters',
+          list, columns, name: 'clusters', href: clusterHref, label: 'Clusters',
+          bulk: [{
+            label: 'Delete', danger: true, may: (row) => may(row, 'remove') && !row.metadata.deletionTimestamp && row.metadata.name !== 'local', run: (row) => del(v1('', CLUSTER, row.id)),
+            ask: (rows) => ({ title: `Delete ${rows.length} ${rows.length === 1 ? 'cluster' : 'clusters'}?`, action: 'Delete clusters', typed: 'delete', body: [h('p', null, 'All machines that were made for them and everything on those, snapshots on their disks included, will be gone. Imported clusters go on without us.'), h('ul', { class: 'mono small' }, rows.slice(0, 12).map((row) => h('li', { key: row.id }, row.id)), rows.length > 12 ? h('li', null, `and ${rows.length - 12} more`) : null)] }),
+          }],
           empty: nothing(filtered, ctx, empty({
             title: 'No clusters yet', icon: 'cluster',
             text: create ? 'Clusters you create, import or are given a role in appear here.' : 'Clusters you are given a role in appear here.',

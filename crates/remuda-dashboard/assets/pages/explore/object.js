@@ -1,6 +1,6 @@
 // One object of a cluster: what it is, what it says, and what may be done with it.
 
-import { ApiError, del, get, post, put, v1 } from '../../core/api.js';
+import { ApiError, del, get, mayDo, put, v1 } from '../../core/api.js';
 import { h } from '../../core/dom.js';
 import { containerState, decoded, holdsData, isSecret, kindHref, masked, objectHref, podFilter, titleOf, writable } from '../../core/kinds.js';
 import { EVENT, POD, bytes, may, plain, quoted } from '../../core/objects.js';
@@ -12,12 +12,6 @@ import { YamlEdit } from '../../parts/yaml-edit.js';
 import { yamlView } from '../../parts/yaml-view.js';
 import { eventTable } from '../parts/evidence.js';
 import { away, explored } from './where.js';
-
-/** Whether the cluster lets the caller do something that links do not tell of. @param {string} root @param {any} attributes */
-export async function mayDo(root, attributes) {
-  const answer = await post(`${root}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: attributes } });
-  return Boolean(answer?.status?.allowed);
-}
 
 /** @param {Record<string, string> | undefined} pairs */
 const labels = (pairs) => (pairs && Object.keys(pairs).length ? h('div', { class: 'labels' }, Object.entries(pairs).map(([key, value]) => h('span', { class: 'label', key }, value ? `${key}=${value}` : key))) : '');
