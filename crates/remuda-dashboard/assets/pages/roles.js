@@ -20,7 +20,7 @@ export function rolesPage(ctx) {
   /** @param {any} role */
   const rules = (role) => openDialog((close) => h('div', null, h('h2', null, titleOf(role)), h('div', { class: 'dialog-body' }, role.description ? h('p', null, role.description) : null,
     h('ul', { class: 'rules small' }, (role.rules || []).map((/** @type {any} */ rule, /** @type {number} */ at) => h('li', { key: at }, ruleText(rule))), (role.inheritedClusterRoles || []).map((/** @type {string} */ one) => h('li', { key: one }, `${one} in every cluster`))), role.rules?.length || role.inheritedClusterRoles?.length ? null : h('p', { class: 'muted' }, 'It gives no rights.')),
-  h('div', { class: 'act' }, button({ label: 'YAML', href: `${objectHref('local', GLOBAL_ROLE, role.metadata.name)}/yaml`, run: () => close() }), button({ label: 'Close', kind: 'primary', run: () => close() }))), { label: `Rules of ${titleOf(role)}`, class: 'wide' });
+  h('div', { class: 'act' }, button({ label: 'YAML', run: () => { close(); ctx.go(`${objectHref('local', GLOBAL_ROLE, role.metadata.name)}/yaml`); } }), button({ label: 'Close', kind: 'primary', run: () => close() }))), { label: `Rules of ${titleOf(role)}`, class: 'wide' });
 
   /** @param {any} role */
   function give(role) {

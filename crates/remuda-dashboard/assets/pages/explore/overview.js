@@ -55,7 +55,7 @@ export function overviewPage(ctx) {
   function begin() {
     if (nodes || !where.schemas) return;
     nodes = where.lists(NODE) ? ctx.list({ type: NODE, root: where.root }, { size: 1000 }) : { phase: 'ready', items: [], count: 0 };
-    if (where.lists(EVENT)) events = ctx.list({ type: EVENT, root: where.root, filter: ['_type=Warning'], sort: '-lastTimestamp' }, { size: 8 });
+    if (where.lists(EVENT)) events = ctx.list({ type: EVENT, root: where.root, filter: ['type=Warning'], sort: '-lastTimestamp' }, { size: 8 });
     counts = [...WORKLOADS.slice(0, 5), 'service', 'namespace'].filter(where.lists).map((type) => [type, ctx.list({ type, root: where.root, include: ['metadata.name'] }, { size: 1 })]);
     if (!where.lists(POD)) return;
     readPods();

@@ -1,0 +1,105 @@
+//! Roles, sessions, credentials and drivers, given and taken away in a browser.
+
+use kube::{ResourceExt, api::ListParams};
+use serde_json::json;
+
+use super::{enter, user};
+use crate::{browser::Browser, people::Desk};
+
+#[test]
+fn roles_are_given_and_taken_and_sessions_ended() {
+    let desk = Desk::open();
+    let Some(browser) = Browser::open(&desk.server.url) else { return };
+    user(&desk, "ann", "admin");
+    user(&desk, "cleo", "user-base");
+    enter(&browser, "ann");
+
+    browser.load("/dashboard/roles");
+    browser.click("[title='Give Auditor to somebody']");
+    browser.script("const one = document.querySelector('dialog[open] [name=user]'); one.value = 'user-cleo'; one.dispatchEvent(new Event('change'))");
+    browser.press("Give role");
+    browser.wait("document.querySelector('[title=\"Take Auditor from cleo\"]')");
+    let row = || desk.admin("user list").lines().find(|line| line.starts_with("cleo ")).map(str::to_owned);
+    assert!(row().unwrap().contains("auditor"), "{:?}", row());
+    browser.click("[title='Take Auditor from cleo']");
+    browser.press("Take away");
+    browser.wait("!document.querySelector('[title=\"Take Auditor from cleo\"]')");
+    assert!(!row().unwrap().contains("auditor"), "{:?}", row());
+
+    // Another session of the same person, and one of somebody else.
+    let other = Browser::open(&desk.server.url).unwrap();
+    enter(&other, "ann");
+    let third = Browser::open(&desk.server.url).unwrap();
+    enter(&third, "cleo");
+    browser.load("/dashboard/tokens?state=session");
+    browser.wait("document.querySelectorAll('table.rows tbody tr').length === 2");
+    browser.click("#end-others");
+    browser.press("End them");
+    browser.wait("document.querySelectorAll('table.rows tbody tr').length === 1");
+    other.load("/dashboard/clusters");
+    other.wait("document.querySelector('[name=username]')");
+    browser.press("Everybody’s");
+    browser.wait("[...document.querySelectorAll('tbody tr')].some((one) => one.innerText.includes('cleo'))");
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
+
+    // Who may not see those of others is not asked whether they want to.
+    third.load("/dashboard/tokens");
+    third.sees("This session");
+    assert!(!third.shows("Everybody’s"));
+    assert_eq!(
+        third.script("return [...document.querySelectorAll('.rail .nav')].map((one) => one.innerText).filter((one) => ['Users', 'Roles', 'Credentials', 'Drivers', 'Configurations'].includes(one))"),
+        json!([])
+    );
+    let complaints = third.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
+}
+
+#[test]
+fn credentials_are_made_and_drivers_switched() {
+    let desk = Desk::open();
+    let Some(browser) = Browser::open(&desk.server.url) else { return };
+    user(&desk, "ann", "admin");
+    enter(&browser, "ann");
+
+    browser.load("/dashboard/credentials");
+    browser.click("#new-credential");
+    browser.script("const one = document.querySelector('dialog[open] [name=driver]'); one.value = 'digitalocean'; one.dispatchEvent(new Event('change'))");
+    browser.type_into("dialog[open] [name=name]", "cc-do");
+    browser.press("Create credential");
+    browser.sees("accessToken is missing.");
+    browser.type_into("dialog[open] [name=value-accessToken]", "dop_v1_hunter2");
+    browser.press("Create credential");
+    browser.wait("document.querySelector('table.rows .n')?.innerText === 'cc-do'");
+    assert!(!browser.shows("hunter2"));
+    let secrets = desk.objects("", "v1", "Secret", Some("cattle-global-data"));
+    let secret = desk.runtime.block_on(secrets.get("cc-do")).unwrap();
+    assert_eq!(
+        secret.data["data"],
+        json!({"digitaloceancredentialConfig-accessToken": "ZG9wX3YxX2h1bnRlcjI="})
+    );
+    // What was read for the list has no values either.
+    let read = "return performance.getEntriesByType('resource').map((one) => one.name).filter((one) => one.includes('/v1/secret')).every((one) => one.includes('excludeValues=data'))";
+    assert_eq!(browser.script(read), true);
+    browser.click("[title='Delete cc-do']");
+    browser.type_into("dialog[open] [name=typed]", "cc-do");
+    browser.press("Delete credential");
+    browser.sees("No cloud credentials");
+    let left = desk.runtime.block_on(secrets.list(&ListParams::default())).unwrap();
+    assert!(left.iter().all(|one| one.name_any() != "cc-do"));
+
+    browser.load("/dashboard/drivers");
+    let row =
+        "[...document.querySelectorAll('tbody tr')].find((one) => one.innerText.includes('DigitalOcean'))";
+    browser.wait(&format!("{row}?.innerText.includes('Inactive')"));
+    browser.click("[title='Actions for digitalocean']");
+    browser.press("Activate");
+    browser.wait(&format!("{row}?.querySelector('.badge').innerText === 'Active'"));
+    browser.click("[title='Actions for digitalocean']");
+    browser.press("Deactivate …");
+    browser.sees("No cluster you may see uses it.");
+    browser.press("Deactivate");
+    browser.wait(&format!("{row}?.querySelector('.badge').innerText === 'Inactive'"));
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
+}
