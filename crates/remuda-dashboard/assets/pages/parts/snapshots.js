@@ -106,7 +106,9 @@ export function operationLine(cluster, plane) {
 /** @param {{cluster: any, snapshots: any, plane: any}} given */
 export function snapshotsView({ cluster, snapshots, plane }) {
   const { name, namespace } = cluster.metadata;
-  const change = may(cluster, 'update') && !cluster.metadata.deletionTimestamp;
+  // One operation after the other: while one is under way, no other is offered.
+  const busy = operationOf(cluster, plane);
+  const change = may(cluster, 'update') && !cluster.metadata.deletionTimestamp && (!busy || busy.failed);
   const schedule = cluster.spec?.rkeConfig?.etcd || {};
   const items = (/** @type {any} */ one) => [
     ...(change && restorable(one) && !one.metadata.deletionTimestamp ? [{ label: 'Restore …', icon: 'refresh', run: () => restore(cluster, one) }] : []),
@@ -118,7 +120,7 @@ export function snapshotsView({ cluster, snapshots, plane }) {
     return h('tr', { key: one.id },
       h('td', { class: 'c-state' }, badge(state.tone, state.word, state.why || undefined)),
       h('td', null, h('b', { class: 'n' }, ago(file.createdAt || one.metadata.creationTimestamp)), h('span', { class: state.tone === 'bad' ? 'why bad' : 'sub mono', title: state.why || one.metadata.name }, state.tone === 'bad' && state.why ? state.why : file.name || one.metadata.name)),
-      h('td', { class: 'p3 c-num' }, found ? [`revision ${found.revision}`, h('span', { class: 'sub' }, `${found.keys} keys`)] : ''), h('td', { class: 'p2 c-wide' }, file.nodeName || '', h('span', { class: 'sub' }, storageOf(one) === 's3' ? 'S3' : 'on its disk')), h('td', { class: 'p2 c-num' }, bytes(Number(file.size ?? NaN)) || '–'),
+      h('td', { class: 'p3 c-provider' }, found ? [`revision ${found.revision}`, h('span', { class: 'sub' }, `${found.keys} keys`)] : ''), h('td', { class: 'p2 c-wide' }, file.nodeName || '', h('span', { class: 'sub' }, storageOf(one) === 's3' ? 'S3' : 'on its disk')), h('td', { class: 'p2 c-num' }, bytes(Number(file.size ?? NaN)) || '–'),
       h('td', { class: 'c-act' }, actions.length ? button({ icon: 'more', label: '', title: `Actions for ${file.name || one.metadata.name}`, kind: 'square', run: (event) => openMenu(/** @type {Element} */ (event.currentTarget), actions) }) : null));
   };
   const head = (/** @type {string} */ label, /** @type {string} */ kind) => h('th', { scope: 'col', class: kind }, label);
@@ -127,7 +129,7 @@ export function snapshotsView({ cluster, snapshots, plane }) {
     h('div', { class: 'filters' }, h('p', { class: 'muted small' }, schedule.disableSnapshots ? 'None are taken by themselves.' : `Taken by themselves: ${schedule.snapshotScheduleCron || 'every twelve hours'}, the last ${schedule.snapshotRetention ?? 5} of each server are kept.`),
       change ? h('div', { class: 'act count' }, button({ label: 'Take snapshot …', icon: 'plus', kind: 'primary', id: 'new-snapshot', run: () => create(cluster) })) : null),
     h('section', { class: 'card table-card' }, phase(snapshots, () => snapshots.count ? h('table', { class: 'rows still', 'aria-label': 'Snapshots' },
-      h('thead', null, h('tr', null, head('State', 'c-state'), head('Taken', ''), head('Content', 'p3 c-num'), head('Where', 'p2 c-wide'), head('Size', 'p2 c-num'), h('th', { scope: 'col', class: 'c-act' }, h('span', { class: 'visually-hidden' }, 'Actions')))),
+      h('thead', null, h('tr', null, head('State', 'c-state'), head('Taken', ''), head('Content', 'p3 c-provider'), head('Where', 'p2 c-wide'), head('Size', 'p2 c-num'), h('th', { scope: 'col', class: 'c-act' }, h('span', { class: 'visually-hidden' }, 'Actions')))),
       h('tbody', null, snapshots.items.map(row)))
       : empty({ title: 'No snapshots yet', icon: 'clock', text: 'Snapshots hold everything the API of the cluster was told, and make it that again.' }), 4)),
     tools([`remuda snapshot list${flag(namespace)} ${name}`, `remuda snapshot create${flag(namespace)} ${name} --wait`], v1('', `${SNAPSHOT}s`, namespace)),

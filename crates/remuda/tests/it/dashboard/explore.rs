@@ -263,7 +263,10 @@ fn a_cluster_comes_back_from_a_snapshot_that_was_taken_in_the_browser() {
     browser.type_into("dialog[open] [name=typed]", "demo");
     browser.press("Restore");
     // The page says how far it is, and when it is over.
-    browser.wait_for(MACHINES, "document.querySelector('.cause')?.innerText.startsWith('Restore')");
+    browser.wait_for(
+        MACHINES,
+        "[...document.querySelectorAll('.cause')].some((one) => one.innerText.startsWith('Restore'))",
+    );
     scene.lab.until("the cluster is what it was", MACHINES, || {
         scene.namespaces().is_some_and(|names| !names.contains(&"late".to_owned()))
     });
@@ -279,6 +282,7 @@ fn a_cluster_comes_back_from_a_snapshot_that_was_taken_in_the_browser() {
     };
     scene.lab.until("it is asked for", MACHINES, || !asked().is_null());
     assert_eq!(asked(), json!({"generation": 1, "services": ["kubelet"]}));
+    browser.wait_for(MACHINES, "!document.querySelector('.cause')");
 
     browser.click("table.rows .c-act button");
     browser.press("Delete …");
