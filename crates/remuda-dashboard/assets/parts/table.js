@@ -181,7 +181,9 @@ export class Table {
     this.options = options;
     const { list } = options;
     const columns = shownColumns(options.columns, options.name ? this.ctx.app.prefs.columns[options.name] : undefined);
-    const span = columns.length + (options.bulk ? 1 : 0);
+    // Who may do nothing with any of them has nothing to select them for.
+    const picks = list.items.some((/** @type {any} */ row) => this.actions(row).length);
+    const span = columns.length + (picks ? 1 : 0);
     if (changed) {
       this.range = [0, Math.ceil(innerHeight / this.rowHeight) + AROUND];
       this.frozen = null;
@@ -199,10 +201,10 @@ export class Table {
       displaced ? h('button', { type: 'button', class: 'moved', onclick: () => this.hover(true) }, `${displaced} moved · show the new order`) : null,
       this.chosen(),
       h('table', { class: 'rows', 'aria-label': options.label, 'aria-rowcount': list.count + 1 },
-        h('thead', null, h('tr', null, options.bulk ? h('th', { key: 'check', scope: 'col', class: 'c-check' }, h('span', { class: 'visually-hidden' }, 'Select')) : null, columns.map((column) => this.heading(column, sort)))),
+        h('thead', null, h('tr', null, picks ? h('th', { key: 'check', scope: 'col', class: 'c-check' }, h('span', { class: 'visually-hidden' }, 'Select')) : null, columns.map((column) => this.heading(column, sort)))),
         h('tbody', { ref: (/** @type {HTMLElement} */ el) => { this.body = el; queueMicrotask(() => this.moved()); } },
           from > 0 ? h('tr', { key: 'above', class: 'spacer', 'aria-hidden': 'true' }, h('td', { colspan: span, style: { height: `${from * height}px` } })) : null,
-          rows.slice(from, to).map((row, at) => this.row(row, from + at, options, columns)),
+          rows.slice(from, to).map((row, at) => this.row(row, from + at, options, columns, picks)),
           to < list.count ? h('tr', { key: 'below', class: 'spacer', 'aria-hidden': 'true' }, h('td', { colspan: span, style: { height: `${(list.count - to) * height}px` } })) : null)));
   }
 
@@ -217,10 +219,10 @@ export class Table {
         direction ? icon(direction === 'ascending' ? 'up' : 'down', { size: 12 }) : h('span', { class: 'sort-room' })));
   }
 
-  /** @param {any} row @param {number} place @param {Options} options @param {Column[]} columns */
-  row(row, place, options, columns) {
+  /** @param {any} row @param {number} place @param {Options} options @param {Column[]} columns @param {boolean} picks */
+  row(row, place, options, columns, picks) {
     if (!row) {
-      return h('tr', { key: `place-${place}`, class: 'waiting', 'aria-rowindex': place + 2 }, options.bulk ? h('td', { key: 'check' }) : null, columns.map((column) =>
+      return h('tr', { key: `place-${place}`, class: 'waiting', 'aria-rowindex': place + 2 }, picks ? h('td', { key: 'check' }) : null, columns.map((column) =>
         h('td', { key: column.id, class: `p${column.priority || 1} ${column.class || ''}` }, h('i'))));
     }
     const open = (/** @type {MouseEvent} */ event) => {
@@ -230,7 +232,7 @@ export class Table {
     };
     const picked = this.selected.has(row.id);
     return h('tr', { key: row.id, class: `${place === this.cursor ? 'cursor' : ''} ${picked ? 'picked' : ''}`, 'aria-rowindex': place + 2, onclick: open },
-      options.bulk ? h('td', { key: 'check', class: 'c-check' }, this.actions(row).length ? h('label', { class: 'pick' }, h('input', { type: 'checkbox', checked: picked, 'aria-label': `Select ${row.metadata.name}`, onchange: () => this.toggle(row) })) : null) : null,
+      picks ? h('td', { key: 'check', class: 'c-check' }, this.actions(row).length ? h('label', { class: 'pick' }, h('input', { type: 'checkbox', checked: picked, 'aria-label': `Select ${row.metadata.name}`, onchange: () => this.toggle(row) })) : null) : null,
       columns.map((column) =>
       h('td', { key: column.id, class: `p${column.priority || 1} ${column.class || ''}` }, column.draw(row))));
   }

@@ -159,6 +159,7 @@ fn a_cluster_is_explored_and_changed_by_those_who_may() {
     browser.press("Review and save …");
     browser.wait("document.querySelector('.diff .add')?.innerText.includes('mode: slow')");
     browser.click("#confirm-save");
+    browser.wait("location.pathname.endsWith('/configmap/default/settings')");
     browser.sees("slow");
     let maps: Api<ConfigMap> = Api::namespaced(scene.inside.clone(), "default");
     let found = scene.lab.runtime.block_on(maps.get("settings")).unwrap();
