@@ -21,12 +21,19 @@ struct DurationLabels {
     resource: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResourceLabels {
+    group: String,
+    resource: String,
+}
+
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter<u64, AtomicU64>>,
     durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
     in_flight: Gauge<i64, AtomicI64>,
     watchers: Gauge<i64, AtomicI64>,
+    evaluated: Family<ResourceLabels, Counter<u64, AtomicU64>>,
 }
 
 fn buckets() -> Histogram {
@@ -50,7 +57,13 @@ impl Default for Metrics {
         registry.register("apiserver_current_inflight_requests", "Requests under way", in_flight.clone());
         let watchers = Gauge::default();
         registry.register("apiserver_longrunning_requests", "Open watches", watchers.clone());
-        Self { registry, requests, durations, in_flight, watchers }
+        let evaluated = Family::default();
+        registry.register(
+            "apiserver_storage_list_evaluated_objects",
+            "Objects looked at to answer lists with selectors",
+            evaluated.clone(),
+        );
+        Self { registry, requests, durations, in_flight, watchers, evaluated }
     }
 }
 
@@ -63,6 +76,12 @@ impl Metrics {
                 .get_or_create(&DurationLabels { verb, resource: resource.to_owned() })
                 .observe(seconds);
         }
+    }
+
+    /// A list has looked at this many objects to find those it selects.
+    pub(crate) fn evaluated(&self, group: &str, resource: &str, objects: usize) {
+        let labels = ResourceLabels { group: group.to_owned(), resource: resource.to_owned() };
+        self.evaluated.get_or_create(&labels).inc_by(objects as u64);
     }
 
     pub(crate) fn request(&self) -> GaugeGuard {

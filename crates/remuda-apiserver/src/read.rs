@@ -1,10 +1,9 @@
 //! GET and LIST.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use remuda_objects::selector::{FieldSelector, LabelSelector};
 use remuda_store::{ListQuery, Record, Revision};
 use serde_json::{Value, json};
 
@@ -12,7 +11,8 @@ use crate::{
     body::{Body, Items},
     call::{Answer, Call},
     convert::is_served_form,
-    lean::{self, Need},
+    filter::Filter,
+    index::Asked,
     negotiate::{Encoding, Shape, response_form},
     options::{ListOptions, VersionMatch, parse_version},
     registry::Resource,
@@ -152,7 +152,12 @@ impl Inner {
                 return self.list_one(call, None, name, query.at, filter).await;
             }
         }
+        let exact = query.at.is_some() && !any;
+        if let Some(listed) = self.list_indexed(call, options, filter, &query, (exact, begun)).await? {
+            return Ok(listed);
+        }
         let mut listed = Listed::default();
+        let mut seen = 0;
         loop {
             query.limit = match (options.limit, filter.is_open()) {
                 (0, _) => 0,
@@ -188,21 +193,80 @@ impl Inner {
                     }
                 }
             }
+            seen += scanned;
             let unscanned = page.records.len() - scanned + page.remaining;
-            if unscanned == 0 || options.limit == 0 {
-                return Ok(listed);
+            let over = unscanned == 0 || options.limit == 0;
+            if !over {
+                query.after = Some(page.records[scanned - 1].key.to_string());
             }
-            let last = page.records[scanned - 1].key.to_string();
-            if listed.records.len() >= options.limit {
-                let after = last[prefix.len()..].to_owned();
-                let begun = Some(begun.unwrap_or_else(|| self.now().as_second()));
+            if !over && listed.records.len() >= options.limit {
                 listed.continue_token =
-                    Some(ContinueToken { revision: page.revision as i64, after, begun }.encode());
+                    Some(self.go_on(page.revision, &prefix, query.after.as_deref(), begun));
                 listed.remaining = filter.is_open().then_some(unscanned);
+            }
+            if over || listed.continue_token.is_some() {
+                if !filter.is_open() {
+                    self.looked_through(call, filter, &prefix, seen, listed.records.len());
+                }
                 return Ok(listed);
             }
-            query.after = Some(last);
         }
+    }
+
+    /// The token of a list that was cut after a key.
+    fn go_on(&self, revision: Revision, prefix: &str, after: Option<&str>, begun: Option<i64>) -> String {
+        let after = after.and_then(|after| after.strip_prefix(prefix)).unwrap_or_default().to_owned();
+        let begun = Some(begun.unwrap_or_else(|| self.now().as_second()));
+        ContinueToken { revision: revision as i64, after, begun }.encode()
+    }
+
+    /// The same answered by an index, where one can.
+    async fn list_indexed(
+        &self,
+        call: &Call,
+        options: &ListOptions,
+        filter: &Filter,
+        query: &ListQuery,
+        (exact, begun): (bool, Option<i64>),
+    ) -> ApiResult<Option<Listed>> {
+        if filter.is_open() {
+            return Ok(None);
+        }
+        let asked = Asked { prefix: &query.prefix, at: query.at, exact, after: query.after.as_deref() };
+        let Some((revision, keys)) = self.candidates(call, filter, &asked).await? else { return Ok(None) };
+        let mut listed = Listed { revision, ..Default::default() };
+        let mut seen = 0;
+        for chunk in keys.chunks(SCAN) {
+            let chunk: Vec<String> = chunk.iter().map(ToString::to_string).collect();
+            let found = match self.store.get_many(&chunk, Some(revision)).await {
+                Ok(found) => found.value,
+                // So much was written meanwhile that this is history already.
+                Err(remuda_store::Error::Compacted { .. }) => return Ok(None),
+                Err(error) => return Err(store_error(error)),
+            };
+            let records: Vec<Arc<Record>> = found.into_iter().flatten().collect();
+            let converted = self.converted_for(&call.resource, filter, &records).await?;
+            for record in records {
+                if options.limit > 0 && listed.records.len() == options.limit {
+                    let after = listed.records.last().map(|last| &*last.key);
+                    listed.continue_token = Some(self.go_on(revision, &query.prefix, after, begun));
+                    break;
+                }
+                seen += 1;
+                let matches = match converted.get(&record.key) {
+                    Some(object) => filter.matches_object(object),
+                    None => filter.matches(&record),
+                };
+                if matches {
+                    listed.records.push(record);
+                }
+            }
+            if listed.continue_token.is_some() {
+                break;
+            }
+        }
+        self.metrics.evaluated(&call.resource.group, &call.resource.plural, seen);
+        Ok(Some(listed))
     }
 
     async fn list_one(
@@ -331,168 +395,6 @@ fn expired_continue(prefix: &str, after: Option<&str>) -> ApiError {
     }
 }
 
-/// The selectors of a list or watch, ready to match stored bytes.
-#[derive(Clone)]
-pub(crate) struct Filter {
-    labels: Option<LabelSelector>,
-    fields: Option<FieldSelector>,
-    group: String,
-    kind: String,
-    /// Custom selectable fields, as paths.
-    custom: Vec<String>,
-    is_custom: bool,
-    /// What the field selector looks at, unless that is metadata alone.
-    need: Option<Need>,
-}
-
-impl Filter {
-    pub(crate) fn new(resource: &Resource, options: &ListOptions) -> ApiResult<Self> {
-        let custom = resource
-            .custom()
-            .map(|custom| custom.crd.view.versions[custom.version].selectable_fields.clone())
-            .unwrap_or_default();
-        let mut filter = Self {
-            labels: options.labels.clone().filter(|selector| !selector.is_everything()),
-            fields: options.fields.clone().filter(|selector| !selector.is_everything()),
-            group: resource.group.clone(),
-            kind: resource.kind.clone(),
-            custom,
-            is_custom: resource.is_custom(),
-            need: None,
-        };
-        filter.need = filter.need();
-        for term in filter.fields.iter().flat_map(|fields| &fields.terms) {
-            filter.check_path(&term.path)?;
-        }
-        Ok(filter)
-    }
-
-    fn need(&self) -> Option<Need> {
-        let terms = &self.fields.as_ref()?.terms;
-        if terms.iter().all(|term| is_meta(&term.path)) {
-            return None;
-        }
-        // Events are stored in one style and read in two.
-        if !self.is_custom && self.kind == "Event" {
-            return Some(Need::Everything);
-        }
-        let mut need = Need::nothing();
-        for term in terms {
-            // What a path of a built-in kind means is below its first part, not always at its end.
-            let parts = if self.is_custom || is_meta(&term.path) { usize::MAX } else { 1 };
-            need.add(term.path.split('.').take(parts));
-        }
-        Some(need)
-    }
-
-    fn check_path(&self, path: &str) -> ApiResult<()> {
-        if is_meta(path) {
-            return Ok(());
-        }
-        if self.is_custom {
-            return if self.custom.iter().any(|known| known.trim_start_matches('.') == path) {
-                Ok(())
-            } else {
-                Err(ApiError::bad_request(format!("field label not supported: {path}")))
-            };
-        }
-        remuda_objects::fields::check(&self.group, &self.kind, path).map_err(ApiError::bad_request)
-    }
-
-    /// Everything matches.
-    pub(crate) fn is_open(&self) -> bool {
-        self.labels.is_none() && self.fields.is_none()
-    }
-
-    /// Whether it looks at fields of custom objects, which differ from version to version.
-    pub(crate) fn reads_content(&self) -> bool {
-        self.is_custom
-            && self.fields.as_ref().is_some_and(|fields| fields.terms.iter().any(|term| !is_meta(&term.path)))
-    }
-
-    /// The name all matches have, if the selector says so.
-    pub(crate) fn only_name(&self) -> Option<&str> {
-        self.fields.as_ref().and_then(|fields| fields.requires("metadata.name"))
-    }
-
-    pub(crate) fn matches(&self, record: &Record) -> bool {
-        if self.is_open() {
-            return true;
-        }
-        self.matches_bytes(&record.value)
-    }
-
-    /// Of each object no more is read than is asked for.
-    fn matches_bytes(&self, bytes: &[u8]) -> bool {
-        if self.labels.is_some() || self.need.is_none() {
-            let Ok(Head { metadata: meta }) = serde_json::from_slice::<Head<'_>>(bytes) else { return false };
-            let labelled =
-                |labels: &LabelSelector| labels.matches_with(|key| meta.labels.get(key).map(AsRef::as_ref));
-            if !self.labels.as_ref().is_none_or(labelled) {
-                return false;
-            }
-            if self.need.is_none() {
-                return self.fields.as_ref().is_none_or(|fields| {
-                    fields.matches_with(|path| {
-                        Some(if path == "metadata.name" { &meta.name } else { &meta.namespace }.to_string())
-                    })
-                });
-            }
-        }
-        let (Some(fields), Some(need)) = (&self.fields, &self.need) else { return true };
-        lean::read(bytes, need).is_ok_and(|lean| fields.matches_with(|path| self.field(&lean.object, path)))
-    }
-
-    /// Matches an object in the stored version.
-    pub(crate) fn matches_object(&self, object: &Value) -> bool {
-        self.labels.as_ref().is_none_or(|selector| selector.matches_object(object))
-            && self.fields.as_ref().is_none_or(|fields| fields.matches_with(|path| self.field(object, path)))
-    }
-
-    fn field(&self, object: &Value, path: &str) -> Option<String> {
-        match path {
-            "metadata.name" => Some(object["metadata"]["name"].as_str().unwrap_or_default().to_owned()),
-            "metadata.namespace" => {
-                Some(object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned())
-            }
-            _ if self.is_custom => {
-                let mut node = object;
-                for part in path.split('.') {
-                    node = &node[part];
-                }
-                Some(match node {
-                    Value::String(text) => text.clone(),
-                    Value::Null => String::new(),
-                    other => other.to_string(),
-                })
-            }
-            _ => remuda_objects::fields::selectable(&self.group, &self.kind, object, path).map(Into::into),
-        }
-    }
-}
-
-/// Fields that every kind can be selected by.
-fn is_meta(path: &str) -> bool {
-    matches!(path, "metadata.name" | "metadata.namespace")
-}
-
-/// The part of an object most selectors look at.
-#[derive(serde::Deserialize)]
-struct Head<'a> {
-    #[serde(borrow)]
-    metadata: HeadMeta<'a>,
-}
-
-#[derive(serde::Deserialize)]
-struct HeadMeta<'a> {
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    namespace: Cow<'a, str>,
-    #[serde(borrow, default)]
-    labels: std::collections::HashMap<Cow<'a, str>, Cow<'a, str>>,
-}
-
 /// Store failures as API errors. Conflicts and the like are handled where they arise.
 pub(crate) fn store_error(error: remuda_store::Error) -> ApiError {
     use remuda_store::Error;
@@ -518,51 +420,5 @@ pub(crate) fn create_error(error: remuda_store::Error, named: Named<'_>) -> ApiE
     match error {
         remuda_store::Error::Exists { .. } => ApiError::already_exists(named),
         other => store_error(other),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The same must come of stored bytes and of the whole object.
-    #[track_caller]
-    fn check(is_custom: bool, kind: &str, selector: &str, object: &Value, expected: bool) {
-        let mut filter = Filter {
-            labels: None,
-            fields: Some(FieldSelector::parse(selector).unwrap()),
-            group: String::new(),
-            kind: kind.to_owned(),
-            custom: Vec::new(),
-            is_custom,
-            need: None,
-        };
-        filter.need = filter.need();
-        assert_eq!(filter.matches_object(object), expected, "{selector}");
-        assert_eq!(filter.matches_bytes(object.to_string().as_bytes()), expected, "{selector} of bytes");
-    }
-
-    #[test]
-    fn fields_select_stored_bytes_as_they_select_objects() {
-        let pod = json!({
-            "metadata": {"name": "p", "namespace": "n", "managedFields": [{}]},
-            "spec": {"nodeName": "w", "hostNetwork": true, "containers": [{"name": "c"}]},
-            "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]},
-        });
-        check(false, "Pod", "spec.nodeName=w", &pod, true);
-        check(false, "Pod", "spec.nodeName=w,metadata.name=p,metadata.namespace!=m", &pod, true);
-        check(false, "Pod", "spec.nodeName=w,metadata.name=q", &pod, false);
-        check(false, "Pod", "spec.hostNetwork=true,status.podIPs=10.0.0.1", &pod, true);
-        check(false, "Pod", "status.phase!=Running", &pod, false);
-        let secret = json!({"data": {"k": "dg=="}, "metadata": {"name": "s"}, "type": "Opaque"});
-        check(false, "Secret", "type=Opaque", &secret, true);
-        check(false, "Secret", "type=other", &secret, false);
-        let event = json!({"metadata": {}, "regarding": {"name": "x"}, "reportingController": "c"});
-        check(false, "Event", "involvedObject.name=x,source=c", &event, true);
-        let custom =
-            json!({"metadata": {"name": "a"}, "spec": {"deep": {"size": 3, "other": "x"}, "flat": ""}});
-        check(true, "Foo", "spec.deep.size=3,spec.flat=", &custom, true);
-        check(true, "Foo", "spec.deep.none=,metadata.name=a", &custom, true);
-        check(true, "Foo", "spec.deep.size=4", &custom, false);
     }
 }

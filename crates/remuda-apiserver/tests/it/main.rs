@@ -22,6 +22,7 @@ mod harness;
 mod hooks;
 mod hostile;
 mod identity;
+mod indices;
 mod kinds;
 mod kube_rs;
 mod lists;
