@@ -46,6 +46,7 @@ pub(crate) const BOUNDARIES: &[Boundary] = &[
     random("bearer tokens", "remuda-apiserver", &["authn::fuzz::"]),
     random("lists", "remuda-steve", &["fuzz::", "rights::tests::"]),
     random("doors", "remuda-server", &["doors::fuzz::", "doors::tests::"]),
+    random("executables", "remuda-oci", &["executable::fuzz::"]),
     fixed("writers", "remuda-server", LIB, &["rancher::tests::writers::", "rancher::tests::roles::"]),
     fixed("identities and logins", "remuda-server", LIB, &["people::tests::"]),
     fixed("plan accounts", "remuda-rke", LIB, &["plan_account::"]),

@@ -290,16 +290,27 @@ fn redact(uri: &Uri) -> String {
 impl Client {
     /// Sends a request and waits for the head of the response. Redirects are the caller's business.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
+        let body = Full::new(request.body.clone());
+        self.send_with(request, body).await
+    }
+
+    /// The same with a body that is not in memory, in place of the request's own. The time for an answer counts from
+    /// the beginning of the body.
+    pub async fn send_with<B>(&self, request: Request, body: B) -> Result<Response, HttpError>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let to = Destination::of(&request.uri)?;
         let host = to.authority();
         let proxy = self.proxies.select(to.https, &to.host, to.port).cloned();
         let stream = self.connect_in_time(&to, proxy.as_ref(), |tcp| tcp).await?;
         let absolute = !to.https && proxy.is_some();
-        let request = encode(request, &to, absolute, proxy.as_ref());
+        let request = encode(request, &to, absolute, proxy.as_ref()).map(|_| body);
         let exchange = |source| HttpError::Exchange { host: host.clone(), source };
         let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
             .max_buf_size(16 << 10)
-            .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(exchange)?;
         let mut driver = JoinSet::new();

@@ -5,16 +5,17 @@
 
 use std::path::{Path, PathBuf};
 
+use remuda_oci::reference::{Reference, ReferenceError};
+
 use crate::{config::Config, disk::DiskError, environment::Environment};
 
 pub mod extract;
-pub mod reference;
+pub mod push;
 pub mod registries;
 pub mod registry;
 pub mod tarball;
 
 use extract::ExtractError;
-use reference::{Reference, ReferenceError};
 use registries::{Registries, RegistriesError};
 use registry::PullError;
 

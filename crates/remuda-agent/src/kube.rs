@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{Method, StatusCode, Uri, header};
+use remuda_names::gateway::path::AGENT_IMAGE;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -20,6 +21,8 @@ mod kubeconfig;
 
 pub use kubeconfig::{Credentials, Kubeconfig, KubeconfigError};
 
+/// Until a server has made an image it is asked for.
+const MAKING: std::time::Duration = std::time::Duration::from_secs(180);
 /// Bytes of one answer or one event. A Secret holds 1 MiB, in base64, with metadata.
 const ANSWER_LIMIT: usize = 8 << 20;
 
@@ -286,6 +289,25 @@ impl Kube {
         Ok(Watch { body: accept(response).await?, pending: Vec::new(), scanned: 0 })
     }
 
+    /// The image of the cluster agent, unless it is the one whose SHA-256 is `known`.
+    pub async fn agent_image(&self, architecture: &str, known: Option<&str>) -> Result<Response, KubeError> {
+        let path = format!("{AGENT_IMAGE}?architecture={architecture}");
+        let mut request = self.request(Method::GET, &path, Bytes::new())?;
+        if let Some(known) = known {
+            request = request.header(header::IF_NONE_MATCH, &format!("\"{known}\""));
+        }
+        let mut client = self.current().clone();
+        // The first who asks waits until it is made.
+        client.timeouts.response = MAKING;
+        let response = client.send(request).await?;
+        if response.status == StatusCode::NOT_MODIFIED {
+            return Ok(response);
+        }
+        let Response { status, headers, .. } = &response;
+        let (status, headers) = (*status, headers.clone());
+        Ok(Response { status, headers, body: accept(response).await? })
+    }
+
     fn current(&self) -> &Client {
         self.adopted.get().unwrap_or(&self.client)
     }
@@ -314,6 +336,10 @@ impl Kube {
         path: &str,
         body: Bytes,
     ) -> Result<Response, KubeError> {
+        Ok(client.send(self.request(method, path, body)?).await?)
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request, KubeError> {
         let address = format!("{}{path}", self.server);
         let uri: Uri =
             address.parse().map_err(|_| HttpError::Address { uri: address, reason: "not an address" })?;
@@ -326,7 +352,7 @@ impl Kube {
         if let Some(authorization) = self.credentials.authorization() {
             request = request.header(header::AUTHORIZATION, &authorization);
         }
-        Ok(client.send(request).await?)
+        Ok(request)
     }
 }
 

@@ -20,6 +20,7 @@
 //! | [`apply`] | [`files`], [`journal`], [`execute`], [`image`], [`interlock`], [`history`] |
 //! | [`kube`], [`client`], [`tls`], [`proxy`] | one Secret over HTTP/1.1, one connection per request |
 //! | [`probe`] | HTTP checks |
+//! | [`cluster_image`] | the image of the cluster agent, from the server to the distribution |
 //! | [`command`], [`install`], [`supervise`] | the agent itself |
 //!
 //! # Exactly once
@@ -49,6 +50,7 @@
 
 pub mod apply;
 pub mod client;
+pub mod cluster_image;
 pub mod command;
 pub mod config;
 pub mod decide;

@@ -3,7 +3,7 @@
 //! One task watches the Secret and keeps the newest version; another makes passes over it, on each
 //! change and after each probe period.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use remuda_base::Backoff;
 use remuda_plan::{CheckedPlan, DecodeError, key, probe};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Chain,
     apply::{ApplyError, Engine, Order},
+    cluster_image,
     decide::{Data, Decision, Memory, Observed, Run, decide},
     disk::DiskError,
     journal::Journal,
@@ -145,6 +146,8 @@ pub struct Reconciler {
     /// The Secret as this agent wrote it last; the watch may lag behind.
     own: Latest,
     decoded: Option<(Arc<Secret>, CheckedPlan)>,
+    /// Where the image of the cluster agent is to be, and when it is asked for again; nothing once it is there.
+    image: Option<(PathBuf, Instant)>,
 }
 
 /// What became of a write.
@@ -157,7 +160,16 @@ enum Written {
 impl Reconciler {
     /// A reconciler that has seen nothing yet.
     pub fn new(kube: Arc<Kube>, engine: Arc<Mutex<Engine>>, prober: Prober) -> Self {
-        Self { kube, engine, prober, memory: Memory::default(), journal: None, own: None, decoded: None }
+        Self {
+            kube,
+            engine,
+            prober,
+            memory: Memory::default(),
+            journal: None,
+            own: None,
+            decoded: None,
+            image: None,
+        }
     }
 
     /// Makes passes until the agent stops.
@@ -369,8 +381,33 @@ impl Reconciler {
             periodic: bytes(key::APPLIED_PERIODIC_OUTPUT),
             now,
         };
+        if decision.run.executes() {
+            self.image = cluster_image::directory(&checked.plan).map(|directory| (directory, Instant::now()));
+        }
+        self.deliver(stop).await?;
         let applied = engine.apply(&order, journal, stop).await?;
         Ok(Some((base, applied)))
+    }
+
+    /// Brings the image of the cluster agent, if it is owed and it is time. The plan does not wait for one that does not
+    /// come.
+    async fn deliver(&mut self, stop: &CancellationToken) -> Result<(), ApplyError> {
+        let due = |(_, at): &mut (PathBuf, Instant)| *at <= Instant::now();
+        let Some((directory, _)) = self.image.take_if(due) else { return Ok(()) };
+        let delivered = tokio::select! {
+            () = stop.cancelled() => return Err(ApplyError::Stopping),
+            delivered = cluster_image::deliver(&self.kube, &directory) => delivered,
+        };
+        match delivered {
+            Ok(delivered) => {
+                tracing::debug!(?delivered, directory = %directory.display(), "image of the cluster agent")
+            }
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "the image of the cluster agent cannot be brought, will try again");
+                self.image = Some((directory, Instant::now() + QUIET));
+            }
+        }
+        Ok(())
     }
 
     fn wrote(&mut self, secret: Secret) -> Arc<Secret> {

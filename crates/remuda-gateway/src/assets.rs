@@ -1,8 +1,9 @@
 //! What machines need before they are registered: certificates, scripts, the agent itself.
 
 use std::{
+    collections::HashMap,
     fs::Metadata,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -20,64 +21,118 @@ use remuda_names::{
     gateway::{header as ours, path},
     rancher::setting,
 };
+use remuda_oci::{Architecture, Format, Reference, agent::AgentImageError};
 use serde_json::json;
 use tokio::{io::AsyncReadExt, time::timeout};
 use tokio_util::io::ReaderStream;
 
 use crate::{
     gateway::Shared,
+    images::{Images, ImagesError},
+    programs::{ProgramOptions, Programs},
     respond::{Body, Refusal, answer, json, text},
 };
 
 /// Files of the agent have this name and an architecture behind it.
 const AGENT: &str = "rancher-system-agent-";
-/// Architectures agents have names for.
-const ARCHITECTURES: &[&str] = &["amd64", "arm64", "arm", "s390x"];
+/// The agent for Windows, as the script asks for it.
+const WINDOWS_AGENT: &str = "wins.exe";
 /// What a script is: text that nobody should show as anything else.
 const SCRIPT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// Reading an executable takes no longer.
 const READ: Duration = Duration::from_secs(60);
 
-/// The agent's executable, and what is known of it.
+/// The agent's executables, and what is known of them.
 pub(crate) struct Assets {
     binary: PathBuf,
-    checksum: Mutex<Option<(Version, Arc<str>)>>,
+    programs: Option<Programs>,
+    images: Option<Images>,
+    checksums: Mutex<HashMap<PathBuf, (FileVersion, Arc<str>)>>,
 }
 
 /// Changes when the file does.
-type Version = (u64, Option<SystemTime>);
+type FileVersion = (u64, Option<SystemTime>);
 
-fn version(metadata: &Metadata) -> Version {
+fn version(metadata: &Metadata) -> FileVersion {
     (metadata.len(), metadata.modified().ok())
 }
 
-/// The architecture this server runs on, as agents name it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
 impl Assets {
-    pub(crate) fn new(binary: PathBuf) -> Self {
-        Self { binary, checksum: Mutex::default() }
+    pub(crate) fn new(binary: PathBuf, programs: Option<ProgramOptions>) -> Self {
+        let images = programs.as_ref().map(|programs| Images::new(programs.images.clone()));
+        Self { binary, programs: programs.map(Programs::new), images, checksums: Mutex::default() }
     }
 
-    async fn open(&self) -> Result<(tokio::fs::File, Metadata), Refusal> {
+    /// The door of programs.
+    pub(crate) async fn programs(
+        &self,
+        method: &Method,
+        query: Option<&str>,
+        body: Body,
+    ) -> Result<Response<Body>, Refusal> {
+        match &self.programs {
+            Some(programs) => programs.handle(method, query, body).await,
+            None => Err(Refusal::not_found()),
+        }
+    }
+
+    /// The agent for these machines, or what to do about it.
+    fn agent(&self, format: Format, architecture: Architecture) -> Result<PathBuf, Refusal> {
+        if format == Format::Linux && Some(architecture) == Architecture::own() {
+            return Ok(self.binary.clone());
+        }
+        let found = self.programs.as_ref().and_then(|programs| programs.find(format, architecture));
+        found.ok_or_else(|| {
+            Refusal::new(
+                StatusCode::NOT_FOUND,
+                format!(
+                    "this server has no agent for {format}/{architecture}; give it one with `remuda assets add FILE`, \
+                     a build of Remuda for that platform, or give machines one with CATTLE_AGENT_BINARY_URL"
+                ),
+            )
+        })
+    }
+
+    /// The image of the cluster agent for these machines: its archive and the SHA-256 of that.
+    pub(crate) async fn image(
+        &self,
+        architecture: Architecture,
+        name: &Reference,
+    ) -> Result<(PathBuf, Arc<str>), Refusal> {
+        let program = self.agent(Format::Linux, architecture)?;
+        let images = self.images.as_ref().ok_or_else(Refusal::not_found)?;
+        images.of(&program, architecture, name).await.map_err(|error| match error {
+            ImagesError::Agent(error @ AgentImageError::NotStatic { .. }) => {
+                tracing::warn!(error = %remuda_base::Chain(&error), "no image of the cluster agent can be made");
+                let message = format!(
+                    "the agent for linux/{architecture} that this server was given needs libraries of that platform; \
+                     give it a static build (musl) with `remuda assets add FILE`"
+                );
+                Refusal::new(StatusCode::NOT_FOUND, message)
+            }
+            error => Refusal::failed("making the image of the cluster agent", &error),
+        })
+    }
+
+    /// A file of the server, piece by piece.
+    pub(crate) async fn file(&self, path: &Path, method: &Method) -> Result<Response<Body>, Refusal> {
+        let (file, metadata) = self.open(path).await?;
+        Ok(streamed(file, metadata.len(), method))
+    }
+
+    async fn open(&self, path: &Path) -> Result<(tokio::fs::File, Metadata), Refusal> {
         let failed = |error: std::io::Error| Refusal::failed("reading the agent", &error);
-        let file = tokio::fs::File::open(&self.binary).await.map_err(failed)?;
+        let file = tokio::fs::File::open(path).await.map_err(failed)?;
         let metadata = file.metadata().await.map_err(failed)?;
         Ok((file, metadata))
     }
 
     /// Read once and kept until the file is another.
-    async fn checksum(&self) -> Result<Arc<str>, Refusal> {
-        let (mut file, metadata) = self.open().await?;
+    async fn checksum(&self, path: &Path) -> Result<Arc<str>, Refusal> {
+        let (mut file, metadata) = self.open(path).await?;
         let version = version(&metadata);
-        if let Some((known, checksum)) = &*self.checksum.lock()
+        if let Some((known, checksum)) = self.checksums.lock().get(path)
             && *known == version
         {
             return Ok(checksum.clone());
@@ -97,7 +152,7 @@ impl Assets {
         let digest = read.map_err(|error| Refusal::failed("reading the agent", &error))?;
         let text = remuda_base::hex(digest);
         let checksum: Arc<str> = text.into();
-        *self.checksum.lock() = Some((version, checksum.clone()));
+        self.checksums.lock().insert(path.to_owned(), (version, checksum.clone()));
         Ok(checksum)
     }
 }
@@ -189,44 +244,36 @@ async fn asset(shared: &Shared, head: &Parts, name: &str) -> Result<Response<Bod
     if name == "system-agent-install.sh" {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "the install script is at /system-agent-install.sh"));
     }
-    let missing = |message: String| Refusal::new(StatusCode::NOT_FOUND, message);
-    if name == "wins.exe" {
-        let message =
-            "this server has no agent for Windows; tell machines where one is with CATTLE_AGENT_BINARY_URL";
-        return Err(missing(message.to_owned()));
-    }
-    let Some(wanted) = name.strip_prefix(AGENT) else {
-        return Err(missing("this server has no such file".to_owned()));
-    };
-    let (wanted, sum) = match wanted.strip_suffix(".sha256") {
+    let missing = || Refusal::new(StatusCode::NOT_FOUND, "this server has no such file");
+    let (wanted, sum) = match name.strip_suffix(".sha256") {
         Some(wanted) => (wanted, true),
-        None => (wanted, false),
+        None => (name, false),
     };
-    let own = architecture();
-    if wanted != own {
-        return Err(missing(if ARCHITECTURES.contains(&wanted) {
-            format!(
-                "this server has the agent for {own} only; for {wanted}, give machines one of that architecture \
-                 with CATTLE_AGENT_BINARY_URL or CATTLE_AGENT_BINARY_LOCAL"
-            )
-        } else {
-            "this server has no such file".to_owned()
-        }));
-    }
+    let (format, architecture) = if wanted == WINDOWS_AGENT {
+        (Format::Windows, Architecture::Amd64)
+    } else {
+        let wanted = wanted.strip_prefix(AGENT).and_then(Architecture::named);
+        (Format::Linux, wanted.ok_or_else(missing)?)
+    };
+    let path = shared.assets.agent(format, architecture)?;
     if sum {
-        let checksum = shared.assets.checksum().await?;
-        return Ok(text(StatusCode::OK, format!("{checksum}  {AGENT}{own}\n")));
+        let checksum = shared.assets.checksum(&path).await?;
+        return Ok(text(StatusCode::OK, format!("{checksum}  {wanted}\n")));
     }
-    let (file, metadata) = shared.assets.open().await?;
-    let body = if head.method == Method::HEAD {
+    shared.assets.file(&path, &head.method).await
+}
+
+/// A file, piece by piece.
+fn streamed(file: tokio::fs::File, length: u64, method: &Method) -> Response<Body> {
+    let body = if *method == Method::HEAD {
         Body::empty()
     } else {
-        let pieces = ReaderStream::with_capacity(file.take(metadata.len()), 1 << 17);
+        let pieces = ReaderStream::with_capacity(file.take(length), 1 << 17);
         Body::boxed(StreamBody::new(pieces.map_ok(Frame::<Bytes>::data)))
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, BINARY);
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(metadata.len()));
-    Ok(response)
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    response
 }

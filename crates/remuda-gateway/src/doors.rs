@@ -8,9 +8,9 @@ use remuda_auth::identity::User;
 use remuda_door::{
     ANY_METHOD, Access, Acted, Answer, Body, Call, Cookie, Door, Handler, Opening, Owned, Refusal, Shown,
 };
-use remuda_names::gateway::path;
+use remuda_names::{gateway::path, path as own};
 
-use crate::{Gateway, assets, gateway::Shared, import, proxy, register, tunnel};
+use crate::{Gateway, assets, gateway::Shared, import, programs, proxy, register, tunnel};
 
 const READ: &[&str] = &["GET", "HEAD"];
 
@@ -36,6 +36,18 @@ pub static REGISTER: Door = Door {
     ],
     methods: &["GET", "POST"],
     access: Access::Credential("a machine's or a cluster's registration token"),
+    cookie: Cookie::Never,
+    shown: Shown::Path,
+    body: 0,
+    personal: true,
+};
+
+pub static AGENT_IMAGE: Door = Door {
+    name: "cluster-agent-image",
+    purpose: "the image of the cluster agent, for machines that import it",
+    paths: &[Owned::Exact(path::AGENT_IMAGE)],
+    methods: &["GET"],
+    access: Access::Credential("the token of a machine's plan"),
     cookie: Cookie::Never,
     shown: Shown::Path,
     body: 0,
@@ -74,6 +86,18 @@ pub static ASSETS: Door = Door {
     personal: false,
 };
 
+pub static PROGRAMS: Door = Door {
+    name: "programs",
+    purpose: "programs for machines of other architectures: a list, and another one",
+    paths: &[Owned::Exact(own::ASSETS)],
+    methods: &["GET", "POST"],
+    access: Access::Permission,
+    cookie: Cookie::Never,
+    shown: Shown::Query,
+    body: programs::LARGEST,
+    personal: true,
+};
+
 pub static CLUSTERS: Door = Door {
     name: "clusters",
     purpose: "the APIs of clusters; each decides what its callers may",
@@ -87,7 +111,7 @@ pub static CLUSTERS: Door = Door {
 };
 
 /// All doors of a gateway.
-pub static ALL: [&Door; 5] = [&TUNNEL, &REGISTER, &IMPORT, &ASSETS, &CLUSTERS];
+pub static ALL: [&Door; 7] = [&TUNNEL, &REGISTER, &AGENT_IMAGE, &IMPORT, &ASSETS, &PROGRAMS, &CLUSTERS];
 
 /// A token of a cluster is in the path: whoever reads the audit log must not be able to register with it.
 fn without_token(path: &str) -> String {
@@ -138,9 +162,16 @@ impl Handler for Behind {
             name if name == REGISTER.name => {
                 Box::pin(async move { register::handle(shared, call.peer, &call.head).await })
             }
+            name if name == AGENT_IMAGE.name => {
+                Box::pin(async move { text(register::image::handle(shared, &call.head).await) })
+            }
             name if name == IMPORT.name => {
                 Box::pin(async move { text(import::handle(shared, &call.head).await) })
             }
+            name if name == PROGRAMS.name => Box::pin(async move {
+                let (method, query) = (&call.head.method, call.head.uri.query());
+                shared.assets.programs(method, query, body).await
+            }),
             _ => Box::pin(async move { text(assets::handle(shared, &call.head).await) }),
         }
     }

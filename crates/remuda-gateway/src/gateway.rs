@@ -11,7 +11,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     access::{Authorize, Holders, ManagementRights},
-    assets, endpoint, peers, proxy,
+    assets, endpoint, peers,
+    programs::ProgramOptions,
+    proxy,
     route::Route,
     sessions::{Connection, Sessions},
     settings::Settings,
@@ -30,6 +32,8 @@ pub struct GatewayOptions {
     /// The executable machines are given as their agent, normally `/proc/self/exe`: it is what runs, even
     /// when the file was replaced meanwhile.
     pub agent_binary: PathBuf,
+    /// Programs for machines of other architectures; without it there are none.
+    pub programs: Option<ProgramOptions>,
     /// Sessions, and peers that share theirs.
     pub tunnel: ServerOptions,
     pub timing: Timing,
@@ -42,6 +46,7 @@ impl GatewayOptions {
             authorize: None,
             holders: None,
             agent_binary: PathBuf::from("/proc/self/exe"),
+            programs: None,
             tunnel: tunnel_options(),
             timing: Timing::default(),
         }
@@ -120,7 +125,7 @@ pub struct Gateway(pub(crate) Arc<Shared>);
 
 impl Gateway {
     pub fn new(options: GatewayOptions) -> Self {
-        let GatewayOptions { ctx, authorize, holders, agent_binary, tunnel, timing } = options;
+        let GatewayOptions { ctx, authorize, holders, agent_binary, programs, tunnel, timing } = options;
         let provisioned: Informer<provisioning::Cluster> = ctx.informers.of(Scope::all());
         provisioned.add_index(BY_MANAGEMENT_CLUSTER, |cluster| {
             let name = cluster.status.as_ref().map(|status| status.cluster_name.clone());
@@ -129,7 +134,7 @@ impl Gateway {
         Self(Arc::new(Shared {
             authorize: authorize.unwrap_or_else(|| ManagementRights::new(&ctx)),
             holders,
-            assets: assets::Assets::new(agent_binary),
+            assets: assets::Assets::new(agent_binary, programs),
             timing,
             settings: Settings::new(&ctx),
             tokens: Tokens::new(ctx.client.clone()),

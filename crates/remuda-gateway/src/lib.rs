@@ -20,8 +20,10 @@ mod assets;
 pub mod doors;
 mod endpoint;
 mod gateway;
+mod images;
 mod import;
 mod peers;
+mod programs;
 mod proxy;
 mod register;
 mod respond;
@@ -36,6 +38,7 @@ mod workload;
 pub use self::{
     access::{Authorize, Caller, Decision, Held, Holders, ManagementRights, Role},
     gateway::{Gateway, GatewayOptions, Timing, tunnel_options},
+    programs::ProgramOptions,
     sessions::Connection,
     workload::TunnelConnect,
 };

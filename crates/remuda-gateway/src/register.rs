@@ -10,6 +10,7 @@
 
 mod account;
 mod custom;
+pub(crate) mod image;
 mod machine;
 mod request;
 

@@ -39,6 +39,12 @@ impl Settings {
         found.map(|setting| setting.effective().to_owned()).unwrap_or_default()
     }
 
+    /// What a setting is by default, while nobody has set it.
+    pub(crate) fn default_of(&self, name: &str) -> Option<String> {
+        let found = self.0.get(&ObjectKey::cluster_wide(name))?;
+        (found.effective() == found.default && !found.default.is_empty()).then(|| found.default.clone())
+    }
+
     /// As told by the settings; a server nobody gave an address is where the caller found it.
     pub(crate) fn server(&self, headers: &HeaderMap, authority: Option<&Authority>) -> Server {
         let url = self.get(setting::SERVER_URL);

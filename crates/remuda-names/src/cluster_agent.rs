@@ -5,6 +5,10 @@
 /// The Deployment, and the label `app` of its pods.
 pub const NAME: &str = "cattle-cluster-agent";
 
+/// Its image, without a tag, unless the setting names another. Rancher's name: manifests, registries of system images and
+/// nodes of the sandbox distribution know it.
+pub const IMAGE: &str = "rancher/rancher-agent";
+
 /// Environment variables.
 pub mod env {
     /// Address of the server. Set by the manifest.

@@ -14,6 +14,8 @@ pub mod path {
     pub const CONNECT_CONFIG: &str = "/v3/connect/config-yaml";
     /// A machine asks about its cluster.
     pub const CONNECT_CLUSTER_INFO: &str = "/v3/connect/cluster-info";
+    /// A machine reads the image of the cluster agent.
+    pub const AGENT_IMAGE: &str = "/v3/connect/agent-image";
     /// Manifests of the agent in a cluster are below.
     pub const IMPORT: &str = "/v3/import/";
     /// Certificates this server is trusted by, as JSON.

@@ -56,6 +56,10 @@ pub mod env {
     pub const AUDIT_LOG_MAX_BACKUPS: &str = "REMUDA_AUDIT_LOG_MAX_BACKUPS";
     /// Audit policy file.
     pub const AUDIT_POLICY: &str = "REMUDA_AUDIT_POLICY";
+    /// Who pushes an image to a registry.
+    pub const REGISTRY_USERNAME: &str = "REMUDA_REGISTRY_USERNAME";
+    /// Their password. It has no flag: command lines can be read by anybody.
+    pub const REGISTRY_PASSWORD: &str = "REMUDA_REGISTRY_PASSWORD";
     /// Static token file.
     pub const TOKEN_FILE: &str = "REMUDA_TOKEN_FILE";
     /// Whether requests without credentials are let in as `system:anonymous`.
@@ -114,6 +118,10 @@ pub mod file {
     pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
     /// The server a user has logged in to, in the configuration directory of their user; read by commands.
     pub const REMEMBERED_SERVER: &str = "server.kubeconfig";
+    /// Programs for machines of other architectures than the server's.
+    pub const ASSETS: &str = "assets";
+    /// Images of the cluster agent, made when somebody asks for one.
+    pub const AGENT_IMAGES: &str = "agent-images";
     /// Short-lived files, emptied at start.
     pub const SCRATCH: &str = "tmp";
 }
@@ -130,6 +138,8 @@ pub mod path {
     pub const VISIBLE: &str = "/remuda/v1/visible/";
     /// GET answers with the newest lines of the audit log. Authorised as a non-resource URL.
     pub const AUDIT: &str = "/remuda/v1/audit";
+    /// Programs for machines of other architectures: GET lists them, POST adds one. Authorised as a non-resource URL.
+    pub const ASSETS: &str = "/remuda/v1/assets";
     /// Releases and channels of K3s, as clients of Rancher ask for them.
     pub const K3S_RELEASES: &str = "/v1-k3s-release";
     /// The same of RKE2.

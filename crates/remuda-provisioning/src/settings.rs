@@ -11,7 +11,10 @@ use kube::{
 };
 use remuda_api::management::Setting;
 use remuda_control::{Chain, Ctx, Informer, ObjectKey, Scope, write::get_or_create};
-use remuda_names::rancher::{name, setting};
+use remuda_names::{
+    cluster_agent,
+    rancher::{name, setting},
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +22,6 @@ use crate::{Error, Options};
 
 /// How long until what could not be ensured is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
-const AGENT_IMAGE: &str = "rancher/rancher-agent";
 /// Objects in clusters are the same for ours and for the original, which everybody can pull.
 const AUTH_IMAGE: &str = "rancher/kube-api-auth:v0.15.0";
 /// Namespaces there always are.
@@ -70,8 +72,8 @@ pub(crate) struct Server {
 /// Names and defaults of the settings there always are.
 pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
     let agent_image = match (options.agent_image.as_str(), options.server_version.as_str()) {
-        ("", "") => format!("{AGENT_IMAGE}:latest"),
-        ("", version) => format!("{AGENT_IMAGE}:{version}"),
+        ("", "") => format!("{}:latest", cluster_agent::IMAGE),
+        ("", version) => format!("{}:{version}", cluster_agent::IMAGE),
         (image, _) => image.to_owned(),
     };
     let own = [

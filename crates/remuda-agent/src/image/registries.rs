@@ -8,9 +8,9 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use regex::Regex;
+use remuda_oci::reference::{DOCKER_HUB, Reference};
 use serde::Deserialize;
 
-use super::reference::{DOCKER_HUB, Reference};
 use crate::{
     disk::{DiskError, read_limited},
     environment::Environment,
@@ -146,6 +146,13 @@ impl Registries {
         Ok(yaml::decode::<Option<Self>>(raw)?.unwrap_or_default())
     }
 
+    /// Settings for one registry and no other.
+    pub fn only(host: &str, auth: Option<Auth>, ca_file: Option<PathBuf>, insecure: bool) -> Self {
+        let tls = Tls { ca_file, insecure_skip_verify: insecure, ..Tls::default() };
+        let settings = Settings { auth, tls: Some(tls) };
+        Self { mirrors: BTreeMap::new(), configs: [(host.to_owned(), Some(settings))].into() }
+    }
+
     /// Where to look for an image: mirrors in order, then the registry itself.
     pub fn endpoints(&self, reference: &Reference) -> Vec<Endpoint> {
         let mut endpoints = Vec::new();
@@ -276,7 +283,7 @@ fn address(host: &str) -> Option<IpAddr> {
     bare.trim_matches(['[', ']']).parse().ok()
 }
 
-fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host.starts_with("localhost:")
         || address(host).is_some_and(|address| address.is_loopback())

@@ -10,14 +10,12 @@ use std::{
 use aws_lc_rs::digest::{Context as Hasher, SHA256};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri, header};
+use remuda_oci::reference::{Reference, is_digest};
 use remuda_plan::{digest::hex, sha256_hex};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    reference::{Reference, is_digest},
-    registries::{Endpoint, Registries, RegistriesError},
-};
+use super::registries::{Endpoint, Registries, RegistriesError};
 use crate::{
     Chain,
     client::{Client, HttpError, Request, Response, Timeouts, percent_encode},
@@ -111,8 +109,7 @@ pub async fn pull(
     let mut errors = Vec::new();
     for endpoint in registries.endpoints(reference) {
         let host = format!("{}://{}", endpoint.scheme, endpoint.host);
-        let mut session =
-            Session { endpoint, registries, environment, clients: HashMap::new(), authorization: None };
+        let mut session = Session::new(endpoint, registries, environment, Actions::Pull);
         remove_all(directory)?;
         create_dirs(directory, 0o700)?;
         match session.pull(reference, directory).await {
@@ -125,12 +122,32 @@ pub async fn pull(
     Err(PullError::Everywhere(errors.join("; ")))
 }
 
-struct Session<'a> {
-    endpoint: Endpoint,
+/// What a session may do to its repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Actions {
+    Pull,
+    Push,
+}
+
+/// One repository of one registry, and the credentials it takes.
+pub(super) struct Session<'a> {
+    pub(super) endpoint: Endpoint,
     registries: &'a Registries,
     environment: &'a Environment,
+    actions: Actions,
     clients: HashMap<String, Client>,
-    authorization: Option<String>,
+    pub(super) authorization: Option<String>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        registries: &'a Registries,
+        environment: &'a Environment,
+        actions: Actions,
+    ) -> Self {
+        Self { endpoint, registries, environment, actions, clients: HashMap::new(), authorization: None }
+    }
 }
 
 impl Session<'_> {
@@ -230,12 +247,7 @@ impl Session<'_> {
         if response.status.is_success() {
             return Ok(response);
         }
-        let status = response.status;
-        let raw = response.body.read(64 << 10).await.unwrap_or_default();
-        let answer: Value = serde_json::from_slice(&raw).unwrap_or_default();
-        let message = answer.pointer("/errors/0/message").and_then(Value::as_str);
-        let message = message.map_or(String::new(), |message| format!(": {message}"));
-        Err(PullError::Refused { what: what.to_owned(), status, message })
+        Err(refused(response, what).await)
     }
 
     async fn follow(&mut self, first: Uri, accept: &str) -> Result<Response, PullError> {
@@ -263,7 +275,7 @@ impl Session<'_> {
         Err(PullError::Unusable(format!("registry redirects more than {REDIRECTS} times")))
     }
 
-    fn client(&mut self, uri: &Uri) -> Result<&Client, PullError> {
+    pub(super) fn client(&mut self, uri: &Uri) -> Result<&Client, PullError> {
         let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
         if !self.clients.contains_key(&host) {
             let client = Client {
@@ -278,7 +290,7 @@ impl Session<'_> {
     }
 
     /// Answers a challenge: with name and password, or with a token got for them.
-    async fn authorize(&mut self, headers: &HeaderMap) -> Result<String, PullError> {
+    pub(super) async fn authorize(&mut self, headers: &HeaderMap) -> Result<String, PullError> {
         let auth = self.registries.auth(&self.endpoint.host, self.environment);
         let basic = auth.as_ref().and_then(super::registries::Auth::basic);
         let challenges =
@@ -290,7 +302,15 @@ impl Session<'_> {
             let credentials = basic.ok_or_else(|| needs("asks for a password and none is configured"))?;
             return Ok(format!("Basic {credentials}"));
         };
-        let scope = scope.unwrap_or_else(|| format!("repository:{}:pull", self.endpoint.repository));
+        if self.endpoint.scheme == "https" && !realm.starts_with("https://") {
+            return Err(needs("wants its password sent elsewhere without TLS"));
+        }
+        let own = |actions: &str| format!("repository:{}:{actions}", self.endpoint.repository);
+        let scope = match self.actions {
+            Actions::Pull => scope.unwrap_or_else(|| own("pull")),
+            // What is asked for first needs less than what comes after it.
+            Actions::Push => own("pull,push"),
+        };
         let mut fields = vec![("scope", scope)];
         fields.extend(service.map(|service| ("service", service)));
         let refresh = auth.as_ref().and_then(super::registries::Auth::identity_token).map(str::to_owned);
@@ -336,6 +356,16 @@ impl Session<'_> {
             .map(|token| format!("Bearer {token}"))
             .ok_or_else(|| PullError::Unusable("token service sent no token".into()))
     }
+}
+
+/// What a registry said instead of doing what it was asked for.
+pub(super) async fn refused(response: Response, what: &str) -> PullError {
+    let status = response.status;
+    let raw = response.body.read(64 << 10).await.unwrap_or_default();
+    let answer: Value = serde_json::from_slice(&raw).unwrap_or_default();
+    let message = answer.pointer("/errors/0/message").and_then(Value::as_str);
+    let message = message.map_or(String::new(), |message| format!(": {message}"));
+    PullError::Refused { what: what.to_owned(), status, message }
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(value: Value, what: &str) -> Result<T, PullError> {

@@ -7,13 +7,13 @@ use std::{
     process::{Command, Stdio},
 };
 
+use remuda_oci::Reference;
 use serde::Deserialize;
 use tar::Archive;
 
 use super::{
     ImageError,
     extract::{ExtractError, Unpacker, decompress},
-    reference::Reference,
 };
 
 const MANIFEST_LIMIT: u64 = 8 << 20;

@@ -23,6 +23,10 @@ pub(crate) struct State {
     pub(crate) watches: usize,
     /// Watches are refused with 410 once.
     pub(crate) expire: bool,
+    /// Image of the cluster agent, and what is announced of it.
+    pub(crate) image: Option<(Vec<u8>, String)>,
+    /// What agents said they have when they asked for it.
+    pub(crate) images: Vec<String>,
 }
 
 pub(crate) struct Api {
@@ -128,7 +132,21 @@ impl Api {
                 None => missing(),
             },
             ("PUT", path) if path == item => self.put(&ask).await,
+            ("GET", "/v3/connect/agent-image") => self.image(&ask).await,
             _ => Answer::json(403, &json!({"reason":"Forbidden","message":"not yours","code":403})),
+        }
+    }
+
+    async fn image(&self, ask: &Ask) -> Answer {
+        let mut state = self.state.lock().await;
+        let known = ask.headers.get("if-none-match").cloned().unwrap_or_default();
+        state.images.push(known.clone());
+        match &state.image {
+            None => Answer::text(404, "none"),
+            Some((_, tag)) if known == format!("\"{tag}\"") => Answer::text(304, ""),
+            Some((image, tag)) => {
+                Answer::Full(200, vec![("ETag".into(), format!("\"{tag}\""))], image.clone())
+            }
         }
     }
 

@@ -27,14 +27,14 @@ use crate::{
 };
 
 /// A server with one Secret, and room for an agent.
-struct Place {
+pub(crate) struct Place {
     dir: tempfile::TempDir,
-    api: Arc<Api>,
+    pub(crate) api: Arc<Api>,
     server: Running,
 }
 
 /// A place with an agent in it.
-struct World {
+pub(crate) struct World {
     place: Place,
     agent: Agent,
 }
@@ -73,7 +73,7 @@ impl Agent {
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let place = Place::new(None).await;
         let agent = Agent::start(&place.configure("http", ""), false);
         Self { place, agent }
@@ -98,15 +98,15 @@ impl Place {
         configure(self.dir.path(), &format!("{scheme}://{}", self.server.address), cluster)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    async fn deliver(&self, plan: &str) {
+    pub(crate) async fn deliver(&self, plan: &str) {
         self.api
             .change("uid-1", |data| {
                 data.insert(key::PLAN.into(), plan.into());
@@ -142,7 +142,7 @@ fn plan(script: &str) -> String {
     format!(r#"{{"instructions":[{{"name":"do","command":"sh","args":{args},"saveOutput":true}}]}}"#)
 }
 
-fn state_is(state: &'static str) -> impl Fn(&Data) -> bool {
+pub(crate) fn state_is(state: &'static str) -> impl Fn(&Data) -> bool {
     move |data| text(data, key::PLAN_STATE) == state
 }
 

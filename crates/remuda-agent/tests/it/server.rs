@@ -122,6 +122,10 @@ async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> Option<Ask> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
+        // TLS where there is none: every real server hangs up.
+        if head[0] == 0x16 {
+            return None;
+        }
     }
     let text = String::from_utf8(head).ok()?;
     let mut lines = text.lines();

@@ -17,11 +17,9 @@ use remuda_names::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::machine::{self, Machine};
+use super::machine::{self, Machine, PLAN};
 use crate::{gateway::Shared, respond::Refusal};
 
-/// Value of the label that tells accounts apart.
-const PLAN: &str = "plan";
 /// Between watches of accounts, at first and at most.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 

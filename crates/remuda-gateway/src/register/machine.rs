@@ -1,6 +1,10 @@
 //! Machines, and the accounts that belong to them.
 
-use k8s_openapi::{api::core::v1::ServiceAccount, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use base64::{Engine, prelude::BASE64_URL_SAFE};
+use k8s_openapi::{
+    api::core::v1::{Secret, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
@@ -16,10 +20,11 @@ use remuda_names::{
 use serde_json::json;
 
 use super::request::Request;
-use crate::{gateway::Shared, respond::Refusal};
+use crate::{gateway::Shared, respond::Refusal, tokens::sha256};
 
 /// Values of the label that tells accounts apart.
 const BOOTSTRAP: &str = "bootstrap";
+pub(super) const PLAN: &str = "plan";
 
 /// A Machine that registers.
 #[derive(Debug, Clone)]
@@ -57,19 +62,10 @@ pub(super) async fn by_bootstrap_token(
     request: &Request,
 ) -> Result<Option<Machine>, Refusal> {
     let Some(secret) = shared.tokens.account(&request.token).await? else { return Ok(None) };
+    let Some(machine) = of_account(shared, &secret, BOOTSTRAP).await? else { return Ok(None) };
     let namespace = secret.namespace().unwrap_or_default();
-    let annotations = secret.annotations();
-    let text = |name: &str| annotations.get(name).map_or("", String::as_str);
-    let accounts: Api<ServiceAccount> = Api::namespaced(shared.ctx.client.clone(), &namespace);
-    let account = accounts.get_opt(text(ACCOUNT_NAME)).await;
-    let account = account.map_err(|error| Refusal::failed("reading a service account", &error))?;
-    let ours = account.filter(|account| {
-        account.uid().is_some_and(|uid| uid == text(ACCOUNT_UID))
-            && account.labels().get(label::SERVICE_ACCOUNT_ROLE).is_some_and(|role| role == BOOTSTRAP)
-    });
-    let Some(account) = ours else { return Ok(None) };
-    let Some(machine) = owner(shared, &account).await? else { return Ok(None) };
-    if text(annotation::BOOTSTRAP_TOKEN_INVALIDATED) == "true" {
+    let invalidated = secret.annotations().get(annotation::BOOTSTRAP_TOKEN_INVALIDATED);
+    if invalidated.is_some_and(|invalidated| invalidated == "true") {
         return Err(Refusal::unauthorized("the bootstrap token of this machine is no longer good"));
     }
     // Until there is a Node, the server may have been made anew: its driver failed after the first one had
@@ -84,12 +80,37 @@ pub(super) async fn by_bootstrap_token(
         ));
     }
     let now = remuda_base::rfc3339(shared.ctx.clock.now().as_second());
-    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
-        Api::namespaced(shared.ctx.client.clone(), &namespace);
+    let secrets: Api<Secret> = Api::namespaced(shared.ctx.client.clone(), &namespace);
     let patch = json!({"metadata": {"uid": secret.uid(), "annotations": {annotation::LAST_ACCESS: now}}});
     let written = secrets.patch_metadata(&secret.name_any(), &params(shared), &Patch::Merge(patch)).await;
     written.map_err(|error| Refusal::failed("noting that a bootstrap token was used", &error))?;
     Ok(Some(machine))
+}
+
+/// The Machine whose agent reads its plan with a token; `None` if it is no such token.
+pub(super) async fn by_plan_token(shared: &Shared, token: &str) -> Result<Option<Machine>, Refusal> {
+    let shown = BASE64_URL_SAFE.encode(sha256(token.as_bytes()));
+    match shared.tokens.account(&shown).await? {
+        Some(secret) => of_account(shared, &secret, PLAN).await,
+        None => Ok(None),
+    }
+}
+
+/// The Machine of the account whose token is in a Secret, if it is an account for this.
+async fn of_account(shared: &Shared, secret: &Secret, role: &str) -> Result<Option<Machine>, Refusal> {
+    let namespace = secret.namespace().unwrap_or_default();
+    let text = |name: &str| secret.annotations().get(name).map_or("", String::as_str);
+    let accounts: Api<ServiceAccount> = Api::namespaced(shared.ctx.client.clone(), &namespace);
+    let account = accounts.get_opt(text(ACCOUNT_NAME)).await;
+    let account = account.map_err(|error| Refusal::failed("reading a service account", &error))?;
+    let ours = account.filter(|account| {
+        account.uid().is_some_and(|uid| uid == text(ACCOUNT_UID))
+            && account.labels().get(label::SERVICE_ACCOUNT_ROLE).is_some_and(|found| found == role)
+    });
+    match ours {
+        Some(account) => owner(shared, &account).await,
+        None => Ok(None),
+    }
 }
 
 fn params(shared: &Shared) -> PatchParams {

@@ -4,6 +4,7 @@
 // Helpers of tests are tests, and what they spawn ends with the test.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod agent_image;
 mod assets;
 mod downstream;
 mod endpoint;

@@ -19,7 +19,7 @@ use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::world::{TOKEN, World};
 
-fn owner(object: &DynamicObject) -> Value {
+pub(crate) fn owner(object: &DynamicObject) -> Value {
     let types = object.types.clone().unwrap();
     json!([{
         "apiVersion": types.api_version, "kind": types.kind, "name": object.name_any(),
@@ -29,7 +29,12 @@ fn owner(object: &DynamicObject) -> Value {
 
 impl World {
     /// A Machine with its RKEBootstrap.
-    async fn machine(&self, cluster: &str, name: &str, labels: Value) -> (DynamicObject, DynamicObject) {
+    pub(crate) async fn machine(
+        &self,
+        cluster: &str,
+        name: &str,
+        labels: Value,
+    ) -> (DynamicObject, DynamicObject) {
         let mut all = json!({"cluster.x-k8s.io/cluster-name": cluster});
         all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
         let machine = self
@@ -64,7 +69,13 @@ impl World {
     }
 
     /// An account of a machine, and what it is for: the one of the plan has a plan Secret of its name.
-    async fn account(&self, name: &str, machine: &str, role: &str, owners: Value) -> ServiceAccount {
+    pub(crate) async fn account(
+        &self,
+        name: &str,
+        machine: &str,
+        role: &str,
+        owners: Value,
+    ) -> ServiceAccount {
         let account = self.bare_account(name, machine, role, owners).await;
         if role == "plan" {
             self.plan_secret(name).await;
@@ -104,6 +115,12 @@ impl World {
 
     /// The bootstrap token of an account, as machines are given it.
     async fn bootstrap_token(&self, account: &str) -> String {
+        let token = self.account_token(account).await;
+        BASE64_URL_SAFE.encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token.as_bytes()))
+    }
+
+    /// The token of an account itself.
+    pub(crate) async fn account_token(&self, account: &str) -> String {
         let name = format!("{account}-token-x");
         let secret = json!({
             "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
@@ -124,7 +141,7 @@ impl World {
             !token.is_empty()
         })
         .await;
-        BASE64_URL_SAFE.encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &token))
+        String::from_utf8(token).unwrap()
     }
 
     fn secrets(&self) -> Api<Secret> {

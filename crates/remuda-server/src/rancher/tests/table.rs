@@ -366,7 +366,7 @@ fn check_nobody_has_more(holder: &Holder, everybody: &Holder, resources: &BTreeS
             );
         }
     }
-    for path in [path::BACKUP, path::ROTATE_KEYS] {
+    for path in [path::ASSETS, path::BACKUP, path::ROTATE_KEYS] {
         for verb in ["get", "post"] {
             let allowed = holder.policy.authorize(&holder.user, &Attributes::path(verb, path)).allowed;
             assert!(!allowed, "{what}: {verb} {path}");

@@ -1,5 +1,7 @@
 //! Names of images.
 
+use std::fmt;
+
 /// A name taken apart, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
@@ -79,6 +81,13 @@ impl Reference {
     /// The registry as people and mirrors call it.
     pub fn namespace(&self) -> &str {
         if self.registry == DOCKER_HUB { "docker.io" } else { &self.registry }
+    }
+}
+
+/// As containerd and Docker write it in full.
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}:{}", self.namespace(), self.repository, self.tag)
     }
 }
 
