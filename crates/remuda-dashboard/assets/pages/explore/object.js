@@ -93,7 +93,9 @@ export function objectPage(ctx) {
   /** What was read is what is written, with what a person changed in it. @param {any} given */
   async function write(given) {
     const now = await get(path);
-    if (now.metadata.resourceVersion !== edited.resourceVersion && now.metadata.generation !== edited.generation) throw new ApiError(409, 'It was changed by others meanwhile.');
+    // Only kinds with a generation tell a change of status, which the edit may pass over, from any other.
+    const same = now.metadata.resourceVersion === edited.resourceVersion || (now.metadata.generation !== undefined && now.metadata.generation === edited.generation);
+    if (!same) throw new ApiError(409, 'It was changed by others meanwhile.');
     await put(path, { ...given, metadata: { ...given.metadata, resourceVersion: now.metadata.resourceVersion } });
     await object.refresh();
   }
