@@ -8,7 +8,7 @@ mod accounts;
 mod aggregation;
 mod apiservices;
 mod definitions;
-mod events;
+mod expiry;
 mod garbage;
 mod namespaces;
 mod queue;
@@ -54,6 +54,8 @@ pub(crate) enum Work {
     CertificateRequest(String),
     /// The APIService objects.
     ApiServices,
+    /// What the quotas of a namespace limit.
+    Quotas(String),
 }
 
 pub(crate) struct Controllers {
@@ -104,7 +106,7 @@ pub(crate) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartEr
             stop.run_until_cancelled(Box::pin(work(&server, &controllers))).await;
         });
     }
-    events::start(inner, term).await
+    expiry::start(inner, term).await
 }
 
 async fn work(server: &Arc<Inner>, controllers: &Controllers) {
@@ -138,6 +140,7 @@ impl Inner {
             Work::Definition(name) => self.settle_definition(name).await,
             Work::CertificateRequest(name) => self.sign_request(name).await,
             Work::ApiServices => self.publish_api_services().await,
+            Work::Quotas(namespace) => self.recount(namespace).await,
         }
     }
 }

@@ -221,7 +221,7 @@ impl Reader<'_> {
             }
             (By::Label(key) | By::Field(key), _) => {
                 let head: Head<'_> = serde_json::from_slice(bytes).ok()?;
-                head.metadata.labels.get(key.as_str()).map(|value| value.to_string())
+                head.metadata.labels.get(key.as_str()).map(ToString::to_string)
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Authenticate, impersonate, route, authorize, take a place, handle, encode, count, audit.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
+use std::{borrow::Cow, panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -200,11 +200,18 @@ impl Inner {
         let judgement = self.authorize(&user, &info.attributes());
         audit.judged(judgement.as_ref().ok());
         judgement?;
-        let Some(verb) = info.resource_verb() else {
-            // Verbs in the path are from before there were any in the query.
+        // Verbs in the path are from before there were any in the query. Of those only the watch is left.
+        let old_watch = info.verb_in_path && info.verb == "watch" && parts.method == Method::GET;
+        let Some(verb) = info.resource_verb().or(old_watch.then_some(Verb::Watch)) else {
             let gone = info.verb_in_path;
             return Err(if gone { ApiError::unknown_resource() } else { ApiError::method_not_allowed() });
         };
+        let (mut info, mut query) = (info, Cow::Borrowed(query));
+        if old_watch && !info.name.is_empty() && info.subresource.is_empty() {
+            query = Cow::Owned(query.with_field(&format!("metadata.name={}", info.name)));
+            info.name = String::new();
+        }
+        let query = &*query;
         let registry = self.registry.load_full();
         let Some(resource) = registry.find(&info.group, &info.version, &info.resource).cloned() else {
             seen.resource = String::new();

@@ -46,7 +46,9 @@ impl Inner {
                 }
             }
             ("", "Pod") => self.admit_pod(call, object).await?,
-            ("", "Service") => self.give_address(call, object)?,
+            ("", "Service") => self.give_address(call, object, None)?,
+            ("", "PersistentVolumeClaim") => self.set_storage_class(object).await?,
+            ("networking.k8s.io", "Ingress") => self.set_ingress_class(object).await?,
             ("certificates.k8s.io", "CertificateSigningRequest") => {
                 object["spec"]["username"] = call.user.name.as_str().into();
                 object["spec"]["groups"] = json!(call.user.groups);
@@ -66,35 +68,33 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives a Service that needs one an address, or checks the one it asks for.
-    fn give_address(&self, call: &Call, service: &mut Value) -> ApiResult<()> {
-        if remuda_objects::defaults::service_needs_cluster_ip(service) {
-            let address = self.addresses.choose()?;
-            remuda_objects::defaults::service_set_cluster_ip(service, &address);
-        } else if service["spec"]["type"] != "ExternalName" {
-            remuda_objects::defaults::service_set_cluster_ip(service, "");
-            let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
-            let key = call.resource.key(call.namespace(), meta::name(service));
-            if self.addresses.is_taken(address, &key) {
-                let error = FieldError::invalid(
-                    "spec.clusterIPs",
-                    &json!([address]),
-                    "failed to allocate IP: provided IP is already allocated",
-                );
-                return Err(ApiError::invalid(call.kind_named(meta::name(service)), &[error]));
-            }
-        }
-        Ok(())
-    }
-
     /// Sets what the server decides about a changed object, after the writer's part of it is known.
     pub(crate) fn finish_update(&self, call: &Call, object: &mut Value, live: &Value) -> ApiResult<()> {
         match (call.resource.group.as_str(), call.resource.kind.as_str()) {
             ("", "Pod") => crate::pods::readmit(object),
-            ("", "Service") if live["spec"]["type"] == "ExternalName" => self.give_address(call, object)?,
+            ("", "Service") => self.give_address(call, object, Some(live))?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// Says of a workload that it is stored and nothing more, where nobody runs Pods.
+    pub(crate) fn warn_of_standstill(&self, call: &Call) {
+        let resource = &*call.resource;
+        let is_workload = matches!(
+            (resource.group.as_str(), resource.kind.as_str()),
+            ("", "Pod" | "ReplicationController")
+                | ("apps", "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet")
+                | ("batch", "Job" | "CronJob")
+        );
+        // Controllers of this server know what becomes of theirs.
+        if !is_workload || self.kubelets.get().is_some() || call.user.is_controller() {
+            return;
+        }
+        let kind = &resource.kind;
+        call.warn(format!(
+            "this server runs no Pods: the {kind} is stored, nothing acts on it and its status will not change"
+        ));
     }
 
     /// Sets the first status of kinds that have one from birth.

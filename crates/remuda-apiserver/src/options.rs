@@ -39,6 +39,17 @@ impl Query {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
+    /// The same with one more term of the field selector.
+    pub(crate) fn with_field(&self, term: &str) -> Self {
+        let mut pairs = self.pairs.clone();
+        match pairs.iter_mut().find(|(name, _)| name == "fieldSelector") {
+            Some((_, selector)) if !selector.is_empty() => *selector = format!("{selector},{term}"),
+            Some((_, selector)) => term.clone_into(selector),
+            None => pairs.push(("fieldSelector".to_owned(), term.to_owned())),
+        }
+        Self { pairs }
+    }
+
     /// A boolean as Kubernetes reads it.
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
         self.get(key).map(is_true)

@@ -30,6 +30,8 @@ impl Inner {
         if !pod["spec"].is_object() {
             return Ok(());
         }
+        self.set_limits(call, pod).await?;
+        self.set_runtime(call, pod).await?;
         self.set_priority(call, pod).await?;
         if meta::annotation(pod, MIRROR).is_some() {
             return Ok(());

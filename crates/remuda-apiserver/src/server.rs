@@ -31,6 +31,7 @@ use crate::{
     metrics::Metrics,
     openapi::OpenApi,
     processes::Kubelets,
+    quotas::Quotas,
     registry::{Registry, Resource},
     tokens::{Remote, Tokens},
     turns::Turns,
@@ -117,6 +118,7 @@ pub(crate) struct Inner {
     pub(crate) openapi: OpenApi,
     pub(crate) addresses: Addresses,
     pub(crate) indices: Indices,
+    pub(crate) quotas: Quotas,
     pub(crate) throttle: Throttle,
     pub(crate) turns: Turns,
     pub(crate) metrics: Metrics,
@@ -149,6 +151,7 @@ impl ApiServer {
             openapi: OpenApi::default(),
             addresses: Addresses::default(),
             indices: Indices::default(),
+            quotas: Quotas::default(),
             throttle: Throttle::new(&config.limits),
             turns: Turns::default(),
             metrics: Metrics::default(),
@@ -163,6 +166,7 @@ impl ApiServer {
         crate::crd::start(&inner).await?;
         crate::admission::start(&inner).await?;
         crate::addresses::start(&inner).await?;
+        crate::quotas::start(&inner).await?;
         crate::bootstrap::run(&inner).await?;
         match &inner.config.controllers {
             Controllers::Always => {

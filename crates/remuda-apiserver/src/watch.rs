@@ -71,8 +71,12 @@ impl Inner {
             Some(initial) => initial,
             None => options.resource_version.unwrap_or(0) == 0,
         };
-        if initial && let Some(revision) = options.resource_version {
-            self.wait_for_revision(revision).await?;
+        if initial
+            && let Some(revision) = options.resource_version
+            && let Err(error) = self.wait_for_revision(revision).await
+        {
+            // Who asked for initial events reads a stream, whatever comes of it.
+            return if options.send_initial_events.is_some() { Ok(ended_by(&error)) } else { Err(error) };
         }
         let (records, after) = if initial {
             let list = ListOptions {
@@ -106,8 +110,7 @@ impl Inner {
                 Source::Ahead(open_later(self.store.clone(), scope, after).boxed())
             }
             Err(error @ remuda_store::Error::Compacted { .. }) => {
-                let line = represent::event_line("ERROR", store_error(error).status().to_string().as_bytes());
-                return Ok(Answer::body(200, Body::Stream(Box::pin(futures::stream::iter([line])))));
+                return Ok(ended_by(&store_error(error)));
             }
             Err(error) => return Err(store_error(error)),
         };
@@ -149,6 +152,12 @@ impl Inner {
         };
         Ok(Answer::body(200, Body::Stream(Box::pin(watcher))))
     }
+}
+
+/// A stream that says why there is none.
+fn ended_by(error: &ApiError) -> Answer {
+    let line = represent::event_line("ERROR", error.status().to_string().as_bytes());
+    Answer::body(200, Body::Stream(Box::pin(futures::stream::iter([line]))))
 }
 
 type Records = std::vec::IntoIter<Arc<Record>>;

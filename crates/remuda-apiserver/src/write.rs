@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rand::RngExt;
+use remuda_auth::request_info::Verb;
 use remuda_objects::meta;
 use remuda_schema::FieldError;
 use remuda_store::{Record, Write};
@@ -196,6 +197,7 @@ impl Inner {
         if let Some(namespace) = call.namespace().filter(|_| resource.namespaced) {
             self.check_namespace(call, namespace, &name).await?;
         }
+        self.warn_of_standstill(call);
         crate::kinds::default_create(resource, &mut object);
         remove_meta(&mut object, &["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]);
         // What the server and admission add from here on is nobody's.
@@ -219,6 +221,7 @@ impl Inner {
             metadata.insert("generation".to_owned(), 1.into());
         }
         let nameless = generated.then(|| object.clone());
+        let mut charge = None;
         for attempt in 0.. {
             if let Some(nameless) = &nameless {
                 if attempt > 0 {
@@ -237,6 +240,8 @@ impl Inner {
                 self.validate_create(call, &object).await?;
                 let review = Review::new(call, Operation::Create, None, options.dry_run);
                 self.validate_admission(&review, Some(&object)).await?;
+                self.check_limits(call, &object, None).await?;
+                charge = self.charge(call, None, &object, options.dry_run).await?;
             }
             let name = meta::name(&object).to_owned();
             let key = resource.key(call.namespace(), &name);
@@ -250,7 +255,13 @@ impl Inner {
             let template = if direct {
                 codec::encode(&object)
             } else {
-                codec::encode(&self.to_stored(resource, object.clone()).await?)
+                match self.to_stored(resource, object.clone()).await {
+                    Ok(stored) => codec::encode(&stored),
+                    Err(error) => {
+                        self.uncharge(charge).await;
+                        return Err(error);
+                    }
+                }
             };
             match self.store.write(Write::Create { key, value: template }).await {
                 Ok(record) => {
@@ -261,6 +272,7 @@ impl Inner {
                 }
                 Err(remuda_store::Error::Exists { .. }) if generated && attempt < 8 => {}
                 Err(error) => {
+                    self.uncharge(charge).await;
                     let mut error = create_error(error, call.named_as(&name));
                     if generated && error.reason == "AlreadyExists" {
                         error.message = format!(
@@ -350,6 +362,11 @@ impl Inner {
         let live = self.decode(resource, live_record).await?;
         let uid = meta::uid(&new);
         if !uid.is_empty() && uid != meta::uid(&live) {
+            // A patch says to change it; a whole object with another one is another object.
+            if call.verb == Verb::Patch {
+                let error = FieldError::invalid("metadata.uid", &json!(uid), "field is immutable");
+                return Err(ApiError::invalid(call.kind_named(call.name()), &[error]).into());
+            }
             let detail = format!(
                 "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
                 meta::uid(&live)
@@ -379,6 +396,7 @@ impl Inner {
         if !options.admitted {
             self.validate_admission(&review, Some(&new)).await?;
         }
+        self.check_limits(call, &new, Some(&live)).await?;
 
         let stored_form = resource.api_version == resource.storage_api_version;
         // Only what is stored can be compared: conversion and admission write the same thing in other words.
@@ -405,9 +423,11 @@ impl Inner {
             return Ok(Stored { record, object: new });
         }
         if options.dry_run {
+            self.charge(call, Some(&live), &new, true).await?;
             version(&mut new, live_record.revision);
             return Ok(Stored { record: None, object: new });
         }
+        let charge = self.charge(call, Some(&live), &new, false).await?;
         let key = live_record.key.to_string();
         let expected = live_record.revision;
         let write = if finished {
@@ -426,9 +446,14 @@ impl Inner {
                 version(&mut new, record.revision);
                 Ok(Stored { record: Some(record), object: new })
             }
-            Err(remuda_store::Error::Conflict { .. }) => Err(Failed::Conflict),
-            Err(remuda_store::Error::Missing) => Err(ApiError::not_found(call.named()).into()),
-            Err(error) => Err(store_error(error).into()),
+            Err(error) => {
+                self.uncharge(charge).await;
+                Err(match error {
+                    remuda_store::Error::Conflict { .. } => Failed::Conflict,
+                    remuda_store::Error::Missing => ApiError::not_found(call.named()).into(),
+                    error => store_error(error).into(),
+                })
+            }
         }
     }
 

@@ -129,11 +129,50 @@ pub fn nanos(text: &str) -> Option<i128> {
     Some(if parts.negative { -value } else { value })
 }
 
+/// The canonical text of an amount in billionths; with binary suffixes, where it is a whole number that has one.
+pub fn text(nanos: i128, binary: bool) -> String {
+    const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    const UNIT: i128 = 1_000_000_000;
+    if nanos == 0 {
+        return "0".to_owned();
+    }
+    let (mut value, base, suffixes) = if binary && nanos % UNIT == 0 && nanos.abs() >= 1024 * UNIT {
+        (nanos / UNIT, 1024, &BINARY[..])
+    } else {
+        (nanos, 1000, &DECIMAL[..])
+    };
+    let mut index = 0;
+    while value % base == 0 && index + 1 < suffixes.len() {
+        value /= base;
+        index += 1;
+    }
+    format!("{value}{}", suffixes[index])
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn amounts_are_written_with_the_largest_suffix_that_is_exact() {
+        for (amount, binary, expected) in [
+            ("0.5", false, "500m"),
+            ("1500m", false, "1500m"),
+            ("2000", false, "2k"),
+            ("0", true, "0"),
+            ("1024Mi", true, "1Gi"),
+            ("1000", true, "1k"),
+            ("1500", true, "1500"),
+            ("1024Mi", false, "1073741824"),
+            ("100m", true, "100m"),
+            ("-3Ki", true, "-3Ki"),
+        ] {
+            assert_eq!(text(nanos(amount).unwrap(), binary), expected, "{amount}");
+        }
+    }
 
     #[test]
     fn equal_amounts_are_equal() {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use proptest::{prelude::*, sample::select};
 use serde_json::{Map, Value};
 
-use crate::{columns, defaults, fields, meta, status, validate};
+use crate::{columns, compute, defaults, fields, limits, meta, quota, status, validate};
 
 /// Names the code looks for, so that random objects get past the first step.
 const FIELDS: &[&str] = &[
@@ -38,6 +38,12 @@ const FIELDS: &[&str] = &[
     "resources",
     "limits",
     "requests",
+    "default",
+    "min",
+    "max",
+    "used",
+    "overhead",
+    "scopes",
     "cpu",
     "strategy",
     "rollingUpdate",
@@ -152,6 +158,21 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_object_makes_quotas_and_limits_panic(mut object in any_json(), other in any_json()) {
+        for (group, plural) in [("", "pods"), ("", "services"), ("", "persistentvolumeclaims"), ("x.io", "foos")] {
+            let usage = quota::usage(group, plural, &object);
+            quota::increase(&quota::usage(group, plural, &other), &usage);
+            quota::concerns(&other, group, plural, &object);
+            quota::charge(&other, &compute::amounts(&object));
+            quota::used(&other, [(group, plural, &object)].into_iter());
+        }
+        quota::unsaid(&other, &object);
+        limits::check_pod(&other, &object);
+        limits::check_claim(&other, &object);
+        limits::default_pod(&other, &mut object);
+    }
 
     #[test]
     fn no_object_makes_anything_panic(object in any_json(), other in any_json()) {

@@ -4,14 +4,17 @@
 //! granted: a field of the wrong type counts as missing, never as a reason to stop.
 
 pub mod columns;
+pub mod compute;
 pub mod cron;
 pub mod defaults;
 pub mod fields;
 mod json;
 pub mod jsonpath;
+pub mod limits;
 pub mod meta;
 pub mod names;
 pub mod path;
+pub mod quota;
 pub mod selector;
 pub mod status;
 pub mod validate;

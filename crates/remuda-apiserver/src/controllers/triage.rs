@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use remuda_objects::quota;
 use remuda_store::{Change, Record};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -97,6 +98,8 @@ pub(crate) struct Triage {
     /// CRDs that are going, by collection prefix.
     going_definitions: HashMap<String, String>,
     tokens: Tokens,
+    /// Names of quotas by namespace.
+    quotas: HashMap<String, HashSet<String>>,
 }
 
 /// Token Secrets and the service accounts they are for: with ten thousand Secrets in a namespace nobody should have
@@ -213,11 +216,41 @@ impl Triage {
                 queue.add(Work::Namespace(namespace.to_owned()));
             }
         }
+        self.quotas(record, &parts, change, queue);
         if gone
             && !self.going_definitions.is_empty()
             && let Some(name) = self.going_definitions.get(&format!("/{}/{}/", parts.group, parts.plural))
         {
             queue.add(Work::Definition(name.clone()));
+        }
+    }
+
+    /// What is created is charged when it is; what becomes less is counted again, and so is a quota that changes.
+    fn quotas(&mut self, record: &Record, parts: &Parts<'_>, change: Change, queue: &Queue<Work>) {
+        let Some((namespace, name)) = parts.rest.split_once('/') else { return };
+        if record.key.starts_with(crate::quotas::PREFIX) {
+            let names = self.quotas.entry(namespace.to_owned()).or_default();
+            if change == Change::Deleted {
+                names.remove(name);
+                if names.is_empty() {
+                    self.quotas.remove(namespace);
+                }
+                return;
+            }
+            names.insert(name.to_owned());
+            let counted = serde_json::from_slice(&record.value).is_ok_and(|it| quota::is_counted(&it));
+            if change == Change::Created || !counted {
+                queue.add(Work::Quotas(namespace.to_owned()));
+            }
+            return;
+        }
+        let lessens = match (parts.group, parts.plural) {
+            ("core", "pods" | "services" | "persistentvolumeclaims") => change != Change::Created,
+            ("core", "events") => false,
+            _ => change == Change::Deleted,
+        };
+        if lessens && self.quotas.contains_key(namespace) {
+            queue.add(Work::Quotas(namespace.to_owned()));
         }
     }
 

@@ -5,6 +5,7 @@
 mod applying;
 mod bundle;
 mod chain;
+mod classes;
 mod clients;
 mod collecting;
 mod content;
@@ -31,6 +32,7 @@ mod patches;
 mod paths;
 mod policies;
 mod processes;
+mod quotas;
 mod rbac;
 mod services;
 mod signing;

@@ -267,6 +267,14 @@ async fn what_is_the_servers_cannot_be_patched() {
     assert_eq!(kept["metadata"]["creationTimestamp"], live["metadata"]["creationTimestamp"]);
     let kept = server.patch(&path, MERGE_PATCH, json!({"metadata": {"uid": null}})).await.expect(200);
     assert_eq!(kept["metadata"]["uid"], live["metadata"]["uid"]);
+    let changed = json!({"metadata": {"uid": "11111111-1111-1111-1111-111111111111"}});
+    let text = server.patch(&path, MERGE_PATCH, changed).await.fails(422, "Invalid");
+    assert!(
+        text.ends_with(
+            "metadata.uid: Invalid value: \"11111111-1111-1111-1111-111111111111\": field is immutable"
+        ),
+        "{text}"
+    );
     // A whole object with another uid is another object.
     let mut other = live.clone();
     other["metadata"]["uid"] = "11111111-1111-1111-1111-111111111111".into();

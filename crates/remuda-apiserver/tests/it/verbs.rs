@@ -412,7 +412,7 @@ async fn methods_meet_only_what_offers_them() {
         "/api/v1/namespaces/default/configmaps/a/nonsense",
         "/api/v1/configmaps/a",
         "/nonsense",
-        "/api/v1/watch/configmaps",
+        "/api/v1/proxy/configmaps",
     ] {
         let answer = server.get(path).await;
         assert_eq!(answer.fails(404, "NotFound"), unknown, "{path}");

@@ -321,3 +321,32 @@ async fn a_stopped_server_ends_its_watches() {
     server.api.shutdown().await;
     assert_eq!(watch.next().await, None);
 }
+
+#[tokio::test]
+async fn the_watch_of_old_clients_has_its_verb_in_the_path() {
+    let server = Server::quiet().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for name in ["a", "b"] {
+        server.post(maps, config_map(name, json!({}))).await.expect(201);
+    }
+    let mut all = server.ask("GET", "/api/v1/watch/namespaces/default/configmaps").stream().await;
+    assert_eq!(all.expect("ADDED").await["metadata"]["name"], "a");
+    assert_eq!(all.expect("ADDED").await["metadata"]["name"], "b");
+    let mut one = server.ask("GET", "/api/v1/watch/namespaces/default/configmaps/b").stream().await;
+    assert_eq!(one.expect("ADDED").await["metadata"]["name"], "b");
+    for name in ["a", "b"] {
+        server.delete(&format!("{maps}/{name}")).await.expect(200);
+    }
+    assert_eq!(one.expect("DELETED").await["metadata"]["name"], "b");
+    assert_eq!(server.ask("POST", "/api/v1/watch/namespaces/default/configmaps").send().await.code, 404);
+}
+
+#[tokio::test]
+async fn initial_events_of_a_future_version_are_refused_in_the_stream() {
+    let server = Server::quiet().await;
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999";
+    let mut watch = server.watch(&format!("/api/v1/configmaps?{query}")).await;
+    let error = watch.expect("ERROR").await;
+    assert_eq!((&error["code"], &error["reason"]), (&json!(504), &json!("Timeout")), "{error}");
+    assert_eq!(watch.next().await, None);
+}
