@@ -12,6 +12,7 @@ mod content;
 mod contention;
 mod converge;
 mod conversion;
+mod corpus;
 mod custom;
 mod definitions;
 mod deletion;
