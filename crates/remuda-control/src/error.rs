@@ -39,12 +39,18 @@ impl Retryable for std::convert::Infallible {
 impl Retryable for kube::Error {
     fn retry(&self) -> Retry {
         match self {
-            Self::Api(status) if status.code == 409 => Retry::Conflict,
+            Self::Api(status) if status.code == 409 || is_of_another(status) => Retry::Conflict,
             Self::Api(status) if is_terminating(status) => Retry::Terminating,
             Self::Api(status) if lacks_namespace(status) => Retry::NoNamespace,
             _ => Retry::Transient,
         }
     }
+}
+
+/// Whether a patch was refused because an object of the same name has taken the place of the one it was meant for.
+fn is_of_another(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
 }
 
 /// Whether a write was refused because the namespace it goes to is being removed.
@@ -220,6 +226,18 @@ mod tests {
         };
         assert_eq!(missing("namespaces"), Retry::NoNamespace);
         assert_eq!(missing("secrets"), Retry::Transient);
+    }
+
+    #[test]
+    fn a_patch_meant_for_an_earlier_object_of_the_name_is_a_conflict() {
+        let invalid = |field: &str| {
+            let causes = serde_json::json!([{"reason": "FieldValueInvalid", "message": "", "field": field}]);
+            let status = serde_json::json!({"status": "Failure", "code": 422, "details": {"causes": causes}});
+            let status: Status = serde_json::from_value(status).unwrap();
+            kube::Error::Api(status.boxed()).retry()
+        };
+        assert_eq!(invalid("metadata.uid"), Retry::Conflict);
+        assert_eq!(invalid("spec.uid"), Retry::Transient);
     }
 
     #[test]
