@@ -257,7 +257,7 @@ impl Api for Azure {
             return fail(401, "InvalidAuthenticationToken", "The access token is invalid.");
         }
         let query = pairs(&call.query);
-        if !query.get("api-version").is_some_and(|version| version.len() == 10) {
+        if query.get("api-version").is_none_or(|version| version.len() != 10) {
             return fail(400, "MissingApiVersionParameter", "The api-version query parameter is required.");
         }
         let path = call.path.to_lowercase();

@@ -12,6 +12,7 @@ use base64::{
     prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
 };
 use parking_lot::Mutex;
+use remuda_names::machines::tag::LABEL;
 use serde_json::{Value, json};
 
 use super::{Api, Call, Reply, pairs};
@@ -244,11 +245,10 @@ impl Api for Google {
                 // One instance on each page, whatever the caller asks for.
                 let query = pairs(&call.query);
                 let page: usize = query.get("pageToken").and_then(|token| token.parse().ok()).unwrap_or(0);
-                if query.get("filter").map(String::as_str) != Some("labels.remuda-machine:*") {
+                if query.get("filter") != Some(&format!("labels.{LABEL}:*")) {
                     return fail(400, "invalid", "Invalid list filter expression.");
                 }
-                let ours =
-                    state.instances.iter().filter(|(_, it)| it.body["labels"]["remuda-machine"].is_string());
+                let ours = state.instances.iter().filter(|(_, it)| it.body["labels"][LABEL].is_string());
                 let names: Vec<String> = ours.map(|(name, _)| name.clone()).collect();
                 let shown: Vec<Value> =
                     names.get(page).into_iter().filter_map(|name| state.show(name)).collect();

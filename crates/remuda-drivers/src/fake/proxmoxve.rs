@@ -203,7 +203,7 @@ impl Api for ProxmoxVe {
             (_, ["nodes", node, "qemu", id, rest @ ..]) => (*node, id.parse::<u64>().unwrap_or(0), rest),
             _ => return fail(501, "Method not implemented"),
         };
-        if !state.machines.get(&id).is_some_and(|machine| machine.node == node) {
+        if state.machines.get(&id).is_none_or(|machine| machine.node != node) {
             return fail(
                 500,
                 &format!("Configuration file 'nodes/{node}/qemu-server/{id}.conf' does not exist"),

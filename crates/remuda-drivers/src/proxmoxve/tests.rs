@@ -162,10 +162,11 @@ async fn behind_tls(authority: String) -> (String, String, tokio::task::JoinSet<
     let address = format!("https://{}", listener.local_addr().unwrap());
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
+        let mut connections = tokio::task::JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
             let mut inner = TcpStream::connect(&authority).await.unwrap();
-            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut inner).await });
+            connections.spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut inner).await });
         }
     });
     (address, certificate.pem(), tasks)
