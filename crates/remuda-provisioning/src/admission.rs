@@ -16,6 +16,7 @@ pub mod quota;
 pub mod references;
 mod restore;
 mod shape;
+mod unfollowed;
 mod version;
 
 use std::sync::Arc;
@@ -99,10 +100,11 @@ impl Findings {
     }
 }
 
-/// Fills in what clients leave to us: who created the cluster, what drivers could do when pools were made, and the
-/// release a word such as `stable` stands for.
+/// Fills in what clients leave to us: who created the cluster, what drivers could do when pools were made, how long
+/// machines are drained, and the release a word such as `stable` stands for.
 pub fn fill_in(write: &Write<'_>, object: &mut Value, releases: &Catalog) {
     version::pin(write, object, releases);
+    pools::limit_drains(write.old, object);
     match write.old {
         None => metadata::set_creator(object, write.user),
         Some(old) => pools::restore_schemas(write.name, object, old),
@@ -141,6 +143,7 @@ fn judge_spec(write: &Write<'_>, spec: &Value, known: &Known, findings: &mut Fin
         pools::config_references(old, spec, findings);
     }
     shape::check(old, spec, findings);
+    unfollowed::check(write, old, spec, findings);
     endpoint(spec, findings);
     agents::customizations(spec, findings);
     environment::no_proxy(old, spec, findings);
@@ -195,35 +198,15 @@ pub fn judge_delete(name: &str) -> Result<(), Refusal> {
     Err(Refusal::BadRequest(vec![error]))
 }
 
-/// What should be known to who writes it: numbers of members that are no good choice, and fields that are kept
-/// although nothing here follows them yet.
+/// What should be known to who writes it: numbers of members that are no good choice, and a field that is kept
+/// although nothing here follows it yet.
 pub fn warnings(old: Option<&Value>, object: &Value) -> Vec<String> {
     let spec = &object["spec"];
     let mut found = shape::warnings(old.map(|old| &old["spec"]), spec);
-    let mut ignored = |path: String, now: &Value, before: &Value| {
-        let idle = now.is_null() || *now == false || is_empty(now);
-        if !idle && now != before {
-            found.push(format!("{path} is stored, but nothing follows it"));
-        }
-    };
-    for (pointer, path) in [
-        ("/clusterAPIConfig", "spec.clusterAPIConfig"),
-        ("/defaultClusterRoleForProjectMembers", "spec.defaultClusterRoleForProjectMembers"),
-        (
-            "/defaultPodSecurityAdmissionConfigurationTemplateName",
-            "spec.defaultPodSecurityAdmissionConfigurationTemplateName",
-        ),
-        (
-            "/rkeConfig/upgradeStrategy/controlPlaneDrainOptions/ignoreErrors",
-            "spec.rkeConfig.upgradeStrategy.controlPlaneDrainOptions.ignoreErrors",
-        ),
-        (
-            "/rkeConfig/upgradeStrategy/workerDrainOptions/ignoreErrors",
-            "spec.rkeConfig.upgradeStrategy.workerDrainOptions.ignoreErrors",
-        ),
-    ] {
-        let before = old.and_then(|old| old["spec"].pointer(pointer)).unwrap_or(&Value::Null);
-        ignored(path.to_owned(), spec.pointer(pointer).unwrap_or(&Value::Null), before);
+    let field = "defaultClusterRoleForProjectMembers";
+    let before = old.map_or(&Value::Null, |old| &old["spec"][field]);
+    if !is_empty(&spec[field]) && spec[field] != *before {
+        found.push(format!("spec.{field} is stored, but nothing follows it"));
     }
     found
 }

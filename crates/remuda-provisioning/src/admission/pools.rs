@@ -12,6 +12,8 @@ use serde_json::Value;
 use super::{Findings, is_empty, list};
 use crate::cluster::{pool::DEFAULT_QUANTITY, update::Policy};
 
+/// How long the machines of a pool are drained that says nothing about it.
+const DRAIN_LIMIT: &str = "10m";
 /// The longest name that fits a label.
 const NAME: usize = 63;
 
@@ -90,6 +92,22 @@ pub(super) fn restore_schemas(name: &str, object: &mut Value, old: &Value) {
         };
         if pool.get("dynamicSchemaSpec").is_none_or(is_empty) {
             pool.insert("dynamicSchemaSpec".to_owned(), (*schema).into());
+        }
+    }
+}
+
+/// A pool whose machines are drained gets a limit for it, so that no Pod keeps a machine for ever; `0s` is none. One
+/// that was written without before there was a rule stays as it is.
+pub(super) fn limit_drains(old: Option<&Value>, object: &mut Value) {
+    let unlimited =
+        |pool: &Value| pool["drainBeforeDelete"] == true && is_empty(&pool["drainBeforeDeleteTimeout"]);
+    let known: Vec<&Value> =
+        old.map(|old| of(old).filter(|pool| unlimited(pool)).collect()).unwrap_or_default();
+    let pools = object.pointer_mut("/spec/rkeConfig/machinePools").and_then(Value::as_array_mut);
+    for pool in pools.into_iter().flatten() {
+        let was = known.iter().any(|known| known["name"] == pool["name"]);
+        if unlimited(pool) && !was {
+            pool["drainBeforeDeleteTimeout"] = DRAIN_LIMIT.into();
         }
     }
 }

@@ -150,8 +150,11 @@ fn a_spec_that_is_refused_at_creation() {
             ),
         ),
         (
-            json!({"webhookDeploymentCustomization": {"podDisruptionBudget": {"minAvailable": "1", "maxUnavailable": "1"}}}),
-            "400 spec.webhookDeploymentCustomization.podDisruptionBudget: Forbidden: both minAvailable".to_owned(),
+            json!({"clusterAgentDeploymentCustomization": {"schedulingCustomization": {
+                "podDisruptionBudget": {"minAvailable": "1", "maxUnavailable": "1"},
+            }}}),
+            "400 spec.clusterAgentDeploymentCustomization.schedulingCustomization.podDisruptionBudget: Forbidden: both"
+                .to_owned(),
         ),
         (
             json!({"fleetAgentDeploymentCustomization": {"schedulingCustomization": {"priorityClass": {"preemptionPolicy": "x"}}}}),
@@ -333,18 +336,70 @@ fn the_cluster_a_server_runs_in_is_not_deleted() {
 
 #[test]
 fn who_sets_what_nothing_follows_is_warned_once() {
-    let object = cluster(json!({
-        "clusterAPIConfig": {"clusterName": "x"}, "defaultClusterRoleForProjectMembers": "",
-        "rkeConfig": {"upgradeStrategy": {"workerDrainOptions": {"ignoreErrors": true}}},
-    }));
-    assert_eq!(
-        warnings(None, &object),
-        [
-            "spec.clusterAPIConfig is stored, but nothing follows it",
-            "spec.rkeConfig.upgradeStrategy.workerDrainOptions.ignoreErrors is stored, but nothing follows it",
-        ]
-    );
+    let object = cluster(json!({"defaultClusterRoleForProjectMembers": "x"}));
+    let warned = ["spec.defaultClusterRoleForProjectMembers is stored, but nothing follows it"];
+    assert_eq!(warnings(None, &object), warned);
     assert_eq!(warnings(Some(&object), &object), Vec::<String>::new());
+}
+
+#[test]
+fn a_field_that_would_have_no_effect_is_refused_when_it_is_written_newly() {
+    for (field, value, told) in [
+        ("clusterAPIConfig", json!({"clusterName": "x"}), "remuda capi"),
+        (
+            "defaultPodSecurityAdmissionConfigurationTemplateName",
+            json!("rancher-restricted"),
+            "admission-control-config-file",
+        ),
+        ("enableNetworkPolicy", json!(true), "NetworkPolicies"),
+        ("webhookDeploymentCustomization", json!({"replicaCount": 2}), "part of this server"),
+    ] {
+        let with = |value: &Value| json!({field: value, "kubernetesVersion": "v1.35.1+k3s1"});
+        let found = created(with(&value));
+        assert!(
+            found.starts_with(&format!("400 spec.{field}: Forbidden: ")) && found.contains(told),
+            "{found}"
+        );
+        let known = Known::default();
+        assert_eq!(updated(json!({}), with(&value), &known), found);
+        // What is there already stays, and can be taken away.
+        let mut more = with(&value);
+        more["agentEnvVars"] = json!([{"name": "A", "value": "b"}]);
+        assert_eq!(updated(with(&value), more, &known), "");
+        assert_eq!(updated(with(&value), with(&json!(null)), &known), "");
+        // The server brings a former spec back.
+        let (old, new) = (cluster(json!({})), cluster(with(&value)));
+        let server = Write { is_server: true, ..write("demo", Some(&old)) };
+        assert_eq!(judge(&server, &new, &known), Ok(()));
+    }
+    // What forms send that were not filled in, and the template that asks for nothing.
+    for spec in [
+        json!({"clusterAPIConfig": {}, "enableNetworkPolicy": false}),
+        json!({"defaultPodSecurityAdmissionConfigurationTemplateName": ""}),
+        json!({"defaultPodSecurityAdmissionConfigurationTemplateName": "rancher-privileged"}),
+        json!({"webhookDeploymentCustomization": {"appendTolerations": [], "overrideAffinity": {}}}),
+    ] {
+        assert_eq!(created(spec.clone()), "", "{spec}");
+    }
+}
+
+#[test]
+fn drains_get_a_limit_unless_they_had_none_before() {
+    let pools = |first: Value| json!({"rkeConfig": {"machinePools": [first]}});
+    let pool = |drains: bool, limit: Value| json!({"name": "a", "drainBeforeDelete": drains, "drainBeforeDeleteTimeout": limit});
+    let filled = |old: Option<Value>, new: Value| {
+        let old = old.map(|old| cluster(pools(old)));
+        let mut object = cluster(pools(new));
+        fill_in(&write("demo", old.as_ref()), &mut object, &Catalog::shipped());
+        object["spec"]["rkeConfig"]["machinePools"][0]["drainBeforeDeleteTimeout"].clone()
+    };
+    assert_eq!(filled(None, pool(true, json!(null))), "10m");
+    assert_eq!(filled(None, pool(true, json!("0s"))), "0s");
+    assert_eq!(filled(None, pool(false, json!(null))), json!(null));
+    assert_eq!(filled(Some(pool(false, json!(null))), pool(true, json!(null))), "10m");
+    // A manifest that is applied again does not have what was filled in.
+    assert_eq!(filled(Some(pool(true, json!("10m"))), pool(true, json!(null))), "10m");
+    assert_eq!(filled(Some(pool(true, json!(null))), pool(true, json!(null))), json!(null));
 }
 
 /// JSON of any shape where the rules look.
@@ -376,6 +431,8 @@ fn anything() -> impl Strategy<Value = Value> {
         "caCerts",
         "webhookDeploymentCustomization",
         "podDisruptionBudget",
+        "clusterAPIConfig",
+        "drainBeforeDelete",
     ]);
     leaf.prop_recursive(5, 40, 5, move |inner| {
         prop_oneof![

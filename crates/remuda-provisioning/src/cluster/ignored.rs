@@ -29,6 +29,11 @@ fn notes(cluster: &Cluster) -> Vec<String> {
     ignored(spec.fleet_agent_deployment_customization.is_some(), "spec.fleetAgentDeploymentCustomization");
     ignored(spec.webhook_deployment_customization.is_some(), "spec.webhookDeploymentCustomization");
     ignored(spec.enable_network_policy == Some(true), "spec.enableNetworkPolicy");
+    ignored(spec.cluster_api_config.is_some(), "spec.clusterAPIConfig");
+    ignored(
+        !spec.default_pod_security_admission_configuration_template_name.is_empty(),
+        "spec.defaultPodSecurityAdmissionConfigurationTemplateName",
+    );
     ignored(spec.redeploy_system_agent_generation != 0, "spec.redeploySystemAgentGeneration");
     for pool in spec.rke_config.iter().flat_map(|config| &config.machine_pools) {
         let autoscaled = pool.autoscaling_min_size.is_some() || pool.autoscaling_max_size.is_some();
@@ -60,8 +65,8 @@ mod tests {
         assert_eq!(
             notes(&cluster),
             [
-                "spec.clusterAPIConfig is stored, but nothing follows it",
                 "spec.enableNetworkPolicy is stored, but nothing follows it",
+                "spec.clusterAPIConfig is stored, but nothing follows it",
             ]
         );
         assert!(notes(&Cluster::named("plain")).is_empty());
