@@ -83,10 +83,23 @@ struct Pass {
     node: node::Reading,
     /// Reason and message of the stage of deletion.
     stage: Option<(&'static str, String)>,
+    /// What keeps the node from being drained, as far as this pass knows.
+    drain_blocked: DrainBlocked,
     /// The finalizer may go.
     finished: bool,
     errors: Vec<Error>,
     next: Option<Duration>,
+}
+
+/// Whether a drain before the deletion is held up.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum DrainBlocked {
+    /// Nobody looked: what was said before stays.
+    #[default]
+    Unknown,
+    No,
+    /// By these budgets, for people to read.
+    ByBudgets(String),
 }
 
 impl Pass {
@@ -168,6 +181,7 @@ impl Machines {
             infrastructure: Seen::NoReference,
             node: node::Reading::NotFound,
             stage: None,
+            drain_blocked: DrainBlocked::Unknown,
             finished: false,
             errors: Vec::new(),
             next: None,

@@ -73,6 +73,8 @@ pub enum Cause {
     /// Neither the agent nor the kubelet of a machine says anything.
     MachineSilent,
     PlanFailed,
+    /// PodDisruptionBudgets do not let Pods go.
+    DrainBlocked,
     DrainFailed,
     DrainHooks,
     ProbesFailing,

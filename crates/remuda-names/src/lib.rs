@@ -164,6 +164,19 @@ pub mod annotation {
     /// On what belongs to an RKEBootstrap: digest of what was applied. Written and read by its controller, which
     /// then knows after a restart that nothing has to be applied.
     pub const APPLIED: &str = "remuda.io/applied";
+    /// On Machines of servers that registered themselves: `true` leaves on the server what was installed there when
+    /// the Machine is deleted. Written by people.
+    pub const KEEP_HOST: &str = "remuda.io/keep-host";
+    /// On notes of removed servers: when that was.
+    pub const REMOVED_AT: &str = "remuda.io/removed-at";
+}
+
+/// Notes of servers that were removed from a cluster: Secrets beside its registration tokens.
+pub mod removed {
+    /// The note of a server, by the name of its former Machine.
+    pub fn name(machine: &str) -> String {
+        format!("removed-{machine}")
+    }
 }
 
 /// Users and groups the server issues certificates for.

@@ -269,8 +269,8 @@ pub mod finalizer {
     pub const BOOTSTRAP: &str = "wrangler.cattle.io/rke-bootstrap-etcd-removal";
     /// On machines of drivers: the server must go first.
     pub const MACHINE: &str = "wrangler.cattle.io/machine-provision-remove";
-    /// On CustomMachines; nothing waits for it.
-    pub const CUSTOM_MACHINE: &str = "wrangler.cattle.io/unmanaged-machine";
+    /// On CustomMachines: what was installed on the server must go first.
+    pub const HOST: &str = "remuda.io/host-clean";
     /// On registration tokens.
     pub const REGISTRATION_TOKEN: &str = "wrangler.cattle.io/cluster-registration-token-cleanup";
 }
@@ -287,6 +287,8 @@ pub mod secret_type {
     pub const MACHINE_STATE: &str = "rke.cattle.io/machine-state";
     /// A server that registers itself.
     pub const MACHINE_REQUEST: &str = "rke.cattle.io/machine-request";
+    /// Note of a server that was removed.
+    pub const REMOVED_MACHINE: &str = "remuda.io/removed-machine";
     /// Credentials of a registry.
     pub const AUTH_CONFIG: &str = "rke.cattle.io/auth-config";
     /// User and password, Kubernetes' own.
@@ -376,6 +378,12 @@ pub mod condition {
     pub const NOT_HEARD_FROM: &str = "NotHeardFrom";
     /// Of `AgentConnected`: the agent has not come back since the server started.
     pub const NOT_HEARD_FROM_SINCE_START: &str = "NotHeardFromSinceStart";
+    /// Of Machines, ours: True while something keeps its node from being drained. Absent if nothing ever did.
+    pub const DRAIN_BLOCKED: &str = "DrainBlocked";
+    /// Of `DrainBlocked`: PodDisruptionBudgets allow no disruption of Pods on the node; the message names both.
+    pub const BLOCKED_BY_BUDGET: &str = "PodDisruptionBudget";
+    /// Of `DrainBlocked` that is False.
+    pub const NOT_BLOCKED: &str = "NotBlocked";
     /// Of machines of drivers: the Job that makes the server.
     pub const CREATE_JOB: &str = "CreateJob";
     /// Of machines of drivers: the Job that removes the server.

@@ -208,6 +208,7 @@ impl Summary {
             condition::SCALING_DOWN,
             condition::SCALING_UP,
             condition::UPDATING,
+            rancher::condition::DRAIN_BLOCKED,
         ];
         const OPTIONAL: &[&str] = &[
             condition::UP_TO_DATE,

@@ -1,7 +1,7 @@
 //! Drains: what the planner asks for on plan Secrets is done on Nodes.
 //!
 //! Reads   plan Secrets, their Machines, pods of workload clusters.
-//! Writes  annotations of plan Secrets; cordons, evicts and uncordons.
+//! Writes  annotations of plan Secrets, condition `DrainBlocked` of Machines; cordons, evicts and uncordons.
 //! Never   starts one by itself, and never waits: a drain goes on with the next look.
 //!
 //! The planner writes `drain-options`. The node is cordoned, hooks before the drain are waited for, pods are
@@ -17,13 +17,15 @@ use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{Api, ResourceExt, api::Patch};
 use parking_lot::Mutex;
 use remuda_api::core::Machine;
-use remuda_control::{Chain, Controller, Next, ObjectKey, Waker, drive, wake::when_changed};
-use remuda_names::rancher::annotation;
+use remuda_control::{
+    Chain, Controller, Next, ObjectKey, Waker, drive, wake::when_changed, write::conditions::Says,
+};
+use remuda_names::rancher::{annotation, condition};
 use remuda_planner::{
     input::PlanSecret,
     spec::{DrainHook, DrainOptions},
 };
-use remuda_workload::{Down, Lease, Refused, What};
+use remuda_workload::{Down, Lease, Refused, What, budget};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -137,7 +139,9 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Next, Error>
     }
     let before = plan_secret(&secret);
     let mut after = before.clone();
-    let outcome = match options(task.text) {
+    let options = options(task.text);
+    let forgives = options.as_ref().is_ok_and(|options| options.ignore_errors) && !task.uncordon;
+    let outcome = match options {
         Err(error) => Err(Trouble::Failed(error)),
         Ok(options) => match ctx.step(&key, &machine, &task, &options, &mut after).await {
             // How far the drain is cannot be seen; its time passes all the same.
@@ -153,6 +157,13 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Next, Error>
         Ok(Progress::Going) => Next::After(AGAIN),
         Ok(Progress::Step) => {
             after.annotations.remove(annotation::DRAIN_ERROR);
+            Next::Done
+        }
+        Err(Trouble::Failed(why)) if forgives => {
+            tracing::warn!(machine = %machine.name_any(), error = why, "goes on although its node was not drained");
+            after.annotations.remove(annotation::DRAIN_ERROR);
+            after.annotations.insert(annotation::DRAIN_DONE.to_owned(), task.text.to_owned());
+            ctx.started.lock().remove(&key);
             Next::Done
         }
         Err(Trouble::Failed(why)) => {
@@ -220,6 +231,8 @@ impl Drains {
             }
             let lease = self.lease(&cluster, key)?;
             self.schedule(&cluster, &lease, name, true).await?;
+            // A drain that was switched off is held up by nothing any more.
+            self.tell_blocked(machine, "").await?;
             let hooks = options.pre_drain_hooks.iter().chain(&options.post_drain_hooks);
             let hooks = hooks.map(|hook| hook.annotation.as_str()).filter(|name| !name.is_empty());
             for key in OURS.iter().copied().chain(hooks) {
@@ -240,14 +253,34 @@ impl Drains {
         if let Some(lease) = lease.filter(|_| options.enabled) {
             let now = self.rke.ctx.clock.now();
             let left = pods::drain(&lease, name, options, now).await?;
-            if !left.is_empty() {
-                self.time_left(key, task.text, options, &pods_left(&left))?;
+            let told = budget::told(&left.blocking);
+            self.tell_blocked(machine, &told).await?;
+            if !left.pods.is_empty() {
+                let why = if told.is_empty() { pods_left(&left.pods) } else { told };
+                self.time_left(key, task.text, options, &why)?;
                 return Ok(Progress::Going);
             }
         }
         self.started.lock().remove(key);
         secret.annotations.insert(annotation::DRAIN_DONE.to_owned(), task.text.to_owned());
         Ok(Progress::Step)
+    }
+
+    /// Says on the Machine which budgets hold a drain up; nothing is said of one that never was.
+    async fn tell_blocked(&self, machine: &Machine, told: &str) -> Result<(), Error> {
+        let known = machine.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+        let blocked = !told.is_empty();
+        if !blocked && !known.iter().any(|known| known.type_ == condition::DRAIN_BLOCKED) {
+            return Ok(());
+        }
+        let says = Says {
+            kind: condition::DRAIN_BLOCKED,
+            status: Some(blocked),
+            reason: if blocked { condition::BLOCKED_BY_BUDGET } else { condition::NOT_BLOCKED },
+            message: told,
+            generation: None,
+        };
+        self.rke.mark(&ObjectKey::of(&machine.metadata), says).await.map(drop)
     }
 
     fn lease(&self, cluster: &ObjectKey, key: &ObjectKey) -> Result<Lease, Trouble> {

@@ -8,6 +8,7 @@
 //! asks for a node of such a cluster is told that it is [`Down`], never that the node is missing.
 
 mod bounded;
+pub mod budget;
 mod kubeconfig;
 mod lease;
 mod link;

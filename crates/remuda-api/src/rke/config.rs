@@ -51,7 +51,7 @@ lenient! {
         pub force: bool,
         /// Leaves pods of DaemonSets where they are, which is meant when absent.
         pub ignore_daemon_sets: Option<bool>,
-        /// Is stored; nothing here follows it.
+        /// Goes on with the change when draining has failed, with the pods that are left.
         pub ignore_errors: bool,
         /// Also deletes pods whose emptyDir volumes are lost by it.
         pub delete_empty_dir_data: bool,

@@ -14,7 +14,7 @@ use remuda_rollout::{
 };
 use remuda_workload::{Down, Refused};
 
-use super::{Machines, Pass, Seen, drain, node::NODE_HEALTHY, volumes, watch::CONTROL_PLANE};
+use super::{DrainBlocked, Machines, Pass, Seen, drain, node::NODE_HEALTHY, volumes, watch::CONTROL_PLANE};
 use crate::{
     error::{Error, is_code},
     managed::cluster_value,
@@ -77,6 +77,9 @@ impl Machines {
             let step = self.next_step(pass, control_plane, done);
             pass.stage = Some((step.reason(), step.to_string()));
             tell_passed(pass, &step, done);
+            if !matches!(step, Step::CannotTell | Step::Drain { .. }) {
+                pass.drain_blocked = DrainBlocked::No;
+            }
             let goes_on = match &step {
                 Step::CannotTell => false,
                 Step::WaitForPreDrainHooks { .. } => {
@@ -247,7 +250,7 @@ impl Machines {
         }
         let name = node_name(pass);
         match drain::drain(self, pass, &name, since).await {
-            Ok(Progress::Done) => {
+            Ok(None) => {
                 let told = pass.old.get(DRAINING).is_some_and(is_good);
                 set_old(pass, OldCondition::good(DRAINING));
                 if !told {
@@ -256,7 +259,8 @@ impl Machines {
                 }
                 true
             }
-            Ok(Progress::Waiting(message)) => {
+            Ok(Some(drain::Left { message, blocked })) => {
+                pass.drain_blocked = blocked;
                 set_old(pass, waiting(DRAINING, "Draining", &message));
                 pass.stage = Some(("DrainingNode", message));
                 self.retry(pass, since, pass.after.spec.deletion.node_drain_timeout_seconds);

@@ -24,15 +24,14 @@ use remuda_rollout::{
     machine::drain::{self, Behavior, Controller, Input, Outcome, Plan, PodKey, Rule},
     selector::{Labels, Selector},
 };
-use remuda_workload::Lease;
+use remuda_workload::{
+    Lease,
+    budget::{self, is_budget},
+};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{
-    Machines, Pass,
-    delete::{Progress, Trouble},
-    node::is_unreachable,
-};
+use super::{DrainBlocked, Machines, Pass, delete::Trouble, node::is_unreachable};
 use crate::{
     error::{Error, is_code},
     view,
@@ -43,16 +42,23 @@ const EVICTING: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
 const PAGE: u32 = 100;
 
-/// One pass of a drain.
+/// What keeps a drain from being over.
+pub(super) struct Left {
+    /// For people to read.
+    pub(super) message: String,
+    pub(super) blocked: DrainBlocked,
+}
+
+/// One pass of a drain; `None` when it is over.
 pub(super) async fn drain(
     machines: &Machines,
     pass: &Pass,
     name: &str,
     since: Timestamp,
-) -> Result<Progress, Trouble> {
+) -> Result<Option<Left>, Trouble> {
     let Some(node) = machines.capi.workloads.node(&pass.cluster_key, name)? else {
         // Somebody deleted it; there is nothing left to drain.
-        return Ok(Progress::Done);
+        return Ok(None);
     };
     let lease = machines.capi.workloads.lease(&pass.cluster_key, &machines.waker, &pass.key)?;
     cordon(machines, &lease, &node).await?;
@@ -60,11 +66,22 @@ pub(super) async fn drain(
     for (pod, warning) in &survey.plan.warnings {
         tracing::debug!(machine = %pass.key, pod, ?warning, "evicting pod all the same");
     }
-    let outcome = evict(&lease, &survey.plan).await?;
+    let (outcome, kept) = evict(&lease, &survey.plan).await?;
     if outcome.is_done() {
-        return Ok(Progress::Done);
+        return Ok(None);
     }
-    Ok(Progress::Waiting(outcome.message(since)))
+    let kept: Vec<&Pod> = survey.pods.iter().filter(|pod| kept.contains(&key(pod))).collect();
+    let blocked = budget::find(&lease, &kept).await?;
+    let blocked = blocked.map_err(Error::api("list", "PodDisruptionBudgets"))?;
+    let blocked = match budget::told(&blocked) {
+        told if told.is_empty() => DrainBlocked::No,
+        told => DrainBlocked::ByBudgets(told),
+    };
+    Ok(Some(Left { message: outcome.message(since), blocked }))
+}
+
+fn key(pod: &Pod) -> PodKey {
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 async fn cordon(machines: &Machines, lease: &Lease, node: &Node) -> Result<(), Trouble> {
@@ -240,9 +257,10 @@ fn view(pod: &Pod, missing: &BTreeSet<(String, String)>) -> drain::Pod {
     }
 }
 
-/// Evicts what the plan says, for a while.
-async fn evict(lease: &Lease, plan: &Plan) -> Result<Outcome, Trouble> {
+/// Evicts what the plan says, for a while. Tells beside it which pods a budget keeps.
+async fn evict(lease: &Lease, plan: &Plan) -> Result<(Outcome, BTreeSet<PodKey>), Trouble> {
     let mut outcome = Outcome::of(plan);
+    let mut kept = BTreeSet::new();
     let until = Instant::now() + EVICTING;
     let client = lease.client();
     for pod in &plan.evict {
@@ -252,10 +270,15 @@ async fn evict(lease: &Lease, plan: &Plan) -> Result<Outcome, Trouble> {
         }
         match lease.call(evict_one(&client, pod, plan.grace_seconds)).await? {
             Ok(()) => outcome.evicted(pod.clone()),
-            Err(error) => refused(&mut outcome, pod, &error),
+            Err(error) => {
+                if is_budget(&error) {
+                    kept.insert(pod.clone());
+                }
+                refused(&mut outcome, pod, &error);
+            }
         }
     }
-    Ok(outcome)
+    Ok((outcome, kept))
 }
 
 async fn evict_one(client: &Client, pod: &PodKey, grace_seconds: Option<u32>) -> Result<(), kube::Error> {

@@ -4,8 +4,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use remuda_api::core::Machine;
-use remuda_names::capi::{annotation, condition as kind};
+use remuda_names::{
+    capi::{annotation, condition as kind},
+    rancher::condition::{BLOCKED_BY_BUDGET, DRAIN_BLOCKED, NOT_BLOCKED},
+};
 use remuda_rollout::{
+    condition::{Condition, Status},
     machine::{
         phase::{Progress, phase},
         status::{self, Cluster, Gate, Input, Probe},
@@ -15,7 +19,7 @@ use remuda_rollout::{
     template::Difference,
 };
 
-use super::{Machines, Pass, Seen};
+use super::{DrainBlocked, Machines, Pass, Seen};
 use crate::{managed::Managed, view, wake::true_since};
 
 /// What v1beta1's Ready is made of, in this order.
@@ -89,12 +93,25 @@ impl Machines {
             kind != kind::PAUSED
                 && (Machine::OWNED.contains(&kind) || kind == kind::UP_TO_DATE && outdated.is_some())
         });
-        let ours = ours.chain([paused::condition(Machine::KIND, false, false)]).collect();
+        let ours = ours.chain([paused::condition(Machine::KIND, false, false)]);
+        let ours = ours.chain(drain_blocked(pass)).collect();
         let now = pass.now;
         view::set(&mut pass.after, ours, now);
         if let Some(left) = decided.requeue {
             pass.again(left);
         }
+    }
+}
+
+/// Whether the drain before the deletion is held up. It is said of those only that were held up once.
+fn drain_blocked(pass: &Pass) -> Option<Condition> {
+    let was = || pass.after.conditions().iter().any(|known| known.type_ == DRAIN_BLOCKED);
+    match &pass.drain_blocked {
+        DrainBlocked::ByBudgets(told) => {
+            Some(Condition::new(DRAIN_BLOCKED, Status::True, BLOCKED_BY_BUDGET, told.as_str()))
+        }
+        DrainBlocked::No if was() => Some(Condition::new(DRAIN_BLOCKED, Status::False, NOT_BLOCKED, "")),
+        DrainBlocked::No | DrainBlocked::Unknown => None,
     }
 }
 

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
+/// How long the machines of a new pool are drained at most before they go.
+const DRAIN_TIMEOUT: &str = "10m";
+
 /// Roles of a pool's machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolRoles {
@@ -121,6 +124,9 @@ impl PoolShape {
             "name": self.name,
             "quantity": self.count,
             "machineConfigRef": {"kind": kind, "name": config},
+            // Nobody wants pods killed; a pod that cannot move holds a machine up for so long at most.
+            "drainBeforeDelete": true,
+            "drainBeforeDeleteTimeout": DRAIN_TIMEOUT,
         });
         let PoolRoles { etcd, control_plane, worker } = self.roles;
         for (held, field) in [(etcd, "etcdRole"), (control_plane, "controlPlaneRole"), (worker, "workerRole")]

@@ -39,6 +39,8 @@ fn a_name_is_enough() {
            rkeConfig:\n    \
              machinePools:\n    \
              - controlPlaneRole: true\n      \
+               drainBeforeDelete: true\n      \
+               drainBeforeDeleteTimeout: 10m\n      \
                etcdRole: true\n      \
                machineConfigRef:\n        \
                  kind: LocalConfig\n        \
@@ -73,8 +75,10 @@ fn pools_carry_their_roles_drivers_and_fields() {
             "machineGlobalConfig": {"disable": ["a", "b"], "secrets-encryption": true},
             "machinePools": [
                 {"name": "servers", "quantity": 3, "etcdRole": true, "controlPlaneRole": true,
+                 "drainBeforeDelete": true, "drainBeforeDeleteTimeout": "10m",
                  "machineConfigRef": {"kind": "DigitaloceanConfig", "name": "nc-prod-servers"}},
                 {"name": "gpu", "quantity": 2, "workerRole": true, "labels": {"tier": "apps"},
+                 "drainBeforeDelete": true, "drainBeforeDeleteTimeout": "10m",
                  "machineConfigRef": {"kind": "LocalConfig", "name": "nc-prod-gpu"}},
             ]}})
     );

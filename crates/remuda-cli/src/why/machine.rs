@@ -426,6 +426,9 @@ fn drain(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findin
             &plan.secret.name()
         )));
     }
+    if let Some(blocked) = removal::drain_blocked(machine) {
+        return Some(blocked.until("the budget to allow it"));
+    }
     let summary = format!("the node of machine {name} is being drained");
     let finding = Finding::patient(Cause::Draining, since, limit::DRAIN, now, &summary);
     Some(finding.about(&plan.secret).brief("draining").until("its pods to move"))

@@ -8,6 +8,7 @@ use remuda_names::{
 
 use super::{Cause, Finding, LOG_LINES, State, cluster, machine::driver_of};
 use crate::{
+    age,
     evidence::{Evidence, kind},
     object::{Condition, Object},
 };
@@ -111,17 +112,42 @@ fn held_back(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Fi
         return Some(hold(machine, summary).next("whoever set it takes it away when done"));
     }
     if reason == "DrainingNode" {
+        let skip = format!(
+            "to skip it: kubectl -n {} annotate machines.cluster.x-k8s.io {name} {}=true",
+            machine.namespace(),
+            capi::annotation::EXCLUDE_DRAIN
+        );
+        if let Some(blocked) = drain_blocked(machine) {
+            let until =
+                match machine.number("/spec/deletion/nodeDrainTimeoutSeconds").filter(|limit| *limit > 0) {
+                    Some(limit) => format!("the budget to allow it, {} at most", age::short(limit)),
+                    None => "the budget to allow it".to_owned(),
+                };
+            return Some(blocked.until(until).condition(machine, "Deleting").next(skip));
+        }
         let summary = format!("the node of machine {name} is being drained before it goes");
         let since = deleting.and_then(|condition| condition.since).or_else(|| machine.deleted());
         let finding = Finding::patient(Cause::Draining, since, LIMIT, now, &summary);
         let finding = finding.about(machine).brief("draining").until("its pods to move");
-        return Some(finding.condition(machine, "Deleting").next(format!(
-            "to skip it: kubectl -n {} annotate machines.cluster.x-k8s.io {name} {}=true",
-            machine.namespace(),
-            capi::annotation::EXCLUDE_DRAIN
-        )));
+        return Some(finding.condition(machine, "Deleting").next(skip));
     }
     None
+}
+
+/// What budgets hold a drain up, by the code of the condition.
+pub(super) fn drain_blocked(machine: &Object) -> Option<Finding> {
+    let blocked = machine.condition(condition::DRAIN_BLOCKED).filter(Condition::is_true)?;
+    if blocked.reason != condition::BLOCKED_BY_BUDGET {
+        return None;
+    }
+    let summary = format!("the node of machine {} cannot be drained: {}", machine.name(), blocked.message);
+    let finding = Finding::blocked(Cause::DrainBlocked, summary).about(machine).since(blocked.since);
+    let finding =
+        finding.brief("a PodDisruptionBudget keeps its pods").condition(machine, condition::DRAIN_BLOCKED);
+    Some(
+        finding
+            .next("give the Pods' owner more replicas elsewhere, or let the budget allow one to be missing"),
+    )
 }
 
 fn hold(machine: &Object, summary: String) -> Finding {

@@ -16,38 +16,62 @@ use remuda_control::{
 };
 use remuda_names::{capi::annotation::MIRROR_POD, cluster_agent, rancher::name::SYSTEM};
 use remuda_planner::spec::DrainOptions;
-use remuda_workload::Lease;
+use remuda_workload::{
+    Lease,
+    budget::{self, Blocking, is_budget},
+};
 
 use super::Trouble;
 
 /// Pods in one page of a list.
 const PAGE: u32 = 100;
 
-/// Evicts what may go, and tells which pods are left that must be gone.
+/// Pods that must be gone before a drain is over.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) pods: Vec<String>,
+    /// Budgets that keep some of them.
+    pub(super) blocking: Vec<Blocking>,
+}
+
+/// Evicts what may go, and tells what is left.
 pub(super) async fn drain(
     lease: &Lease,
     node: &str,
     options: &DrainOptions,
     now: Timestamp,
-) -> Result<Vec<String>, Trouble> {
+) -> Result<Left, Trouble> {
     let pods = list(lease, node).await?;
     let missing = missing_daemon_sets(lease, &pods).await?;
     let views: Vec<View> = pods.iter().map(|pod| view(pod, &missing)).collect();
     let plan = plan(&views, options, now);
-    if let Some(refused) = plan.refused() {
+    // Who ignores errors gets moved what can be.
+    if let Some(refused) = plan.refused().filter(|_| !options.ignore_errors || plan.left().is_empty()) {
         return Err(Trouble::Failed(refused));
     }
     let client = lease.client();
+    let mut kept = BTreeSet::new();
     for pod in &plan.evict {
         match lease.call(remove(&client, pod, options)).await? {
             Ok(()) => {}
-            Err(error) if is_temporary(&error) => {}
+            Err(error) if is_budget(&error) => {
+                kept.insert((pod.namespace.as_str(), pod.name.as_str()));
+            }
+            Err(error) if is_temporary(&error) || options.ignore_errors => {}
             Err(error) => {
                 return Err(Trouble::Failed(format!("evict pod {}: {}", pod.key(), Chain(&error))));
             }
         }
     }
-    Ok(plan.left())
+    let kept = |pod: &&Pod| {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        kept.contains(&(namespace.as_str(), name.as_str()))
+    };
+    let kept: Vec<&Pod> = pods.iter().filter(kept).collect();
+    let blocking = budget::find(lease, &kept).await?;
+    let blocking =
+        blocking.map_err(|error| Trouble::Failed(format!("list PodDisruptionBudgets: {}", Chain(&error))))?;
+    Ok(Left { pods: plan.left(), blocking })
 }
 
 async fn list(lease: &Lease, node: &str) -> Result<Vec<Pod>, Trouble> {

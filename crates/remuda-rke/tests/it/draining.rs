@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod, Secret},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use remuda_api::core::Machine;
 use serde_json::json;
 
 use crate::world::{World, machine_name, until};
@@ -154,5 +158,70 @@ async fn a_drain_of_a_cluster_out_of_reach_fails_in_time_and_ends_when_switched_
     let secret = secrets.get(&name).await.unwrap();
     let left = secret.annotations().keys().find(|key| key.contains("drain") || key.contains("uncordon"));
     assert_eq!(left, None);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_holds_up_a_drain_is_named_on_the_machine_at_once() {
+    let world = World::start(json!({"upgradeStrategy": {"workerDrainOptions": {
+        "enabled": true, "timeout": 600, "gracePeriod": 0, "force": true,
+    }}}))
+    .await;
+    world.agents.run();
+    let running = world.run();
+    world.register("server:ec worker:w").await;
+    world.settle().await;
+    create_pod(&world, "web", "worker").await;
+    let pods_: Api<Pod> = Api::namespaced(world.workload.client(), "default");
+    let ready = json!({"metadata": {"labels": {"app": "web"}}});
+    pods_.patch("web", &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    pods_.patch_status("web", &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(world.workload.client(), "default");
+    let budget = json!({
+        "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    budgets.create(&PostParams::default(), &serde_json::from_value(budget).unwrap()).await.unwrap();
+
+    let machines = world.api::<Machine>();
+    let told = async || {
+        let machine = machines.get(&machine_name("worker")).await.unwrap();
+        let conditions = machine.status.map(|status| status.conditions).unwrap_or_default();
+        let found = conditions.into_iter().find(|known| known.type_ == "DrainBlocked");
+        found.map(|found| format!("{} {} {}", found.status, found.reason, found.message))
+    };
+    let began = tokio::time::Instant::now();
+    world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
+    let expected = "True PodDisruptionBudget PodDisruptionBudget default/web does not let Pod default/web go";
+    until("the budget is named", async || told().await.as_deref() == Some(expected)).await;
+    assert!(began.elapsed() < Duration::from_secs(60), "long before the drain has failed");
+    assert_eq!(pods(&world).await, ["web"]);
+
+    budgets.delete("web", &Default::default()).await.unwrap();
+    until("the pod is evicted", async || pods(&world).await.is_empty()).await;
+    world.settle().await;
+    assert_eq!(told().await.as_deref(), Some("False NotBlocked "));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_goes_on_after_a_drain_that_failed_if_errors_are_ignored() {
+    let world = World::start(json!({"upgradeStrategy": {"workerDrainOptions": {
+        "enabled": true, "timeout": 60, "gracePeriod": 0, "ignoreErrors": true,
+    }}}))
+    .await;
+    world.agents.run();
+    let running = world.run();
+    world.register("server:ec worker:w").await;
+    world.settle().await;
+    // Nothing would create it again, so that it stops a drain.
+    create_pod(&world, "web", "worker").await;
+    world.agents.told();
+    world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
+    until("the plan is applied", async || world.agents.told().contains(&"worker applied".to_owned())).await;
+    world.settle().await;
+    assert_eq!(pods(&world).await, ["web"], "what may not go is not forced");
+    assert!(!cordoned(&world, "worker").await);
     running.stop().await;
 }

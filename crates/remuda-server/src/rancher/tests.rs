@@ -206,6 +206,11 @@ fn contains(found: &Value, wanted: &Value) -> bool {
         (Value::Object(found), Value::Object(wanted)) => {
             wanted.iter().all(|(key, wanted)| found.get(key).is_some_and(|found| contains(found, wanted)))
         }
+        // Pools get what they do not say, as a limit for drains.
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len()
+                && found.iter().zip(wanted).all(|(found, wanted)| contains(found, wanted))
+        }
         _ => found == wanted,
     }
 }

@@ -1,8 +1,20 @@
 //! What people do to machines, and to the cluster they try things with.
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, PostParams},
+};
+use serde_json::json;
 
 use crate::lab::{Lab, NEW};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
 fn machines_are_cordoned_drained_restarted_and_deleted_by_command() {
@@ -65,4 +77,65 @@ fn up_says_what_it_leaves_and_down_what_it_takes() {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("1 cluster deleted"), "{text}");
     assert!(!data.exists());
+}
+
+#[test]
+fn draining_set_later_reaches_machines_and_a_budget_in_its_way_is_named_at_once() {
+    let Some(lab) = Lab::open(None) else { return };
+    lab.run(&format!("cluster create demo --version {NEW} --servers 1 --workers 1 --wait --timeout 120s"));
+    let machines = || lab.objects("cluster.x-k8s.io", "v1beta2", "Machine");
+    let drains = |machine: &DynamicObject| {
+        let excluded = machine.annotations().contains_key("machine.cluster.x-k8s.io/exclude-node-draining");
+        (!excluded).then(|| machine.data["spec"]["deletion"]["nodeDrainTimeoutSeconds"].clone())
+    };
+    // New clusters are drained, with a limit.
+    let names = lab.machines();
+    assert_eq!(machines().iter().map(drains).collect::<Vec<_>>(), [Some(json!(600)), Some(json!(600))]);
+    lab.change_pool(
+        "demo",
+        "workers",
+        &json!({"drainBeforeDelete": false, "drainBeforeDeleteTimeout": null}),
+    );
+    let worker = || machines().into_iter().find(|machine| machine.name_any().contains("-workers-")).unwrap();
+    lab.until("the machine is told not to be drained", MINUTE, || drains(&worker()).is_none());
+    lab.change_pool("demo", "workers", &json!({"drainBeforeDelete": true}));
+    lab.until("the machine is told to be drained", MINUTE, || drains(&worker()) == Some(json!(600)));
+    assert_eq!(lab.machines(), names, "no machine was replaced for it");
+
+    let name = worker().name_any();
+    let node = worker().data["status"]["nodeRef"]["name"].clone();
+    let pods: Api<Pod> = Api::namespaced(lab.workload("demo"), "default");
+    let pod = json!({"metadata": {"name": "db-0", "labels": {"app": "db"}}, "spec": {
+        "nodeName": node, "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "db", "image": "db", "command": ["sleep", "3600"]}],
+    }});
+    lab.runtime.block_on(pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap())).unwrap();
+    lab.until("the pod runs", MINUTE, || {
+        let pod = lab.runtime.block_on(pods.get("db-0")).unwrap();
+        pod.status.and_then(|status| status.phase).as_deref() == Some("Running")
+    });
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(lab.workload("demo"), "default");
+    let budget = json!({"metadata": {"name": "db"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}});
+    let budget = serde_json::from_value(budget).unwrap();
+    lab.runtime.block_on(budgets.create(&PostParams::default(), &budget)).unwrap();
+
+    lab.run(&format!("machine delete {name} --yes"));
+    let began = Instant::now();
+    let said = loop {
+        let said = lab.say(&format!("why {name}"));
+        if said.1.contains("PodDisruptionBudget") {
+            break said;
+        }
+        assert!(began.elapsed() < MINUTE, "{}", said.1);
+        thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!(said.0, 5, "{}", said.1);
+    let cause = "PodDisruptionBudget default/db does not let Pod default/db-0 go";
+    assert!(said.1.contains(&format!("cannot be drained: {cause}")), "{}", said.1);
+    assert!(said.1.contains("10m at most"), "{}", said.1);
+    lab.runtime.block_on(budgets.delete("db", &DeleteParams::default())).unwrap();
+    lab.until("the machine goes", 2 * MINUTE, || !lab.machines().contains(&name));
+    lab.run("cluster delete --yes demo --wait --timeout 60s");
+    lab.check_nothing_left();
 }

@@ -62,7 +62,7 @@ impl Lab {
     }
 
     /// Pools of the cluster with something merged into those of a name.
-    fn change_pool(&self, cluster: &str, pool: &str, change: &Value) {
+    pub(crate) fn change_pool(&self, cluster: &str, pool: &str, change: &Value) {
         let clusters = self.objects("provisioning.cattle.io", "v1", "Cluster");
         let found = clusters.iter().find(|object| object.name_any() == cluster).unwrap();
         let mut pools = found.data["spec"]["rkeConfig"]["machinePools"].clone();
@@ -73,7 +73,7 @@ impl Lab {
         self.change(cluster, &json!({"spec": {"rkeConfig": {"machinePools": pools}}}));
     }
 
-    fn workload(&self, cluster: &str) -> kube::Client {
+    pub(crate) fn workload(&self, cluster: &str) -> kube::Client {
         let path = self.place.join("workload.kubeconfig");
         std::fs::write(&path, self.run(&format!("get kubeconfig {cluster}"))).unwrap();
         self.runtime.block_on(client_with(&path, |_| {}))

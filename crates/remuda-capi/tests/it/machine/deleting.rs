@@ -210,6 +210,8 @@ async fn a_drain_respects_budgets_and_tells_about_each_pod() {
         "False NotReady * Deleting: Machine deletion in progress, stage: DrainingNode",
     )
     .await;
+    let blocked = "True PodDisruptionBudget PodDisruptionBudget web/api does not let Pod web/api-0 go";
+    says(&world, "m", "DrainBlocked", blocked).await;
     let started = get(&world, "m").await.status.unwrap().deletion.unwrap().node_drain_start_time;
     assert!(started.is_some());
     // Nothing new is nothing to write.
@@ -221,10 +223,14 @@ async fn a_drain_respects_budgets_and_tells_about_each_pod() {
     kill(&workload, "batch").await;
     allow(&workload, 1).await;
     until("the pod is evicted", async || pod_is_told(&workload, "api-0").await).await;
+    let hook = json!({"pre-terminate.delete.hook.machine.cluster.x-k8s.io/look": ""});
+    annotate(&world, "m", hook).await;
     let pods: Api<Pod> = Api::namespaced(workload.client(), "web");
     if pods.get_opt("api-0").await.unwrap().is_some() {
         kill(&workload, "api-0").await;
     }
+    says(&world, "m", "DrainBlocked", "False NotBlocked ").await;
+    annotate(&world, "m", json!({"pre-terminate.delete.hook.machine.cluster.x-k8s.io/look": null})).await;
     goes(&world, "m").await;
     assert!(!pod_is_told(&workload, "left").await && !pod_is_told(&workload, "static").await);
     controllers.stop().await;
