@@ -6,6 +6,7 @@ use remuda_drivers::{
     driver::{Bootstrap, Config, Delivery, Driver, State},
     error::{Class, Error as DriverError},
     flags::{Flag, Flags, Kind, Value},
+    generic,
     secret::names_a_secret,
     ssh::{Session, Target},
 };
@@ -21,6 +22,12 @@ use crate::{
 const PROGRESS: Duration = Duration::from_secs(1);
 /// Where the script is put on a server that is reached over SSH.
 const SCRIPT: &str = "/tmp/install_script.sh";
+/// The name a server is given over SSH. One that was there before keeps the name it has: others know it by that.
+fn new_name<'a>(driver: &str, hostname: &'a str) -> Option<&'a str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    (driver != generic::NAME && !hostname.is_empty() && hostname.bytes().all(plain)).then_some(hostname)
+}
+
 /// Drivers whose machines are not servers.
 const NO_SERVER: &[&str] = &["none", "noop", "ci-test"];
 
@@ -284,10 +291,8 @@ impl Work<'_> {
         let session = self.log_in(machine, driver).await?;
         session.host_key().clone_into(&mut machine.host_key);
         self.save(name, machine, driver).await?;
-        let host = &bootstrap.hostname;
-        let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
         let short = Duration::from_secs(60);
-        if plain {
+        if let Some(host) = new_name(&machine.driver_name, &bootstrap.hostname) {
             let command = format!(
                 "S=; [ \"$(id -u)\" = 0 ] || S=sudo; $S hostname {host} && echo {host} | $S tee /etc/hostname >/dev/null"
             );
@@ -324,5 +329,18 @@ impl Work<'_> {
             }
             tokio::time::sleep(self.environment.pace.poll).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_were_there_before_are_not_renamed() {
+        assert_eq!(new_name("digitalocean", "demo-a"), Some("demo-a"));
+        assert_eq!(new_name("generic", "demo-a"), None);
+        assert_eq!(new_name("digitalocean", ""), None);
+        assert_eq!(new_name("digitalocean", "a;reboot"), None);
     }
 }
