@@ -53,6 +53,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_sec
 /// A container that ran this long starts afresh.
 const STABLE: Duration = Duration::from_secs(600);
 const CONFIG_RETRY: Duration = Duration::from_secs(3);
+/// Why a container waits whose image cannot be had.
+const IMAGE_ERROR: &str = "ErrImagePull";
 const IMAGE_RETRY: Duration = Duration::from_secs(60);
 /// For the last words of processes that outlive their container's.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -74,6 +76,18 @@ enum Outcome {
     Exited(Ended),
     /// Stopped because the Pod ends.
     Stopped(Ended),
+}
+
+/// What the Event says of a container that does not start. The same failure is told in the same words, so that
+/// repetitions are counted.
+fn failure(container: &Container, reason: &str, message: &str) -> String {
+    match reason {
+        IMAGE_ERROR => {
+            let image = container.image.as_deref().unwrap_or_default();
+            format!("Failed to pull image \"{image}\": {message}")
+        }
+        _ => format!("Error: {reason} of container {}: {message}", container.name),
+    }
 }
 
 impl Runner {
@@ -121,6 +135,8 @@ impl Runner {
                         message,
                         "container does not start"
                     );
+                    let told = failure(&self.container, reason, &message);
+                    self.shared.ctx.recorder.warning(&*self.pod, "Failed", "Start", told);
                     self.note(|progress| progress.state = State::Waiting { reason, message });
                     tokio::select! {
                         _ = ended(&mut self.end) => {}
@@ -164,6 +180,8 @@ impl Runner {
                 row.reset();
             }
             let pause = row.delay();
+            let told = format!("Back-off restarting failed container {}", self.container.name);
+            self.shared.ctx.recorder.warning(&*self.pod, "BackOff", "Start", told);
             self.note(|progress| {
                 progress.last = Some(state);
                 progress.restarts += 1;
@@ -210,7 +228,7 @@ impl Runner {
             args: &args,
         };
         let run = image::resolve(&said, self.shared.program.as_deref(), env.get("PATH").map(String::as_str));
-        let run = run.map_err(|message| ("ErrImagePull", message, IMAGE_RETRY))?;
+        let run = run.map_err(|message| (IMAGE_ERROR, message, IMAGE_RETRY))?;
         let Run::Process { program, args } = run else {
             let since = self.now();
             self.note(|progress| (progress.state, progress.ready) = (State::Running { since }, true));

@@ -3,12 +3,12 @@
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     batch::v1::Job,
-    core::v1::{Pod, Secret},
+    core::v1::{Event, Pod, Secret},
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
     Api, ResourceExt,
-    api::{EvictParams, Patch, PatchParams, PostParams},
+    api::{EvictParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -142,6 +142,22 @@ async fn an_image_that_cannot_run_says_why() {
         waiting.is_some_and(|waiting| {
             waiting.reason.as_deref() == Some("ErrImagePull")
                 && waiting.message.unwrap_or_default().contains("nginx")
+        })
+    })
+    .await;
+    // As `kubectl describe` shows it.
+    let events: Api<Event> = Api::default_namespaced(client.clone());
+    let about = ListParams::default().fields("involvedObject.kind=Pod,involvedObject.name=p");
+    until("there is an Event of it", async || {
+        let found = events.list(&about).await.unwrap().items;
+        found.iter().any(|event| {
+            event.reason.as_deref() == Some("Failed")
+                && event.type_.as_deref() == Some("Warning")
+                && event
+                    .message
+                    .as_deref()
+                    .is_some_and(|text| text.starts_with("Failed to pull image \"nginx\""))
+                && event.last_timestamp.is_some()
         })
     })
     .await;
