@@ -1,0 +1,30 @@
+# Takes off this machine what plans have put there, and then the agent that runs this.
+# Distributions bring scripts for it, named by the kind of node, where they were installed to.
+status=0
+for directory in /usr/local/bin /opt/bin /usr/bin /opt/rke2/bin; do
+    for name in k3s-uninstall.sh k3s-agent-uninstall.sh rke2-uninstall.sh; do
+        [ -x "$directory/$name" ] || continue
+        "$directory/$name" || status=$?
+    done
+done
+[ "$status" = 0 ] || exit "$status"
+rm -rf /etc/rancher/node "$PROVISIONING_DIR"
+# The agent has to report that this is done; it does not outlive its own removal.
+later() {
+    if command -v setsid >/dev/null 2>&1; then
+        setsid sh -c 'sleep 10; exec "$@"' - "$@" </dev/null >/dev/null 2>&1 &
+    else
+        nohup sh -c 'sleep 10; exec "$@"' - "$@" </dev/null >/dev/null 2>&1 &
+    fi
+}
+for prefix in "${CATTLE_AGENT_BIN_PREFIX:-/usr/local}" /opt/rancher-system-agent /usr; do
+    if [ -x "$prefix/bin/rancher-system-agent-uninstall.sh" ]; then
+        later "$prefix/bin/rancher-system-agent-uninstall.sh"
+        exit 0
+    fi
+    if [ -x "$prefix/bin/remuda" ]; then
+        later "$prefix/bin/remuda" agent uninstall
+        exit 0
+    fi
+done
+echo 'no agent is installed here that could be removed'
