@@ -400,7 +400,7 @@ impl Reconciler {
         };
         match delivered {
             Ok(delivered) => {
-                tracing::debug!(?delivered, directory = %directory.display(), "image of the cluster agent")
+                tracing::debug!(?delivered, directory = %directory.display(), "image of the cluster agent");
             }
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "the image of the cluster agent cannot be brought, will try again");
