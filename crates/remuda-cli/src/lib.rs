@@ -1,5 +1,5 @@
-//! Commands for people: `remuda capi`, `cluster`, `machine`, `generate`, `get`, `kubeconfig`, `login`, `logout`,
-//! `snapshot`, `token`, `user`, `versions` and `why`.
+//! Commands for people: `remuda assets`, `capi`, `cluster`, `machine`, `generate`, `get`, `kubeconfig`, `login`,
+//! `logout`, `snapshot`, `token`, `user`, `versions` and `why`.
 //!
 //! They speak to any server through a `kube::Client` and know nothing of what is behind it. [`Command`] is what
 //! can be asked for and [`run`] does it; the program adds both to its own command line and gives [`Hooks`] for
@@ -11,6 +11,7 @@
 
 mod age;
 mod api;
+pub mod assets;
 pub mod capi;
 pub mod cluster;
 mod confirm;
@@ -69,6 +70,9 @@ pub enum Command {
     /// Create, look at, change and delete clusters
     #[command(after_help = EXIT_CODES)]
     Cluster(cluster::Cluster),
+    /// Give the server agents for machines of other architectures
+    #[command(after_help = EXIT_CODES)]
+    Assets(assets::Assets),
     /// Work on the server's place as core provider of Cluster API
     #[command(after_help = EXIT_CODES)]
     Capi(capi::Capi),
@@ -168,6 +172,7 @@ pub async fn run(command: Command, hooks: &Hooks) -> Result<(), Failure> {
         Command::Versions(arguments) if arguments.shipped => return versions::shipped(arguments),
         Command::Versions(versions) => &versions.global,
         Command::Cluster(cluster) => &cluster.global,
+        Command::Assets(assets) => &assets.global,
         Command::Capi(capi) => &capi.global,
         Command::Machine(machine) => &machine.global,
         Command::Clusters(clusters) => &clusters.global,
@@ -194,6 +199,7 @@ pub async fn run_on(session: &Session, command: Command) -> Result<(), Failure> 
     match command {
         Command::Generate(generate) => generate::run(&generate.command),
         Command::Cluster(cluster) => Box::pin(cluster::run(session, cluster.command)).await,
+        Command::Assets(assets) => Box::pin(assets::run(session, assets.command)).await,
         Command::Capi(capi) => Box::pin(capi::run(session, capi.command)).await,
         Command::Machine(machine) => Box::pin(machine::run(session, machine.command)).await,
         Command::Clusters(clusters) => {

@@ -1,12 +1,16 @@
 //! What runs on the API of this server: who gets which way to workload clusters, and which options.
 
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use remuda_control::Ctx;
 use remuda_distro::Current;
 use remuda_drivers::builtin::Registry;
-use remuda_gateway::{Gateway, GatewayOptions, TunnelConnect};
-use remuda_names::env;
+use remuda_gateway::{Gateway, GatewayOptions, ProgramOptions, TunnelConnect};
+use remuda_names::{env, file};
 use remuda_rke::agent_presence::Presence;
 use remuda_tunnel::server::{PeerIdentity, ServerOptions};
 use remuda_workload::{KubeconfigSecret, Workloads};
@@ -106,8 +110,18 @@ fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
 }
 
 /// The gateway of a server, which has a name if there are others.
-pub(crate) fn gateway(ctx: &Arc<Ctx>, people: &People, identity: Option<PeerIdentity>) -> Gateway {
+pub(crate) fn gateway(
+    ctx: &Arc<Ctx>,
+    people: &People,
+    identity: Option<PeerIdentity>,
+    data_dir: &Path,
+) -> Gateway {
     Gateway::new(GatewayOptions {
+        programs: Some(ProgramOptions {
+            directory: data_dir.join(file::ASSETS),
+            images: data_dir.join(file::AGENT_IMAGES),
+            version: crate::VERSION.to_owned(),
+        }),
         authorize: Some(people.authorize()),
         holders: Some(people.holders()),
         tunnel: ServerOptions { identity, ..remuda_gateway::tunnel_options() },

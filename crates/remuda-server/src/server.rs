@@ -194,8 +194,9 @@ impl Server {
             None => None,
         };
         let own = peering.as_ref().map(Peering::identity);
-        let gateway =
-            people.as_ref().map(|people| groups::gateway(&controllers.ctx(Component::Gateway), people, own));
+        let gateway = people
+            .as_ref()
+            .map(|people| groups::gateway(&controllers.ctx(Component::Gateway), people, own, dir.path()));
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
         if let Some(path) = &config.address_file {
             datadir::write_private(path, format!("{address}\n").as_bytes())?;

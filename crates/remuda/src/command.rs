@@ -110,6 +110,10 @@ Examples:
   remuda rotate-keys --kubeconfig admin.kubeconfig")]
     RotateKeys(Target),
 
+    /// Save or push the image of the cluster agent, which is made of this program
+    #[command(subcommand)]
+    Image(crate::image::Command),
+
     /// Try out or load a server with simulated machines and clusters
     #[command(subcommand)]
     Sim(crate::sim::Sim),

@@ -5,6 +5,7 @@ mod command;
 mod complete;
 mod doctor;
 mod failure;
+mod image;
 mod local;
 mod log;
 mod maintain;
@@ -31,6 +32,8 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Whoever has the file can tell what it is: it must not be left out as unused.
+    let _ = std::hint::black_box(version::MARK);
     if let Some(code) = applet::dispatch() {
         return code;
     }
@@ -69,6 +72,7 @@ fn run(command: Command) -> Result<(), Failure> {
         | Command::Up(_)
         | Command::Down(_)
         | Command::Doctor(_) => unreachable!("dealt with before"),
+        Command::Image(command) => image::run(&command),
         Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
         Command::Completion { shell } => output::raw(&complete::script(shell, CommandLine::command())),

@@ -10,6 +10,9 @@ use crate::{
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// In the file of the program, so that others can tell what it is.
+pub(crate) const MARK: &str = remuda_oci::mark!();
+
 /// Set by whoever builds a release.
 const COMMIT: Option<&str> = option_env!("REMUDA_COMMIT");
 

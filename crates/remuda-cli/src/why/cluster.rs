@@ -588,7 +588,9 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     if imported && !was {
         let step =
             format!("run what this prints against that cluster: remuda cluster registration-command {name}");
-        return Some(finding.next(step));
+        // Nobody outside of that cluster can see why its pod does not start.
+        let pull = "if its pod says ErrImagePull, put the image into a registry of yours: remuda image push REGISTRY/NAME";
+        return Some(finding.next(step).next(pull));
     }
     if let Some(server) = evidence.machines.iter().find(|machine| Roles::of(machine).control_plane) {
         // Each has its own kubectl and kubeconfig, which a shell does not know of.
