@@ -381,7 +381,7 @@ pub mod condition {
     /// Of Machines, ours: True while something keeps its node from being drained. Absent if nothing ever did.
     pub const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// Of `DrainBlocked`: PodDisruptionBudgets allow no disruption of Pods on the node; the message names both.
-    pub const BLOCKED_BY_BUDGET: &str = "PodDisruptionBudget";
+    pub const BLOCKED_BY_BUDGET: &str = "BlockedByBudget";
     /// Of `DrainBlocked` that is False.
     pub const NOT_BLOCKED: &str = "NotBlocked";
     /// Of machines of drivers: the Job that makes the server.

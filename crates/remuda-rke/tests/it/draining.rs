@@ -193,7 +193,7 @@ async fn a_budget_that_holds_up_a_drain_is_named_on_the_machine_at_once() {
     };
     let began = tokio::time::Instant::now();
     world.edit(json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=200"]}})).await;
-    let expected = "True PodDisruptionBudget PodDisruptionBudget default/web does not let Pod default/web go";
+    let expected = "True BlockedByBudget PodDisruptionBudget default/web does not let Pod default/web go";
     until("the budget is named", async || told().await.as_deref() == Some(expected)).await;
     assert!(began.elapsed() < Duration::from_secs(60), "long before the drain has failed");
     assert_eq!(pods(&world).await, ["web"]);

@@ -210,7 +210,7 @@ async fn a_drain_respects_budgets_and_tells_about_each_pod() {
         "False NotReady * Deleting: Machine deletion in progress, stage: DrainingNode",
     )
     .await;
-    let blocked = "True PodDisruptionBudget PodDisruptionBudget web/api does not let Pod web/api-0 go";
+    let blocked = "True BlockedByBudget PodDisruptionBudget web/api does not let Pod web/api-0 go";
     says(&world, "m", "DrainBlocked", blocked).await;
     let started = get(&world, "m").await.status.unwrap().deletion.unwrap().node_drain_start_time;
     assert!(started.is_some());
