@@ -1,25 +1,21 @@
 //! The process of a machine's job, as tests run it: `machine machine …`. It asks the fake clouds of tests more often
-//! than it would ask real ones, and where `REMUDA_TEST_ELSEWHERE` says, as `driver=address,…`: the program itself has no
-//! way to be told.
+//! than it would ask real ones.
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use remuda_drivers::{
+    amazonec2::AmazonEc2,
     builtin::{Context, Registry},
+    digitalocean::DigitalOcean,
     http::Pace,
     plugin::serve_builtin,
 };
 use remuda_machines::job;
 
 fn main() -> ExitCode {
-    let standard = Registry::standard();
-    let mut drivers = Registry::standard();
-    for (name, active) in standard.names() {
-        let (inner, driver) = (standard.clone(), name.to_owned());
-        drivers = drivers.with(name, active, move |context| {
-            inner.open(&driver, fast(context)).expect("it is one of those there are")
-        });
-    }
+    let drivers = Registry::standard()
+        .with("digitalocean", true, |context| Arc::new(DigitalOcean::new(fast(context))))
+        .with("amazonec2", true, |context| Arc::new(AmazonEc2::new(fast(context))));
     if std::env::var_os("MACHINE_PLUGIN_TOKEN").is_some() {
         return serve_builtin(&drivers, "");
     }
@@ -28,10 +24,7 @@ fn main() -> ExitCode {
     job::main_with(std::env::args().skip(2), &drivers, environment)
 }
 
-fn fast(mut context: Context) -> Context {
+fn fast(context: Context) -> Context {
     let soon = Duration::from_millis(50);
-    let elsewhere = std::env::var("REMUDA_TEST_ELSEWHERE").unwrap_or_default();
-    let pairs = elsewhere.split(',').filter_map(|pair| pair.split_once('='));
-    context.elsewhere.extend(pairs.map(|(driver, address)| (driver.to_owned(), address.to_owned())));
     Context { pace: Pace { retry: soon, poll: soon, settle: soon, ..Pace::default() }, ..context }
 }

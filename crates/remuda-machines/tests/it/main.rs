@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 #![allow(clippy::disallowed_methods, reason = "tasks of tests end with their runtime")]
 
-mod clouds;
 mod confined;
 mod deleted;
 mod drivers;
