@@ -32,7 +32,7 @@ use remuda_api::{
     addons::ClusterResourceSet,
     core::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet},
 };
-use remuda_control::{Ctx, Informer, Named, Scope, together};
+use remuda_control::{Ctx, Informer, Informers, Named, Scope, together};
 use remuda_workload::Workloads;
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +73,7 @@ pub(crate) struct Capi {
 impl Capi {
     fn new(ctx: Arc<Ctx>, options: Options, workloads: Workloads) -> Arc<Self> {
         let informers = &ctx.informers;
-        imprint::keep(informers);
+        prepare(informers);
         let capi = Self {
             clusters: informers.of(Scope::all()),
             machines: informers.of(Scope::all()),
@@ -91,6 +91,12 @@ impl Capi {
         capi.pools.add_index(BY_CLUSTER, cluster_values);
         Arc::new(capi)
     }
+}
+
+/// Has the caches keep what the controllers need of Machines and MachineSets. Whoever shares `informers` with others
+/// calls it before any of them asks for one of these kinds: a cache that is filled stays as it is.
+pub fn prepare(informers: &Informers) {
+    imprint::keep(informers);
 }
 
 /// The kinds the controllers look after. While there is no object of any of them they have nothing to do.

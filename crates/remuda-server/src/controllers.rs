@@ -103,6 +103,8 @@ impl Controllers {
         component::grant(api.policy());
         let client = client(api, Component::Shared);
         let mut ctx = Ctx::new(client.clone(), PROGRAM);
+        // The caches are shared, and others ask for Machines before the controllers of Cluster API do.
+        remuda_capi::prepare(&ctx.informers);
         let elector = identity.map(|identity| {
             let (namespace, name) = LEASE;
             Elector::new(client, namespace, name, identity, ctx.clock.clone(), ctx.metrics.clone())
