@@ -146,23 +146,12 @@ async fn an_agent_is_registered_started_supervised_and_removed() {
 
     let pid_file = options.layout.pid_file();
     assert!(supervise::running(&pid_file).is_some());
-    // What plans have installed goes with it, by the script it brought.
-    let configured = dir.path().join("etc/rancher/k3s/config.yaml.d/50-rancher.yaml");
-    fs::create_dir_all(configured.parent().unwrap()).unwrap();
-    fs::write(&configured, "{}").unwrap();
-    let scripts = dir.path().join("usr/local/bin");
-    fs::create_dir_all(&scripts).unwrap();
-    let script = scripts.join("k3s-uninstall.sh");
-    fs::write(&script, format!("#!/bin/sh\nrm -rf {}\n", dir.path().join("etc/rancher/k3s").display()))
-        .unwrap();
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    uninstall(&options.layout, false).unwrap();
-    assert!(!configured.exists());
+    uninstall(&options.layout).unwrap();
     assert!(!pid_file.exists());
     for gone in ["var/lib/agent", "etc/agent", "usr/bin/remuda"] {
         assert!(!dir.path().join(gone).exists(), "{gone}");
     }
-    uninstall(&options.layout, false).unwrap();
+    uninstall(&options.layout).unwrap();
 }
 
 #[tokio::test]
