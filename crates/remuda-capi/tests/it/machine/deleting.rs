@@ -229,7 +229,7 @@ async fn a_drain_respects_budgets_and_tells_about_each_pod() {
     if pods.get_opt("api-0").await.unwrap().is_some() {
         kill(&workload, "api-0").await;
     }
-    says(&world, "m", "DrainBlocked", "False NotBlocked ").await;
+    says(&world, "m", "DrainBlocked", "False NotBlocked").await;
     annotate(&world, "m", json!({"pre-terminate.delete.hook.machine.cluster.x-k8s.io/look": null})).await;
     goes(&world, "m").await;
     assert!(!pod_is_told(&workload, "left").await && !pod_is_told(&workload, "static").await);
