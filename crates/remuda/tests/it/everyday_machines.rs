@@ -130,7 +130,8 @@ fn draining_set_later_reaches_machines_and_a_budget_in_its_way_is_named_at_once(
         assert!(began.elapsed() < MINUTE, "{}", said.1);
         thread::sleep(Duration::from_millis(200));
     };
-    assert_eq!(said.0, 5, "{}", said.1);
+    // Blocked: somebody has to act.
+    assert_eq!(said.0, 11, "{}", said.1);
     let cause = "PodDisruptionBudget default/db does not let Pod default/db-0 go";
     assert!(said.1.contains(&format!("cannot be drained: {cause}")), "{}", said.1);
     assert!(said.1.contains("10m at most"), "{}", said.1);

@@ -78,7 +78,23 @@ export function objectPage(ctx) {
   let edit = null;
   ctx.onStop(() => log?.stop());
 
-  if (type === POD) mayDo(where.root, { verb: 'get', resource: 'pods', subresource: 'log', namespace, name }).then((allowed) => { mayLog = allowed; ctx.redraw(); }, () => { mayLog = false; ctx.redraw(); });
+  /** @type {any} */
+  let asking;
+  ctx.onStop(() => clearTimeout(asking));
+  /** A cluster that does not know the caller yet, or is away for a moment, is asked again. */
+  async function askForLogs() {
+    try {
+      mayLog = await mayDo(where.root, { verb: 'get', resource: 'pods', subresource: 'log', namespace, name });
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 403) {
+        asking = setTimeout(askForLogs, 2_000);
+        return;
+      }
+      mayLog = false;
+    }
+    ctx.redraw();
+  }
+  if (type === POD) askForLogs();
 
   const remove = () => confirm({
     title: `Delete ${name}?`, danger: true, action: `Delete ${titleOf(where.schema(type), true).toLowerCase()}`, typed: holdsData(type) ? name : undefined,
