@@ -16,7 +16,7 @@ use crate::{
         GROUP,
         cover::covers,
         object::{RoleRef, Subject},
-        rule::Rule,
+        rule::{Rule, words},
     },
 };
 
@@ -73,9 +73,6 @@ const fn urls(verbs: &'static str, urls: &'static str) -> Grant {
 
 impl Grant {
     fn rule(&self) -> Rule {
-        let words = |text: &str| -> Vec<String> {
-            text.split_whitespace().map(|word| if word == "core" { "" } else { word }.to_owned()).collect()
-        };
         Rule {
             verbs: words(self.verbs),
             api_groups: words(self.groups),

@@ -18,7 +18,7 @@ use crate::{
     rbac::{
         object::Kind,
         policy::{Policy, RbacChange},
-        rule::Rule,
+        rule::{Rule, words},
     },
 };
 
@@ -396,9 +396,6 @@ impl Component {
 
 impl Grant {
     fn rule(self) -> Rule {
-        let words = |text: &str| -> Vec<String> {
-            text.split_whitespace().map(|word| if word == "core" { "" } else { word }.to_owned()).collect()
-        };
         Rule {
             verbs: words(self.verbs),
             api_groups: words(self.groups),

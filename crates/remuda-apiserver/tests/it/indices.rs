@@ -116,25 +116,3 @@ async fn a_field_list_looks_at_candidates_only() {
     let nowhere = path.replace("/default/", "/elsewhere/");
     assert_eq!(look(&server, &nowhere).await, (Vec::new(), 0));
 }
-
-/// `cargo test -p remuda-apiserver --test it -- --ignored --nocapture one_match`
-#[tokio::test]
-#[ignore = "measures"]
-async fn one_match_among_ten_thousand() {
-    let server = Server::quiet().await;
-    make_many(&server, 10_000).await;
-    let path = format!("{MAPS}?labelSelector=number%3D7777");
-    for round in 0..4 {
-        let begun = std::time::Instant::now();
-        assert_eq!(look(&server, &path).await.0, ["map-07777"]);
-        println!("list {round}: {:?}", begun.elapsed());
-    }
-    let begun = std::time::Instant::now();
-    for number in 0..1000 {
-        make(&server, MAPS, &format!("more-{number}"), json!({"number": "x"})).await;
-    }
-    println!("a create: {:?}", begun.elapsed() / 1000);
-    let begun = std::time::Instant::now();
-    assert_eq!(look(&server, &path).await.0, ["map-07777"]);
-    println!("list after 1000 writes: {:?}", begun.elapsed());
-}

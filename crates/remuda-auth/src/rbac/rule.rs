@@ -14,6 +14,11 @@ pub struct Rule {
     pub non_resource_urls: Vec<String>,
 }
 
+/// The words of a built-in grant, separated by spaces; `core` stands for the API group without a name.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(|word| if word == "core" { "" } else { word }.to_owned()).collect()
+}
+
 impl Rule {
     /// Reads what is there; anything of an unexpected type grants nothing.
     pub fn parse(value: &Value) -> Self {
