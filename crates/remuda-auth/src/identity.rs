@@ -80,6 +80,13 @@ impl User {
         Self { name: user_name, uid: uid.into(), groups, extra: BTreeMap::new() }
     }
 
+    /// One of Kubernetes' controllers that the server runs itself, under the account it has there.
+    pub fn kubernetes_controller(name: &str) -> Self {
+        let mut user = Self::service_account("kube-system", name, "");
+        user.groups.push(GROUP_CONTROLLERS.to_owned());
+        user
+    }
+
     /// Adds the group every successfully authenticated user belongs to. Anonymous users stay as they are.
     pub fn authenticated(mut self) -> Self {
         let settled = [GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED];

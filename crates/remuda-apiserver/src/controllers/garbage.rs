@@ -69,7 +69,7 @@ fn judge(owners: &[(String, Owner)]) -> Verdict {
 
 impl Inner {
     fn collector_call(&self, resource: &Arc<Resource>, object: &Value, verb: Verb) -> Call {
-        let user = User::service_account("kube-system", "generic-garbage-collector", "");
+        let user = User::kubernetes_controller("generic-garbage-collector");
         Call::internal(
             self.registry.load_full(),
             resource.clone(),

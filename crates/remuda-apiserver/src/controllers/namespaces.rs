@@ -88,7 +88,7 @@ impl Inner {
         if page.records.is_empty() {
             return Ok(());
         }
-        let user = Arc::new(User::service_account("kube-system", "namespace-controller", ""));
+        let user = Arc::new(User::kubernetes_controller("namespace-controller"));
         let deleted: Vec<ApiResult<()>> = futures::stream::iter(page.records)
             .map(|record| {
                 let (registry, resource, user) = (registry.clone(), resource.clone(), user.clone());

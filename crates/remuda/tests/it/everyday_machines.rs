@@ -47,6 +47,19 @@ fn machines_are_cordoned_drained_restarted_and_deleted_by_command() {
 }
 
 #[test]
+fn a_cluster_made_changed_and_deleted_leaves_no_warning_in_the_log() {
+    let Some(lab) = Lab::open(None) else { return };
+    lab.run(&format!("cluster create demo --version {NEW} --servers 1 --workers 1 --wait --timeout 120s"));
+    lab.run("cluster scale demo workers=2 --wait --timeout 120s");
+    lab.run("cluster delete --yes demo --wait --timeout 60s");
+    lab.check_nothing_left();
+    let log = lab.server.as_ref().unwrap().log();
+    let told: Vec<&str> =
+        log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR")).collect();
+    assert!(told.is_empty(), "{}", told.join("\n"));
+}
+
+#[test]
 fn up_says_what_it_leaves_and_down_what_it_takes() {
     let Some(mut lab) = Lab::open(None) else { return };
     lab.kill_server();
