@@ -19,7 +19,8 @@ use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Cond
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet};
 use remuda_control::{
-    Controller, Informer, Next, ObjectKey, Scope, Waker, drive, informer::Subscription, write::release,
+    Controller, DEBOUNCE, Informer, Next, ObjectKey, Scope, Waker, drive, informer::Subscription,
+    write::release,
 };
 use remuda_names::capi::{condition, label};
 use remuda_rollout::cluster::delete::Step;
@@ -83,7 +84,8 @@ fn nobody<S>(_: &S) -> Vec<ObjectKey> {
 }
 
 /// Wakes the Cluster of an object that comes, goes or differs. What is there at first is no news: every
-/// Cluster is looked at then.
+/// Cluster is looked at then. Counts are gathered; what is being deleted is told at once, since deletion of a Cluster
+/// waits for it.
 fn follow<K: Managed>(
     cache: &Informer<K>,
     waker: &Waker,
@@ -103,11 +105,16 @@ fn follow<K: Managed>(
         if unchanged {
             return;
         }
+        let deleting = change.new.as_ref().is_none_or(|object| object.meta().deletion_timestamp.is_some());
         for object in change.old.iter().chain(&change.new) {
             let key = ObjectKey::of(object.meta());
             let labelled = object.labels().get(label::CLUSTER_NAME).map(String::as_str);
             for name in [Some(object.cluster_name()), labelled].into_iter().flatten() {
-                waker.wake(key.sibling(name));
+                if deleting {
+                    waker.wake(key.sibling(name));
+                } else {
+                    waker.wake_debounced(key.sibling(name), DEBOUNCE);
+                }
             }
         }
     })

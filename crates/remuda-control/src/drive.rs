@@ -28,6 +28,10 @@ use crate::{
     queue::{BACKOFF, Backoff, Priority, WorkQueue},
 };
 
+/// The window of [`Controller::wakes_debounced`] for what people read: too short to be noticed, and longer than the
+/// objects of one cluster take to follow each other.
+pub const DEBOUNCE: Duration = Duration::from_millis(100);
+
 /// When to look at an object again, beside when something changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
@@ -143,7 +147,19 @@ impl<K: Cached> Controller<K> {
         informer: &Informer<S>,
         keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.source(informer, keys, true)
+        self.source(informer, waking(keys, Duration::ZERO), true)
+    }
+
+    /// As [`Self::wakes`], for what is only summed up: changes within `window` of the first one are one reconcile.
+    /// An object that is being deleted or is gone is told at once, since deletions wait for each other.
+    #[must_use]
+    pub fn wakes_debounced<S: Cached>(
+        self,
+        window: Duration,
+        informer: &Informer<S>,
+        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.source(informer, waking(keys, window), true)
     }
 
     /// As [`Self::wakes`], for a kind that need not be served: the controller does not wait for it.
@@ -153,7 +169,7 @@ impl<K: Cached> Controller<K> {
         informer: &Informer<S>,
         keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.source(informer, keys, false)
+        self.source(informer, waking(keys, Duration::ZERO), false)
     }
 
     /// Changes of objects that a root object controls wake it.
@@ -166,12 +182,12 @@ impl<K: Cached> Controller<K> {
     fn source<S: Cached>(
         mut self,
         informer: &Informer<S>,
-        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+        wake: impl Fn(&Keys, &Change<S>) + Send + Sync + 'static,
         required: bool,
     ) -> Self {
         let informer = informer.clone();
         let feed = move |queue: Keys| {
-            let subscription = informer.subscribe(waking(queue, keys));
+            let subscription = informer.subscribe(move |change| wake(&queue, change));
             (subscription, Box::pin(async move { informer.wait_synced().await }) as Synced)
         };
         self.sources.push(Source { feed: Box::new(feed), required });
@@ -198,15 +214,20 @@ impl<K: Cached> Controller<K> {
     }
 }
 
-fn waking<S>(
-    queue: Keys,
+fn waking<S: Cached>(
     keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
-) -> impl Fn(&Change<S>) + Send + Sync + 'static {
-    move |change| {
+    window: Duration,
+) -> impl Fn(&Keys, &Change<S>) + Send + Sync + 'static {
+    move |queue, change| {
         let states = change.old.iter().chain(&change.new);
         let woken: BTreeSet<ObjectKey> = states.flat_map(|state| keys(state)).collect();
+        let deleting = change.new.as_ref().is_none_or(|object| object.meta().deletion_timestamp.is_some());
         for key in woken {
-            queue.add_with(key, priority(change));
+            if window.is_zero() || deleting || change.initial {
+                queue.add_with(key, priority(change));
+            } else {
+                queue.add_after(key, window);
+            }
         }
     }
 }
@@ -224,6 +245,11 @@ impl Waker {
         self.queue.add(key);
     }
 
+    /// Wakes an object after `window`, unless it is to be looked at before that anyway.
+    pub fn wake_debounced(&self, key: ObjectKey, window: Duration) {
+        self.queue.add_after(key, window);
+    }
+
     /// From now on changes of another kind wake the root objects `keys` names. A kind that is
     /// followed already stays as it is, so a reconcile may ask for it each time.
     pub fn follow<S: Cached>(
@@ -233,7 +259,8 @@ impl Waker {
     ) {
         let mut followed = self.followed.lock();
         if !followed.contains_key(informer.kind()) {
-            let subscription = informer.subscribe(waking(self.queue.clone(), keys));
+            let (queue, wake) = (self.queue.clone(), waking(keys, Duration::ZERO));
+            let subscription = informer.subscribe(move |change| wake(&queue, change));
             followed.insert(informer.kind().clone(), subscription);
         }
     }

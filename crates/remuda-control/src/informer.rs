@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Resource, core::ObjectMeta};
+use kube::{Resource, ResourceExt, core::ObjectMeta};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
@@ -248,6 +248,16 @@ impl<K: Cached> Informer<K> {
     /// that are no numbers are not waited for.
     pub async fn wait_for(&self, version: &str, patience: Duration) -> bool {
         self.0.wait_for(version, patience).await
+    }
+
+    /// Waits until the cache has what was written, if anything was: a reconcile that looks again before that would
+    /// decide from the old state, and its next write would be a conflict.
+    pub async fn wait_seen<W: ResourceExt>(&self, written: Option<&W>) {
+        /// A cache that lags longer than this is seen as old by the next write.
+        const PATIENCE: Duration = Duration::from_secs(5);
+        if let Some(version) = written.and_then(ResourceExt::resource_version) {
+            self.wait_for(&version, PATIENCE).await;
+        }
     }
 }
 

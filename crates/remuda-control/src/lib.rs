@@ -24,7 +24,7 @@ pub mod write;
 
 pub use self::{
     ctx::Ctx,
-    drive::{Controller, Next, Waker, drive, drive_keys, owner_of, via_index},
+    drive::{Controller, DEBOUNCE, Next, Waker, drive, drive_keys, owner_of, via_index},
     error::{Chain, Error, Retry, Retryable},
     first::first_of,
     informer::{Informer, Informers, Scope},

@@ -92,7 +92,8 @@ async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Next, E
         keep_credential(&shared, &cluster, access).await?;
     }
     let clusters: Api<Cluster> = Api::all(shared.ctx.client.clone());
-    write_status(&shared.ctx, &clusters, &cluster, &status).await?;
+    let written = write_status(&shared.ctx, &clusters, &cluster, &status).await?;
+    shared.clusters.wait_seen(written.as_ref()).await;
     Ok(Next::Done)
 }
 

@@ -249,7 +249,8 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
     };
     let status = status::status(&view, this.ctx.clock.now());
     ignored::tell(&this.ctx.recorder, &cluster);
-    write_status(&this.ctx, api, &cluster, &status).await?;
+    let written = write_status(&this.ctx, api, &cluster, &status).await?;
+    this.clusters.wait_seen(written.as_ref()).await;
     // Once it is stored, so that it is told once.
     happening::tell(&this.ctx, &cluster, &status);
     match result {

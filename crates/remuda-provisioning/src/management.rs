@@ -22,7 +22,7 @@ use remuda_api::{
     rke::RkeControlPlane,
 };
 use remuda_control::{
-    Controller, Ctx, Informer, Kind, Next, ObjectKey, Scope, drive,
+    Controller, Ctx, DEBOUNCE, Informer, Kind, Next, ObjectKey, Scope, drive,
     write::{Guarded, get_or_create, guard, is_controlled_by, owner_reference, release, write_status},
 };
 use remuda_names::rancher::{annotation, finalizer, name, object_set as keys};
@@ -40,6 +40,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 struct Managements {
     ctx: Arc<Ctx>,
+    managements: Informer<Cluster>,
     clusters: Informer<provisioning::Cluster>,
     control_planes: Informer<RkeControlPlane>,
     machines: Informer<Machine>,
@@ -54,6 +55,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
     let machines: Informer<Machine> = informers.of(Scope::all());
     cluster::index_machines(&machines);
     let this = Arc::new(Managements {
+        managements: informers.of(Scope::all()),
         clusters: clusters.clone(),
         control_planes: informers.of(Scope::all()),
         machines,
@@ -65,11 +67,11 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
     let controller = Controller::<Cluster>::new("management-cluster", &ctx)
         .workers(workers)
         .wakes(&this.clusters, |cluster| managed(cluster).into_iter().collect())
-        .wakes(&this.control_planes, move |object: &RkeControlPlane| {
+        .wakes_debounced(DEBOUNCE, &this.control_planes, move |object: &RkeControlPlane| {
             let cluster = of_control_plane.get(&ObjectKey::of(&object.metadata));
             cluster.and_then(|cluster| managed(&cluster)).into_iter().collect()
         })
-        .wakes(&this.machines, move |machine: &Machine| {
+        .wakes_debounced(DEBOUNCE, &this.machines, move |machine: &Machine| {
             let cluster =
                 of_machine.get(&ObjectKey::of(&machine.metadata).sibling(&machine.spec.cluster_name));
             cluster.and_then(|cluster| managed(&cluster)).into_iter().collect()
@@ -131,7 +133,8 @@ impl Managements {
             machines,
         };
         let status = status::status(&view, self.ctx.clock.now());
-        write_status(&self.ctx, api, &cluster, &status).await?;
+        let written = write_status(&self.ctx, api, &cluster, &status).await?;
+        self.managements.wait_seen(written.as_ref()).await;
         Ok(Next::Done)
     }
 

@@ -167,9 +167,7 @@ impl Rke {
         K: Cached,
         W: ResourceExt,
     {
-        if let Some(version) = written.and_then(ResourceExt::resource_version) {
-            cache.wait_for(&version, PATIENCE).await;
-        }
+        cache.wait_seen(written).await;
     }
 
     /// Of patches that are no applies.

@@ -81,6 +81,49 @@ async fn a_burst_of_changes_is_one_reconcile() {
     tasks.join_all().await;
 }
 
+/// The clock is paused: it moves only while nothing else can happen.
+#[tokio::test(start_paused = true)]
+async fn changes_of_what_is_summed_up_are_gathered_but_deletions_are_told_at_once() {
+    const WINDOW: Duration = Duration::from_secs(30);
+    let world = World::start().await;
+    let ctx = world.ctx();
+    create(&world, "sum").await;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client(), "default");
+    let cache = ctx.informers.of::<ConfigMap>(Scope::labels("part"));
+    let controller = Controller::<Thing>::new("debounced", &ctx)
+        .wakes_debounced(WINDOW, &cache, |_| vec![ObjectKey::namespaced("default", "sum")]);
+    let runs: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let seen = runs.clone();
+    let reconcile = move |_, _| {
+        seen.lock().push(Instant::now());
+        async { Ok::<_, Wrong>(Next::Done) }
+    };
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(drive(controller, reconcile, ctx.clone(), stop.clone()));
+    until("the first reconcile", async || runs.lock().len() == 1).await;
+
+    let mut newest = String::new();
+    for name in 0..5 {
+        let map = json!({"metadata": {"name": format!("part-{name}"), "labels": {"part": "yes"}}});
+        let made = maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+        newest = made.resource_version().unwrap();
+    }
+    assert!(cache.wait_for(&newest, SOON).await);
+    let told = Instant::now();
+    until("the window ends", async || runs.lock().len() == 2).await;
+    assert!(runs.lock()[1] - told > WINDOW / 2, "five changes did not wait for the window");
+
+    let before = Instant::now();
+    maps.delete("part-0", &DeleteParams::default()).await.unwrap();
+    until("the deletion is told", async || runs.lock().len() == 3).await;
+    assert!(runs.lock()[2] - before < WINDOW / 2, "a deletion waited for the window");
+    tokio::time::sleep(2 * WINDOW).await;
+    assert_eq!(runs.lock().len(), 3);
+    stop.cancel();
+    tasks.join_all().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_object_is_reconciled_twice_at_once() {
     let world = World::start().await;

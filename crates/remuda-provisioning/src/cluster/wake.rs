@@ -2,7 +2,7 @@
 
 use kube::{Resource, ResourceExt};
 use remuda_api::provisioning::Cluster;
-use remuda_control::{Controller, ObjectKey};
+use remuda_control::{Controller, DEBOUNCE, ObjectKey};
 use remuda_names::{
     capi,
     rancher::{group, setting},
@@ -27,11 +27,11 @@ impl Clusters {
         let dying = self.clusters.clone();
         controller
             .wakes(&self.managements, move |management| by_management(&management.name_any()))
-            .wakes(&self.control_planes, |object| vec![ObjectKey::of(object.meta())])
-            .wakes(&self.capi_clusters, |object| vec![ObjectKey::of(object.meta())])
+            .wakes_debounced(DEBOUNCE, &self.control_planes, |object| vec![ObjectKey::of(object.meta())])
+            .wakes_debounced(DEBOUNCE, &self.capi_clusters, |object| vec![ObjectKey::of(object.meta())])
             .wakes(&self.infrastructures, |object| vec![ObjectKey::of(object.meta())])
             .wakes(&self.bootstrap_templates, |object| sibling(object, &object.spec.cluster_name))
-            .wakes(&self.deployments, |object| sibling(object, &object.spec.cluster_name))
+            .wakes_debounced(DEBOUNCE, &self.deployments, |object| sibling(object, &object.spec.cluster_name))
             .wakes(&self.health_checks, |object| sibling(object, &object.spec.cluster_name))
             .wakes(&self.machines, move |machine| {
                 // Machines come and go all the time; only a cluster that goes waits for them.
