@@ -32,7 +32,7 @@ Usage: remuda agent [COMMAND] [OPTIONS]
 Commands:
   run        Run the agent (default; also: sentinel)
   install    Register this machine, install and start the agent
-  uninstall  Remove the agent and everything it kept
+  uninstall  Remove the distribution its plans installed, the agent and everything it kept
   supervise  Keep the agent running where there is no service manager
   verify-snapshot [--newest] PATH
              Read a snapshot of etcd, or the newest in a directory, and say whether it is whole
@@ -59,6 +59,9 @@ Options of install:
       --taint KEY=VALUE:EFFECT  Taint of the node, any number of times
       --local                   Watch local plan files too
       --no-start                Do not start the agent
+
+Options of uninstall:
+      --keep-distribution       Leave K3s or RKE2 as it is
 ";
 
 /// What was asked for.
@@ -71,7 +74,7 @@ pub enum Command {
     /// Put it on this machine.
     Install(Box<InstallOptions>),
     /// Take it off again.
-    Uninstall(Layout),
+    Uninstall { layout: Layout, keep_distribution: bool },
     /// A snapshot is to be read, and what was found to be printed.
     VerifySnapshot(Which),
     /// The program's version is to be printed.
@@ -143,7 +146,10 @@ pub fn parse(
     match command.as_str() {
         "run" | "sentinel" => run_options(&mut words, environment),
         "install" => install_options(&mut words, environment),
-        "uninstall" => words.nothing_else(Command::Uninstall(Layout::of(&environment))),
+        "uninstall" => {
+            let keep_distribution = words.rest.pop_if(|word| word == "--keep-distribution").is_some();
+            words.nothing_else(Command::Uninstall { layout: Layout::of(&environment), keep_distribution })
+        }
         "supervise" => {
             let options = InstallOptions::new(environment);
             let program = std::env::current_exe().unwrap_or(options.binary);
@@ -296,7 +302,7 @@ impl Command {
                     Ok(install(&options, &stop).await?)
                 })
             }
-            Command::Uninstall(layout) => Ok(uninstall(&layout)?),
+            Command::Uninstall { layout, keep_distribution } => Ok(uninstall(&layout, keep_distribution)?),
             Command::VerifySnapshot(_) | Command::Version | Command::Help => Ok(()),
         }
     }

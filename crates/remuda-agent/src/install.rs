@@ -2,7 +2,7 @@
 //!
 //! Reads   the server's `/cacerts`, `/healthz` and `/v3/connect/agent`.
 //! Writes  binary, configuration, connection info and, where there is systemd, a unit.
-//! Never   touches what plans have installed.
+//! Never   touches what plans have installed, but to uninstall it.
 
 use std::{
     fs, io,
@@ -25,6 +25,7 @@ use crate::{
     supervise,
 };
 
+mod distribution;
 mod register;
 
 pub use register::{RegisterError, Registration, Roles};
@@ -191,6 +192,14 @@ pub enum InstallError {
         /// What it was asked.
         arguments: String,
         /// What it said.
+        reason: String,
+    },
+    /// The distribution does not go.
+    #[error("{}: {reason}", script.display())]
+    Distribution {
+        /// What was to remove it.
+        script: PathBuf,
+        /// What came of it.
         reason: String,
     },
     /// The supervisor cannot be started.
@@ -467,13 +476,18 @@ fn systemctl(arguments: &[&str]) -> Result<(), InstallError> {
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Removes the agent and everything it kept. Goes on after failures and reports the first.
-pub fn uninstall(layout: &Layout) -> Result<(), InstallError> {
+/// Removes what plans have installed, unless it is to stay, and the agent with everything it kept. Goes on after
+/// failures and reports the first.
+pub fn uninstall(layout: &Layout, keep_distribution: bool) -> Result<(), InstallError> {
     layout.check()?;
     if layout.root == Path::new("/") && !nix::unistd::geteuid().is_root() {
         return Err(InstallError::NotRoot);
     }
+    // The agent first: it would put back what it finds missing.
     let mut results = vec![stop_service(layout)];
+    if !keep_distribution {
+        results.push(distribution::remove(layout));
+    }
     supervise::kill_instructions(&layout.at(&layout.var).join("journal"));
     if layout.has_systemd() {
         // Not being enabled, or never having failed, is as good.
@@ -486,6 +500,9 @@ pub fn uninstall(layout: &Layout) -> Result<(), InstallError> {
         layout.at(&layout.var),
         layout.at(&layout.config),
         layout.at(&layout.binary()),
+        // As the script names them that registers servers.
+        layout.at(&layout.prefix.join("bin").join(crate::command::NAME)),
+        layout.at(&layout.prefix.join("bin").join(format!("{}-uninstall.sh", crate::command::NAME))),
     ];
     results.extend(paths.iter().map(|path| Ok(remove_all(path)?)));
     if layout.has_systemd() {
@@ -534,7 +551,7 @@ mod tests {
     fn directories_that_hold_more_than_the_agent_are_refused() {
         for bad in ["/", "/etc", "relative/path", "/var/lib/../.."] {
             let layout = Layout { var: bad.into(), ..options().layout };
-            assert!(matches!(uninstall(&layout), Err(InstallError::Directory(_))), "{bad}");
+            assert!(matches!(uninstall(&layout, false), Err(InstallError::Directory(_))), "{bad}");
         }
     }
 }

@@ -75,7 +75,7 @@ async fn identify(shared: &Arc<Shared>, request: &Request) -> Result<Machine, Re
             "the registration token has expired; read a new command to register",
         ));
     }
-    custom::register(shared, request, &found.cluster).await
+    custom::register(shared, request, &found).await
 }
 
 /// Where the plan is, and how to get there.

@@ -169,6 +169,15 @@ pub mod annotation {
     pub const KEEP_HOST: &str = "remuda.io/keep-host";
     /// On notes of removed servers: when that was.
     pub const REMOVED_AT: &str = "remuda.io/removed-at";
+    /// On plan Secrets: checksum of the plan that cleans a server whose Machine goes. Written and read by the
+    /// controller of CustomMachines, which so knows its own plan whatever the cluster says by then.
+    pub const LAST_PLAN: &str = "remuda.io/last-plan";
+    /// On MachineDeployments and MachineSets: how many Machines that failed are kept to look at, and for how long,
+    /// as `{"max": 1, "for": "24h"}`. Written by people.
+    pub const PRESERVE_FAILED: &str = "remuda.io/preserve-failed";
+    /// On Machines that failed and were replaced: until when they are kept. Written by their MachineSet, which does
+    /// not count them; people may change the time, or take it away.
+    pub const PRESERVED_UNTIL: &str = "remuda.io/preserved-until";
 }
 
 /// Notes of servers that were removed from a cluster: Secrets beside its registration tokens.

@@ -384,6 +384,24 @@ pub mod condition {
     pub const BLOCKED_BY_BUDGET: &str = "BlockedByBudget";
     /// Of `DrainBlocked` that is False.
     pub const NOT_BLOCKED: &str = "NotBlocked";
+    /// Of CustomMachines in deletion, ours: whether what was installed on the server is off it.
+    pub const HOST_CLEAN: &str = "HostClean";
+    /// Of `HostClean`: a hook on the Machine is waited for, as for its member of etcd to leave.
+    pub const HOST_HELD: &str = "WaitingForHook";
+    /// Of `HostClean`: the agent has its last plan.
+    pub const HOST_CLEANING: &str = "Cleaning";
+    /// Of `HostClean` that is True.
+    pub const HOST_CLEANED: &str = "Cleaned";
+    /// Of `HostClean`: nothing was put there.
+    pub const HOST_UNTOUCHED: &str = "Untouched";
+    /// Of `HostClean`: somebody wants the server left as it is, or its Machine stays.
+    pub const HOST_KEPT: &str = "Kept";
+    /// Of `HostClean`: the agent was away; the server goes as it is.
+    pub const HOST_AWAY: &str = "AgentAway";
+    /// Of `HostClean`: the last plan failed; the server goes as it is.
+    pub const HOST_FAILED: &str = "CleaningFailed";
+    /// Of `HostClean`: the last plan took too long; the server goes as it is.
+    pub const HOST_TIMED_OUT: &str = "CleaningTimedOut";
     /// Of machines of drivers: the Job that makes the server.
     pub const CREATE_JOB: &str = "CreateJob";
     /// Of machines of drivers: the Job that removes the server.

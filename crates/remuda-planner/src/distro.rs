@@ -13,10 +13,13 @@ pub fn data_dir(spec: &ControlPlaneSpec) -> String {
     }
 }
 
+/// Where the planner leaves things on nodes, unless the cluster says otherwise.
+pub(crate) const PROVISIONING_DIR: &str = "/var/lib/rancher/capr";
+
 /// Directory of what the planner itself leaves on nodes.
 pub fn provisioning_dir(spec: &ControlPlaneSpec) -> &str {
     match spec.data_directories.provisioning.as_str() {
-        "" => "/var/lib/rancher/capr",
+        "" => PROVISIONING_DIR,
         own => own,
     }
 }

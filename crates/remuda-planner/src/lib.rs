@@ -18,6 +18,7 @@
 //! * [`output`]: what to write and say.
 //! * [`node_plan`]: the plan itself and its bytes.
 //! * [`removal`]: whether a machine with an etcd member may go; asked by the bootstrap controller.
+//! * [`farewell`]: the last plan of a server that stays when its machine goes; asked by the CustomMachine controller.
 //! * [`quorum`]: what may be done to an etcd member. Every restart and every removal asks it.
 //! * [`distro`]: directories, images and registries of a cluster.
 //! * [`idempotent`]: instructions that run once, for operations.
@@ -40,6 +41,7 @@ mod drain;
 pub mod driver;
 mod election;
 mod entry;
+pub mod farewell;
 pub mod idempotent;
 pub mod input;
 mod join;

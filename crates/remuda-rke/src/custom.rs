@@ -5,6 +5,7 @@
 //!         deletes requests after a minute.
 //! Never   makes two machines of one server: names follow from the id it registers with.
 
+mod clean;
 mod machine;
 mod request;
 

@@ -5,7 +5,7 @@ use remuda_agent::{
     Chain,
     config::{Config, ConnectionInfo},
     environment::Environment,
-    install::{InstallError, InstallOptions, Registration, Roles, install, uninstall},
+    install::{InstallError, InstallOptions, Layout, Registration, Roles, install, uninstall},
     supervise,
 };
 use remuda_plan::{key, sha256_hex};
@@ -146,12 +146,61 @@ async fn an_agent_is_registered_started_supervised_and_removed() {
 
     let pid_file = options.layout.pid_file();
     assert!(supervise::running(&pid_file).is_some());
-    uninstall(&options.layout).unwrap();
+    // The root is that of the host, whose own distribution is none of a test's business.
+    uninstall(&options.layout, true).unwrap();
     assert!(!pid_file.exists());
     for gone in ["var/lib/agent", "etc/agent", "usr/bin/remuda"] {
         assert!(!dir.path().join(gone).exists(), "{gone}");
     }
-    uninstall(&options.layout).unwrap();
+    uninstall(&options.layout, true).unwrap();
+}
+
+#[test]
+fn what_plans_have_installed_goes_with_the_agent_by_the_script_it_brought() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let layout = Layout {
+        root: root.to_owned(),
+        config: "/etc/agent".into(),
+        var: "/var/lib/agent".into(),
+        prefix: "/usr/local".into(),
+        ..Layout::of(&Environment::default())
+    };
+    let file = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let install = || {
+        file("etc/rancher/k3s/config.yaml.d/50-rancher.yaml", "{}");
+        let remove = format!("#!/bin/sh\nrm -rf {0}/etc/rancher/k3s \"$0\"\n", root.display());
+        file("usr/local/bin/k3s-uninstall.sh", &remove);
+        // Not configured by a plan: somebody else's.
+        file("usr/local/bin/rke2-uninstall.sh", "#!/bin/sh\nexit 7\n");
+        file("var/lib/rancher/capr/idempotence/x", "");
+        file("etc/agent/cattle-id", "id");
+    };
+    let exists = |path: &str| root.join(path).exists();
+    install();
+    uninstall(&layout, true).unwrap();
+    assert!(!exists("etc/agent") && exists("etc/rancher/k3s") && exists("var/lib/rancher/capr"));
+
+    install();
+    uninstall(&layout, false).unwrap();
+    for gone in ["etc/agent", "etc/rancher/k3s", "usr/local/bin/k3s-uninstall.sh", "var/lib/rancher/capr"] {
+        assert!(!exists(gone), "{gone}");
+    }
+    assert!(exists("usr/local/bin/rke2-uninstall.sh"));
+
+    install();
+    file("usr/local/bin/k3s-uninstall.sh", "#!/bin/sh\necho 'in use' >&2\nexit 3\n");
+    let error = uninstall(&layout, false).unwrap_err();
+    assert!(
+        matches!(&error, InstallError::Distribution { reason, .. } if reason.contains("in use")),
+        "{error}"
+    );
+    assert!(!exists("etc/agent"), "the agent goes all the same");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use http::StatusCode;
+use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, ResourceExt,
@@ -10,8 +11,10 @@ use kube::{
 };
 use remuda_control::{Chain, ObjectKey};
 use remuda_names::{
+    annotation::REMOVED_AT,
     capi,
     rancher::{annotation, label, secret_key, secret_type},
+    removed,
 };
 
 use super::{
@@ -21,7 +24,7 @@ use super::{
 use crate::{
     gateway::{BY_MANAGEMENT_CLUSTER, Shared},
     respond::Refusal,
-    tokens::sha256,
+    tokens::{Registration, sha256},
 };
 
 /// Both set: the cluster is one of Cluster API that somebody else makes.
@@ -35,8 +38,9 @@ fn conflict(message: impl Into<String>) -> Refusal {
 pub(super) async fn register(
     shared: &Arc<Shared>,
     request: &Request,
-    cluster: &str,
+    token: &Registration,
 ) -> Result<Machine, Refusal> {
+    let cluster = token.cluster.as_str();
     let object = shared.cluster(cluster);
     let object = object.ok_or_else(|| {
         Refusal::new(StatusCode::NOT_FOUND, format!("cluster {cluster} of this token does not exist"))
@@ -60,6 +64,7 @@ pub(super) async fn register(
     check_id(shared, request, cluster, people, &name).await?;
 
     let secrets: Api<Secret> = Api::namespaced(shared.ctx.client.clone(), cluster);
+    check_removed(&secrets, token, people, &name).await?;
     let created = create(shared, &secrets, request, &name).await?;
     let guard =
         Guard { shared: shared.clone(), secrets: secrets.clone(), name: name.clone(), uid: created.uid() };
@@ -129,6 +134,44 @@ async fn check_id(
     Ok(())
 }
 
+/// A server that was removed stays out, until it comes with a token that was made since. One that was uninstalled has
+/// another id.
+async fn check_removed(
+    secrets: &Api<Secret>,
+    token: &Registration,
+    people: &str,
+    machine: &str,
+) -> Result<(), Refusal> {
+    let name = removed::name(machine);
+    let failed = |error: &kube::Error| Refusal::failed("reading what was removed", error);
+    let Some(note) = secrets.get_opt(&name).await.map_err(|error| failed(&error))? else { return Ok(()) };
+    let at = note.annotations().get(REMOVED_AT).and_then(|text| text.parse::<Timestamp>().ok());
+    let issued = secrets.get_metadata_opt(&token.secret.name).await.map_err(|error| failed(&error))?;
+    let issued = issued.and_then(|secret| secret.metadata.creation_timestamp).map(|time| time.0);
+    if is_barred(at, issued) {
+        return Err(conflict(format!(
+            "this machine was removed from cluster {people}; run `remuda agent uninstall` or \
+             rancher-system-agent-uninstall.sh on it and register it anew, or use a registration token made since"
+        )));
+    }
+    let preconditions = Preconditions { uid: note.uid(), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match secrets.delete(&name, &params).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(Refusal::failed("forgetting that a machine was removed", &error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Whether a token is older than the removal. Times are kept in whole seconds.
+fn is_barred(removed: Option<Timestamp>, issued: Option<Timestamp>) -> bool {
+    match (removed, issued) {
+        (Some(removed), Some(issued)) => issued.as_second() < removed.as_second(),
+        (_, None) => true,
+        (None, Some(_)) => false,
+    }
+}
+
 async fn create(
     shared: &Shared,
     secrets: &Api<Secret>,
@@ -186,6 +229,16 @@ impl Drop for Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_removed_machine_needs_a_token_made_since() {
+        let at = |second| Timestamp::from_second(second).ok();
+        assert!(is_barred(at(100), at(99)));
+        assert!(!is_barred(at(100), at(100)));
+        assert!(!is_barred(at(100), at(101)));
+        assert!(is_barred(at(100), None));
+        assert!(!is_barred(None, at(1)), "a note without a time bars nobody");
+    }
 
     #[test]
     fn a_request_is_named_by_the_id_alone() {

@@ -1,12 +1,13 @@
 //! `CustomMachine`: a server that was there before.
 //!
-//! Reads   CustomMachines, their Machines and Clusters, nodes of workload clusters.
-//! Writes  status; deletes Machines whose Node was deleted long enough ago, if the cluster wants that.
+//! Reads   CustomMachines, their Machines, plan Secrets and Clusters, nodes of workload clusters.
+//! Writes  status; the last plan of a server and the note that it was removed; deletes Machines whose Node was deleted
+//!         long enough ago, if the cluster wants that.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Preconditions},
@@ -18,19 +19,21 @@ use remuda_api::{
 use remuda_control::{
     Controller, Next, ObjectKey, Waker, drive,
     wake::when_changed,
-    write::{conditions, write_status},
+    write::{conditions, guard, write_status},
 };
 use remuda_names::{
     capi::condition as capi_condition,
-    rancher::{annotation, condition},
+    rancher::{annotation, condition, finalizer},
 };
 use remuda_workload::Refused;
 use tokio_util::sync::CancellationToken;
 
+use super::clean;
 use crate::{
     Error,
     conditions::{Says, set},
     error::is_code,
+    machines::plan_secret,
     objects, settings,
     shared::{BY_CLUSTER, Rke, filed},
 };
@@ -50,7 +53,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let machines = when_changed(
         &rke.machines,
         waker.clone(),
-        |machine: &Machine| deleted_since(machine),
+        |machine: &Machine| (deleted_since(machine), clean::owner(machine)),
         |machine| {
             let name = &machine.spec.infrastructure_ref.name;
             let custom = objects::is_custom(machine);
@@ -71,17 +74,33 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
             custom.map(|machine| key.sibling(&machine.spec.infrastructure_ref.name)).collect()
         },
     );
+    // A server says in its plan Secret how far its last plan is.
+    let seen = rke.clone();
+    let plans = when_changed(
+        &rke.plans,
+        waker.clone(),
+        |secret: &Secret| plan_secret(secret).data,
+        move |secret| {
+            let machine = seen.machine_of_plan(secret);
+            let going = machine
+                .filter(|machine| objects::is_custom(machine) && objects::is_deleting(&machine.metadata));
+            let key = |machine: Arc<Machine>| {
+                ObjectKey::of(&machine.metadata).sibling(&machine.spec.infrastructure_ref.name)
+            };
+            going.map(key).into_iter().collect()
+        },
+    );
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
     drive(controller, reconcile, Arc::new(CustomMachines { rke, waker }), stop).await;
-    drop((machines, clusters));
+    drop((machines, clusters, plans));
 }
 
 async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Result<Next, Error> {
     let key = ObjectKey::of(&object.metadata);
     if objects::is_deleting(&object.metadata) {
-        return Ok(Next::Done);
+        return clean::reconcile(&ctx.rke, &key, &object).await;
     }
     let now = ctx.rke.ctx.clock.now();
     let api: Api<CustomMachine> = ctx.rke.api(key.namespace.as_deref().unwrap_or_default());
@@ -92,6 +111,11 @@ async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Resu
     let Some(machine) = owner.and_then(|owner| ctx.rke.machines.get(&key.sibling(&owner.name))) else {
         return Ok(Next::Done);
     };
+    if objects::is_deleting(&machine.metadata) {
+        // One that registered before there were last plans. It may come too late for a machine that is not drained.
+        guard(&api, (*object).clone(), &(), finalizer::HOST).await?;
+        return Ok(Next::Done);
+    }
     let Some(cluster) = ctx.rke.cluster_of(&machine) else {
         return Ok(Next::Done);
     };

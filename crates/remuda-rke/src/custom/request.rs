@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use remuda_api::{
-    core::{Bootstrap, ContractReference, Machine, MachineSpec},
+    core::{Bootstrap, ContractReference, Machine, MachineDeletion, MachineSpec},
     rke::{CustomMachine, RkeBootstrap},
 };
 use remuda_control::ObjectKey;
 use remuda_names::{
     capi::label as capi_label,
-    rancher::{annotation, group, label},
+    rancher::{annotation, finalizer, group, label},
 };
 use remuda_planner::input::Taint;
 
+/// Seconds the node of such a server is drained at most before it goes.
+const DRAIN_LIMIT: i32 = 600;
 /// Headers are far shorter.
 const LIMIT: usize = 256 << 10;
 /// Labels that say what objects are to controllers. A server may give its Node any label, its Machine none of
@@ -107,6 +109,8 @@ impl Request {
         infrastructure.metadata.namespace = name.namespace.as_deref().map(str::to_owned);
         infrastructure.metadata.labels = Some(labels.clone());
         infrastructure.metadata.annotations = Some(only_taints.clone());
+        // From the beginning: one that is added later may come too late.
+        infrastructure.metadata.finalizers = Some(vec![finalizer::HOST.to_owned()]);
 
         let reference = |kind: &str| ContractReference {
             api_group: group::RKE.to_owned(),
@@ -117,6 +121,10 @@ impl Request {
             cluster_name: cluster.to_owned(),
             bootstrap: Bootstrap { config_ref: reference("RKEBootstrap"), data_secret_name: None },
             infrastructure_ref: reference("CustomMachine"),
+            deletion: MachineDeletion {
+                node_drain_timeout_seconds: Some(DRAIN_LIMIT),
+                ..MachineDeletion::default()
+            },
             ..MachineSpec::default()
         };
         let mut machine = Machine::new(&name.name, spec);

@@ -46,12 +46,25 @@ pub(crate) struct Agents {
     told: Arc<Mutex<Vec<String>>>,
     /// Nodes that somebody deleted.
     forgotten: Arc<Mutex<BTreeSet<String>>>,
+    /// Servers that were told to remove what was installed on them, in order.
+    cleaned: Arc<Mutex<Vec<String>>>,
 }
 
 impl Agents {
     pub(crate) fn new(management: &World, workload: &World) -> Self {
         let (management, workload) = (management.clone(), workload.clone());
-        Self { management, workload, wishes: Arc::default(), told: Arc::default(), forgotten: Arc::default() }
+        Self {
+            management,
+            workload,
+            wishes: Arc::default(),
+            told: Arc::default(),
+            forgotten: Arc::default(),
+            cleaned: Arc::default(),
+        }
+    }
+
+    pub(crate) fn cleaned(&self) -> Vec<String> {
+        self.cleaned.lock().clone()
     }
 
     /// What happened since the last time, such as `a applied`.
@@ -161,6 +174,11 @@ impl Agents {
             data[key::APPLIED_PERIODIC_OUTPUT] = json!(BASE64_STANDARD.encode(member_report(id)));
         }
         self.told.lock().push(format!("{id} applied"));
+        if is_last(&plan) {
+            self.cleaned.lock().push(id.to_owned());
+            self.report(secret, data).await;
+            return;
+        }
         let control_plane = secret.labels().contains_key("rke.cattle.io/control-plane-role");
         self.report(secret, data).await;
         if control_plane {
@@ -174,7 +192,10 @@ impl Agents {
     async fn register(&self, secret: &Secret, id: &str) {
         let nodes: Api<Node> = Api::all(self.workload.client());
         let Ok(plan) = NodePlan::decode(value(secret, key::PLAN)) else { return };
-        if self.wishes.lock().serving && nodes.get_opt(id).await.is_ok_and(|node| node.is_none()) {
+        if !is_last(&plan)
+            && self.wishes.lock().serving
+            && nodes.get_opt(id).await.is_ok_and(|node| node.is_none())
+        {
             let gone = secret.metadata.deletion_timestamp.is_some() || self.forgotten.lock().contains(id);
             if !gone {
                 self.join(id, &plan).await;
@@ -310,6 +331,11 @@ fn member_report(id: &str) -> Vec<u8> {
         result("long-gone", String::new()),
     ];
     pack(report.into())
+}
+
+/// A plan that takes a server out of its cluster: it installs and configures nothing.
+fn is_last(plan: &NodePlan) -> bool {
+    plan.instructions.iter().any(|instruction| instruction.name == "clean")
 }
 
 fn value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {

@@ -5,9 +5,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
-use remuda_api::{core::Machine, rke::RkeCluster};
+use remuda_api::{
+    core::Machine,
+    rke::{CustomMachine, RkeCluster},
+};
 use serde_json::json;
 
 use crate::world::{CLUSTER, MANAGED, World, machine_name, until};
@@ -63,5 +66,55 @@ async fn a_server_has_one_machine_however_often_it_registers() {
     tokio::time::sleep(Duration::from_secs(500)).await;
     assert!(world.machine("worker").await.is_some());
     until("the worker is gone", async || world.machine("worker").await.is_none()).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_server_is_cleaned_unless_somebody_keeps_it_or_it_does_not_answer() {
+    let world = World::start(json!({})).await;
+    world.agents.run();
+    let running = world.run();
+    world.register("a:ecw b:w c:w d:w e:w").await;
+    world.settle().await;
+    let delete = async |id: &str| {
+        world.api::<Machine>().delete(&machine_name(id), &DeleteParams::default()).await.unwrap();
+    };
+    let notes: Api<Secret> = Api::namespaced(world.client(), MANAGED);
+    let note = async |id: &str| notes.get_opt(&format!("removed-{}", machine_name(id))).await.unwrap();
+
+    // One whose Machine goes is cleaned, and its old identity is remembered.
+    delete("b").await;
+    until("b is gone", async || world.machine("b").await.is_none()).await;
+    assert_eq!(world.agents.cleaned(), ["b"]);
+    let removed = note("b").await.unwrap();
+    assert_eq!(removed.labels()["rke.cattle.io/machine-id"], "b");
+    assert!(removed.annotations().contains_key("remuda.io/removed-at"));
+
+    let keep = json!({"metadata": {"annotations": {"remuda.io/keep-host": "true"}}});
+    let machines = world.api::<Machine>();
+    machines.patch(&machine_name("c"), &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
+    delete("c").await;
+    until("c is gone", async || world.machine("c").await.is_none()).await;
+
+    // One that does not answer is told, waited for, and let go.
+    world.agents.down("d", true);
+    delete("d").await;
+    let custom = world.api::<CustomMachine>();
+    until("it is waited for", async || {
+        let object = custom.get_opt(&machine_name("d")).await.unwrap();
+        let conditions = object.and_then(|object| object.status).unwrap_or_default().conditions;
+        conditions.iter().any(|known| known.kind == "HostClean" && known.reason == "Cleaning")
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(world.machine("d").await.is_some(), "it has three minutes");
+    until("d is gone", async || world.machine("d").await.is_none()).await;
+
+    // Nobody asked for this server to go, only for the object that stands for it.
+    custom.delete(&machine_name("e"), &DeleteParams::default()).await.unwrap();
+    until("its object is gone", async || custom.get_opt(&machine_name("e")).await.unwrap().is_none()).await;
+    assert!(note("e").await.is_none());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.agents.cleaned(), ["b"]);
     running.stop().await;
 }

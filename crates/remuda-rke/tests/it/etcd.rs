@@ -70,6 +70,7 @@ async fn members_leave_one_at_a_time_and_never_at_the_cost_of_a_quorum() {
     assert!(secret.annotations().contains_key("remuda.io/etcd-member-leaving"));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(world.machine(others[1]).await.unwrap().annotations().contains_key(HOOK), "etcd has not let go");
+    assert_eq!(world.agents.cleaned(), [""; 0], "a member that votes is not wiped");
     world.agents.keep_members(false);
     until("the machine is gone", async || world.machine(others[1]).await.is_none()).await;
     world.settle().await;
@@ -90,5 +91,6 @@ async fn members_leave_one_at_a_time_and_never_at_the_cost_of_a_quorum() {
     let bootstraps = world.api::<RkeBootstrap>();
     bootstraps.patch(&machine_name(others[0]), &PatchParams::default(), &Patch::Merge(forced)).await.unwrap();
     until("the last machine is gone", async || world.machine(others[0]).await.is_none()).await;
+    assert_eq!(world.agents.cleaned(), [others[1], &*first, others[0]]);
     running.stop().await;
 }

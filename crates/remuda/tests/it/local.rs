@@ -103,6 +103,36 @@ fn servers_that_exist_register_themselves() {
         nodes.iter().map(|(name, _, ready)| (name.as_str(), *ready)).collect::<Vec<_>>()
             == [("edge-a", true), ("edge-b", true)]
     });
+
+    // One that is removed is left as it came, and stays out.
+    let machines = lab.objects("cluster.x-k8s.io", "v1beta2", "Machine");
+    let removed =
+        machines.iter().find(|machine| machine.data["status"]["nodeRef"]["name"] == "edge-b").unwrap();
+    let (removed, id) = (removed.name_any(), removed.labels()["rke.cattle.io/machine-id"].clone());
+    let on = |script: &str| {
+        let words = ["sh", "-c", script].map(str::to_owned);
+        sandbox.enter("edge-b", &words).unwrap().output().unwrap().status.success()
+    };
+    assert!(on("test -x /usr/local/bin/k3s && test -s /etc/rancher/agent/cattle-id"));
+    lab.run(&format!("machine delete {removed} --yes --wait --timeout 120s"));
+    assert!(on(
+        "! test -e /usr/local/bin/k3s && ! test -e /var/lib/rancher/k3s && ! test -e /etc/rancher/k3s"
+    ));
+    lab.until("the agent is gone too", Duration::from_secs(60), || {
+        on("! test -e /usr/local/bin/rancher-system-agent && ! test -e /etc/rancher/agent && ! test -e /var/lib/rancher/agent")
+    });
+    let command = lab.run("cluster registration-command edge --role worker --node-name edge-b");
+    let token = command.split_whitespace().skip_while(|word| *word != "--token").nth(1).unwrap().to_owned();
+    let answer = Command::new("curl")
+        .args(["-sk", "-o", "/dev/stderr", "-w", "%{http_code}"])
+        .args(["-H", &format!("Authorization: Bearer {token}"), "-H", &format!("X-Cattle-Id: {id}")])
+        .args(["-H", "X-Cattle-Role-Worker: true", &format!("https://{}/v3/connect/agent", lab.bind)])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&answer.stdout), "409", "{said}");
+    assert!(said.contains("was removed from cluster edge"), "{said}");
+
     lab.run("cluster delete --yes edge --wait --timeout 60s");
     sandbox.remove_all().unwrap();
     lab.check_nothing_left();
