@@ -121,6 +121,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-distro",
             "remuda-auth",
             "remuda-plan",
+            "remuda-rollout",
             "remuda-install",
             "remuda-api",
             "remuda-control",

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Capi, Error,
-    machine_set::{BY_CONTROLLER, ORPHAN_FINALIZER, amount, index, templates::Templates},
+    machine_set::{BY_CONTROLLER, ORPHAN_FINALIZER, amount, index, is_kept, templates::Templates},
     managed::{BY_CLUSTER, Begun, cluster_value, ensure_owner, group_of, plain_owner},
     pending::Pending,
     providers::{Interest, REFERENCES, reference_keys},
@@ -149,11 +149,12 @@ impl Pass<'_> {
         self.deployment.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Machines of all sets.
+    /// Machines of all sets. Those that are kept to look at were replaced, and say nothing about the deployment.
     fn machines(&self) -> Vec<Arc<Machine>> {
         let sets = self.sets.iter().flatten();
         let uids = sets.filter_map(|set| set.metadata.uid.as_deref());
-        uids.flat_map(|uid| self.capi.machines.by_index(BY_CONTROLLER, uid)).collect()
+        let machines = uids.flat_map(|uid| self.capi.machines.by_index(BY_CONTROLLER, uid));
+        machines.filter(|machine| self.is_deleting() || !is_kept(machine)).collect()
     }
 
     /// Tells whether a deployment in deletion may go.

@@ -7,6 +7,7 @@
 
 mod create;
 mod members;
+mod preserve;
 mod propagate;
 mod remediate;
 pub(crate) mod status;
@@ -22,7 +23,10 @@ use remuda_control::{
     Controller, Informer, Kind, Next, ObjectKey, Waker, drive,
     write::{controller_of, release},
 };
-use remuda_names::capi::{annotation, finalizer, group, label};
+use remuda_names::{
+    annotation::PRESERVE_FAILED,
+    capi::{annotation, finalizer, group, label},
+};
 use remuda_rollout::{
     condition::old::OldCondition,
     handoff::{Ownership, cluster_owns_set},
@@ -30,8 +34,8 @@ use remuda_rollout::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::remediate::amount;
 use self::templates::Templates;
+pub(crate) use self::{preserve::is_kept, remediate::amount};
 use crate::{
     Capi, Error,
     managed::{BY_CLUSTER, Begun, cluster_value, ensure_owner, group_of, plain_owner},
@@ -138,6 +142,7 @@ fn deployment_facts(deployment: &MachineDeployment) -> impl PartialEq + use<> {
         deployment.annotations().get(annotation::REVISION).cloned(),
         deployment.spec.remediation.clone(),
         deployment.spec.replicas,
+        deployment.annotations().get(PRESERVE_FAILED).cloned(),
     )
 }
 
@@ -160,6 +165,8 @@ struct Pass<'a> {
     uncreated: Option<OldCondition>,
     /// When Machines that were made too often may be made again.
     retry_after: Option<Duration>,
+    /// When the time of a Machine that is kept to look at is over.
+    expires_after: Option<Duration>,
     errors: Vec<Error>,
 }
 
@@ -185,6 +192,7 @@ impl Sets {
             failures: None,
             uncreated: None,
             retry_after: None,
+            expires_after: None,
             errors: Vec::new(),
             key,
             cluster,
@@ -235,6 +243,9 @@ impl Pass<'_> {
         if let Err(error) = self.claim().await {
             self.errors.push(error);
             return false;
+        }
+        if let Err(error) = self.expire().await {
+            self.errors.push(error);
         }
         if let Err(error) = self.remediate().await {
             self.errors.push(error);
@@ -334,7 +345,7 @@ impl Pass<'_> {
         if self.machines.is_some() {
             self.machines = Some(self.members()?);
         }
-        let next = self.report().into_iter().chain(self.retry_after).min();
+        let next = self.report().into_iter().chain(self.retry_after).chain(self.expires_after).min();
         if self.errors.is_empty() {
             let generation = self.set.metadata.generation.unwrap_or(0);
             self.set.status.get_or_insert_default().observed_generation = generation;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use remuda_api::{core::Machine, rke::RkeBootstrap};
 use remuda_control::{Chain, ObjectKey, write::conditions};
 use remuda_names::{
+    annotation::PRESERVED_UNTIL,
     capi::condition,
     rancher::{annotation, condition as rancher_condition, label, secret_key, secret_type},
 };
@@ -253,7 +254,9 @@ pub(crate) fn view(machine: &Machine, plan_secret: Option<PlanSecret>, driver: D
         name: machine.name_any(),
         uid: machine.uid().unwrap_or_default(),
         labels: machine.labels().clone(),
-        deleting: objects::is_deleting(&machine.metadata),
+        // One that is kept to look at was replaced, and gets no plans: it would only hold up the others.
+        deleting: objects::is_deleting(&machine.metadata)
+            || objects::has_annotation(&machine.metadata, PRESERVED_UNTIL),
         failed: status.is_some_and(|status| status.phase == "Failed"),
         infrastructure_ready: conditions::is_true(known, condition::INFRASTRUCTURE_READY),
         // Until there is a Node nothing can be said about its health.

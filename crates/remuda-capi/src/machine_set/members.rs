@@ -14,7 +14,7 @@ use remuda_rollout::{
 };
 use serde_json::json;
 
-use super::{BY_CONTROLLER, ORPHAN_FINALIZER, ORPHANS, Pass};
+use super::{BY_CONTROLLER, ORPHAN_FINALIZER, ORPHANS, Pass, is_kept};
 use crate::{
     error::{Error, is_code},
     imprint,
@@ -32,17 +32,17 @@ impl Pass<'_> {
         Ok(labels)
     }
 
-    fn uid(&self) -> &str {
+    pub(super) fn uid(&self) -> &str {
         self.set.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// The Machines of the set. One whose labels no longer fit has been taken out by somebody and is not counted;
-    /// it goes with the set all the same.
+    /// The Machines of the set. One whose labels no longer fit has been taken out by somebody and is not counted, nor
+    /// is one that is kept to look at; both go with the set all the same.
     pub(super) fn members(&self) -> Result<Vec<Arc<Machine>>, Error> {
         let mut machines = self.capi.machines.by_index(BY_CONTROLLER, self.uid());
         if !self.is_deleting() {
             let wanted = self.selected()?;
-            machines.retain(|machine| fits(machine, &wanted));
+            machines.retain(|machine| fits(machine, &wanted) && !is_kept(machine));
         }
         Ok(machines)
     }
@@ -94,9 +94,17 @@ impl Pass<'_> {
 
     pub(super) async fn delete_machine(&mut self, name: &str) -> Result<(), Error> {
         let found = self.machines.iter().flatten().find(|machine| machine.name_any() == name).cloned();
-        let Some(machine) = found.filter(|machine| machine.metadata.deletion_timestamp.is_none()) else {
+        match found {
+            Some(machine) => self.delete_found(&machine).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn delete_found(&mut self, machine: &Machine) -> Result<(), Error> {
+        if machine.metadata.deletion_timestamp.is_some() {
             return Ok(());
-        };
+        }
+        let name = &*machine.name_any();
         let preconditions = Preconditions { uid: machine.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.capi.api::<Machine>(self.namespace()).delete(name, &params).await {
@@ -104,7 +112,7 @@ impl Pass<'_> {
                 if let Some(deleting) = answer.left() {
                     self.sets.pending.wrote(&self.key, &deleting);
                 }
-                self.sets.pending.deleted(&self.key, &*machine);
+                self.sets.pending.deleted(&self.key, machine);
                 let note = format!("Deleted Machine {name:?}");
                 self.capi.ctx.recorder.normal(&self.set, "SuccessfulDelete", "Delete", note);
                 Ok(())

@@ -40,7 +40,8 @@ impl Pass<'_> {
             let marks = Marks { remove: remove.clone(), remove_old: remove, ..Marks::default() };
             self.mark(&name, &marks).await?;
         }
-        for (name, fate) in decided.fates {
+        let fates = self.preserved(decided.fates)?;
+        for (name, fate) in fates {
             let old = match &fate {
                 Fate::Delete => vec![OldCondition::good(kind::OWNER_REMEDIATED)],
                 // What speaks against it now is told; otherwise what the health check said stays.
@@ -49,13 +50,15 @@ impl Pass<'_> {
                     let (kind, told) = (kind::OWNER_REMEDIATED, told.join("; "));
                     vec![OldCondition::bad(kind, Severity::Warning, "WaitingForRemediation", told)]
                 }
-                Fate::Old | Fate::Deferred { .. } => Vec::new(),
+                Fate::Old | Fate::Deferred { .. } | Fate::Preserve { .. } => Vec::new(),
             };
             // The mark goes first: a Machine in deletion would never get it.
             let marks = Marks { set: vec![fate.condition()], set_old: old, ..Marks::default() };
             self.mark(&name, &marks).await?;
-            if fate == Fate::Delete {
-                self.delete_machine(&name).await?;
+            match fate {
+                Fate::Delete => self.delete_machine(&name).await?,
+                Fate::Preserve { until } => self.preserve(&name, until).await?,
+                _ => {}
             }
         }
         self.sets.pending.settled(&self.key, &self.capi.machines).await;

@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use remuda_api::core::{Cluster, Machine, MachineHealthCheck};
+use remuda_api::core::{Cluster, Machine, MachineHealthCheck, MachineSet};
 use remuda_control::clock::Clock;
 use serde_json::{Value, json};
 
@@ -306,4 +306,47 @@ async fn somebody_else_is_asked_to_remediate() {
     .await;
     assert_eq!(ward.says(&names[0], "HealthCheckSucceeded").await, "True HealthCheckSucceeded");
     ward.fleet.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_failed_is_kept_as_long_as_asked_and_another_takes_its_place() {
+    let ward = Ward::open().await;
+    let keep =
+        json!({"metadata": {"annotations": {"remuda.io/preserve-failed": r#"{"max": 1, "for": "1h"}"#}}});
+    ward.fleet.patch::<MachineSet>("web", keep).await;
+    ward.check(json!({})).await;
+    ward.all_well().await;
+    let names = ward.fleet.machine_names().await;
+    ward.fall_ill(&names[0]).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let until_name = "remuda.io/preserved-until";
+    let kept = async |name: &str| {
+        let machine = ward.fleet.world.api::<Machine>().get_opt(name).await.unwrap();
+        machine.is_some_and(|machine| {
+            machine.annotations().contains_key(until_name) && machine.metadata.deletion_timestamp.is_none()
+        })
+    };
+    until("it is kept", async || kept(&names[0]).await).await;
+    assert_eq!(
+        ward.says(&names[0], "OwnerRemediated").await.split_whitespace().nth(1),
+        Some("MachinePreserved")
+    );
+    until("another is in its place", async || ward.fleet.machine_names().await.len() == 4).await;
+    ward.fleet.settle().await;
+    let status = ward.fleet.set("web").await.status.unwrap();
+    assert_eq!(status.replicas, Some(3), "it is not counted");
+    until("it is no target", async || ward.get().await.status.unwrap().expected_machines == Some(3)).await;
+
+    // No more than asked for: the second one is deleted.
+    ward.fall_ill(&names[1]).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    until("the second is replaced", async || ward.says(&names[1], "Ready").await == "gone").await;
+    assert!(kept(&names[0]).await);
+    until("there are three and one", async || ward.fleet.machine_names().await.len() == 4).await;
+
+    // Until its time is over.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    until("it is gone", async || ward.says(&names[0], "Ready").await == "gone").await;
+    until("three are left", async || ward.fleet.machine_names().await.len() == 3).await;
+    assert_eq!(ward.fleet.set("web").await.status.unwrap().replicas, Some(3));
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use remuda_names::{
+    annotation::PRESERVE_FAILED,
     provisioning::annotation::CONFIG_POLICY,
     rancher::{annotation::ALLOW_SCHEMA_DROP, group, name::LOCAL},
 };
+use remuda_rollout::set::Preserve;
 use remuda_schema::FieldError;
 use serde_json::Value;
 
@@ -43,6 +45,13 @@ pub(super) fn policies(spec: &Value, findings: &mut Findings) {
         let field =
             format!("spec.rkeConfig.machinePools[{place}].machineDeploymentAnnotations[{CONFIG_POLICY}]");
         policy_at(&field, policy, findings);
+        let preserve = &pool["machineDeploymentAnnotations"][PRESERVE_FAILED];
+        if let Some(Err(problem)) = preserve.as_str().map(Preserve::parse) {
+            let field = format!(
+                "spec.rkeConfig.machinePools[{place}].machineDeploymentAnnotations[{PRESERVE_FAILED}]"
+            );
+            findings.invalid(&field, preserve, &problem.to_string());
+        }
     }
 }
 

@@ -486,3 +486,17 @@ fn a_policy_for_edits_of_configurations_is_one_of_three() {
     // One that is there already does not hinder other writes.
     assert_eq!(refusal(judge(&write("demo", Some(&object.clone())), &object, &Known::default())), "");
 }
+
+#[test]
+fn a_pool_that_keeps_failed_machines_says_how_many_and_how_long() {
+    let pool = |text: &str| {
+        json!({"rkeConfig": {"machinePools": [
+            {"name": "a", "etcdRole": true, "controlPlaneRole": true, "workerRole": true,
+             "machineDeploymentAnnotations": {"remuda.io/preserve-failed": text}},
+        ]}})
+    };
+    assert_eq!(created(pool(r#"{"max": 1, "for": "24h"}"#)), "");
+    let told = created(pool("1"));
+    let field = "spec.rkeConfig.machinePools[0].machineDeploymentAnnotations[remuda.io/preserve-failed]";
+    assert!(told.starts_with(&format!("422 {field}: ")) && told.contains("JSON object"), "{told}");
+}

@@ -1,6 +1,9 @@
 //! What is refused, kind by kind.
 
-use remuda_names::capi::{annotation, label, taint};
+use remuda_names::{
+    annotation::PRESERVE_FAILED,
+    capi::{annotation, label, taint},
+};
 use remuda_schema::FieldError;
 use semver::Version;
 use serde_json::{Value, json};
@@ -13,7 +16,7 @@ use super::{
 use crate::{
     amount::Amount,
     name::{self, BadTemplate},
-    set::Check,
+    set::{Check, Preserve},
 };
 
 const IMMUTABLE: &str = "field is immutable";
@@ -71,6 +74,7 @@ pub(super) fn machine_set(object: &Value, old: Option<&Value>, features: Feature
     bootstrap(&mut errors, object, TEMPLATE);
     selector_matches(&mut errors, object, FieldError::invalid);
     skipped_checks(&mut errors, object);
+    preserve_failed(&mut errors, object, old);
     immutable_cluster(&mut errors, object, old);
     same_cluster(&mut errors, object);
     version(&mut errors, object, TEMPLATE);
@@ -86,6 +90,7 @@ pub(super) fn machine_deployment(object: &Value, old: Option<&Value>, features: 
     bootstrap(&mut errors, object, TEMPLATE);
     selector_matches(&mut errors, object, |field, _, detail| FieldError::forbidden(field, detail));
     skipped_checks(&mut errors, object);
+    preserve_failed(&mut errors, object, old);
     immutable_cluster(&mut errors, object, old);
     same_cluster(&mut errors, object);
     strategy(&mut errors, object);
@@ -282,6 +287,20 @@ fn skipped_checks(errors: &mut Vec<FieldError>, object: &Value) {
         let field = format!("metadata.annotations.{}", annotation::SKIP_PREFLIGHT);
         let detail = format!("skipped preflight check(s) must be among: [{}]", known.join(" "));
         errors.push(FieldError::invalid(field, &json!(unknown), &detail));
+    }
+}
+
+/// One that is there already stays: somebody may have to write something else.
+fn preserve_failed(errors: &mut Vec<FieldError>, object: &Value, old: Option<&Value>) {
+    let path = ["metadata", "annotations", PRESERVE_FAILED];
+    let Some(written) =
+        at(object, &path).filter(|written| old.and_then(|old| at(old, &path)) != Some(*written))
+    else {
+        return;
+    };
+    if let Err(problem) = Preserve::parse(written.as_str().unwrap_or_default()) {
+        let field = format!("metadata.annotations[{PRESERVE_FAILED}]");
+        errors.push(FieldError::invalid(field, written, &problem.to_string()));
     }
 }
 

@@ -301,3 +301,15 @@ fn what_a_resource_set_is_for_does_not_change() {
     assert_eq!(fields, ["spec.clusterSelector", "spec.strategy", "spec.clusterSelector"]);
     check("ClusterResourceSet", old.clone(), Some(&old), "");
 }
+
+#[test]
+fn a_wish_to_keep_failed_machines_must_be_one_that_can_be_read() {
+    let mut object = defaulted("MachineDeployment", deployment());
+    object["metadata"]["annotations"] = json!({"remuda.io/preserve-failed": r#"{"max": 1, "for": "24h"}"#});
+    check("MachineDeployment", object.clone(), None, "");
+    object["metadata"]["annotations"] = json!({"remuda.io/preserve-failed": r#"{"max": 1}"#});
+    let told = "metadata.annotations[remuda.io/preserve-failed]: Invalid value: \"{\\\"max\\\": 1}\": \"for\" must be \
+                a duration such as \"24h\", longer than 0 and at most \"8760h\"";
+    check("MachineDeployment", object.clone(), None, told);
+    check("MachineDeployment", object.clone(), Some(&object), "");
+}

@@ -28,6 +28,10 @@ pub enum Budget {
 pub enum Fate {
     /// Set the condition, then delete.
     Delete,
+    /// Keep it to look at, and have another one in its place.
+    Preserve {
+        until: Timestamp,
+    },
     Old,
     Deferred {
         max_in_flight: Amount,
@@ -40,6 +44,10 @@ impl Fate {
     pub fn condition(&self) -> Condition {
         let (reason, message) = match self {
             Fate::Delete => ("MachineDeleting", "Machine is deleting".to_owned()),
+            Fate::Preserve { until } => (
+                "MachinePreserved",
+                format!("Machine was replaced and is kept until {}", crate::text::time(*until)),
+            ),
             Fate::Old => (
                 "CannotBeRemediated",
                 "Machine won't be remediated because it is pending removal due to rollout".to_owned(),
