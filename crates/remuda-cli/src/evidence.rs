@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::civil::Date;
-use remuda_names::rancher::{group, label, secret_type};
+use remuda_names::{
+    annotation::PRESERVED_UNTIL,
+    rancher::{group, label, secret_type},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -79,6 +82,10 @@ pub struct Evidence {
     pub unreachable: Option<String>,
     /// The last day on which the Kubernetes of the cluster was maintained, if that is over.
     pub end_of_life: Option<Date>,
+    /// The server knows releases, and the version of the cluster is none of them. Looked at only when plans fail.
+    pub unknown_release: bool,
+    /// Whether machines whose agents stay away run, by name, where that can be seen.
+    pub running: BTreeMap<String, bool>,
 }
 
 impl Evidence {
@@ -266,9 +273,9 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Whether a Machine came out of this pool.
+    /// Whether a Machine is one of this pool. One that failed and is kept to look at was replaced.
     pub(crate) fn owns(self, machine: &Object) -> bool {
-        machine.label(label::MACHINE_POOL_NAME) == self.name()
+        machine.label(label::MACHINE_POOL_NAME) == self.name() && !machine.has_annotation(PRESERVED_UNTIL)
     }
 }
 

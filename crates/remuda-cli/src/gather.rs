@@ -1,6 +1,6 @@
 //! Reads everything there is about a cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, future::try_join_all, stream};
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use crate::{
     near,
     object::Object,
     session::Session,
-    versions::Ends,
+    versions::{Ends, is_unknown},
 };
 
 /// Whether logs of Jobs are read as well, which takes a request for each machine.
@@ -82,10 +82,14 @@ pub(crate) async fn cluster(
     pools(session, namespace, &mut evidence).await?;
     if depth == Depth::Logs {
         logs(session, namespace, &mut evidence).await?;
+        running(session, &mut evidence);
         let version = evidence.cluster.as_ref().map(|cluster| cluster.text("/spec/kubernetesVersion"));
         let version = version.unwrap_or_default();
         let ends = Ends::of(&session.client, [version]).await;
         evidence.end_of_life = ends.ended(version, Timestamp::now());
+        if evidence.plans.iter().any(|plan| plan.failed) {
+            evidence.unknown_release = is_unknown(&session.client, version).await;
+        }
     }
     reach(session, &mut evidence).await;
     narrow(&mut evidence);
@@ -247,6 +251,22 @@ fn end(log: String) -> String {
         Some(start) if start > 0 => log[start..].to_owned(),
         _ => log,
     }
+}
+
+/// Looks at machines of this host that are not heard from.
+fn running(session: &Session, evidence: &mut Evidence) {
+    let silent = evidence.machines.iter().filter(|machine| {
+        machine.condition(condition::AGENT_CONNECTED).is_some_and(|known| known.is_false())
+    });
+    let mut found = BTreeMap::new();
+    for machine in silent {
+        let Some(server) = evidence.server(machine) else { continue };
+        let driver = server.kind().strip_suffix("Machine").unwrap_or_default().to_lowercase();
+        let shell = session.hooks.shells.iter().find(|shell| shell.serves(&driver));
+        let runs = shell.and_then(|shell| shell.is_running(machine.name(), session.data_dir.as_deref()));
+        found.extend(runs.map(|runs| (machine.name().to_owned(), runs)));
+    }
+    evidence.running = found;
 }
 
 /// Jobs and events are read for the whole namespace; others' are left out.

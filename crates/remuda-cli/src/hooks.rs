@@ -1,6 +1,9 @@
 //! What commands need that only the program has: a way into machines, and what providers know.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
 use kube::Client;
@@ -41,6 +44,9 @@ pub trait Shell: Send + Sync {
 
     /// Restarts the machine, or starts it if it does not run.
     fn restart(&self, target: MachineTarget) -> BoxFuture<'_, Result<(), Failure>>;
+
+    /// Whether the machine runs, if that can be seen from here. `data_dir` is the server's, if this is its host.
+    fn is_running(&self, machine: &str, data_dir: Option<&Path>) -> Option<bool>;
 }
 
 /// Which servers are asked for.

@@ -286,6 +286,13 @@ impl Ends {
     }
 }
 
+/// Whether a server knows releases of a distribution, and not this one.
+pub(crate) async fn is_unknown(client: &Client, text: &str) -> bool {
+    let Some(distro) = Distro::reported(text) else { return false };
+    let Ok(answer) = ask(client, distro, "releases").await else { return false };
+    !answer.data.is_empty() && !answer.data.iter().any(|item| item.id == text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -64,12 +64,16 @@ pub enum Cause {
     RemovalFailed,
     CreateJobFailed,
     CreateJobNotRun,
+    /// A server that wanted to register was refused.
+    RegistrationRefused,
     RolesMissing,
     BootstrapDataMissing,
     Remediation,
     BootstrapTokenExpired,
     ServerUrlUnreachable,
     AgentNeverConnected,
+    /// The server of a machine does not run.
+    MachineOff,
     /// Neither the agent nor the kubelet of a machine says anything.
     MachineSilent,
     PlanFailed,

@@ -26,29 +26,33 @@ use remuda_door::Answer;
 use remuda_names::{
     agent::key,
     gateway::{audit_user, header::FIELD, path},
+    rancher::reason::REGISTRATION_REFUSED,
 };
 use serde_json::{Map, Value, json};
 
 use self::{machine::Machine, request::Request};
 use crate::{
     doors,
-    gateway::Shared,
+    gateway::{BY_MANAGEMENT_CLUSTER, Shared},
     respond::{Body, Refusal, answer, pretty},
 };
 
+/// Clusters that are told of one refusal: whoever guesses tokens must not make us write much.
+const MOST_TOLD: usize = 10;
+
 pub(crate) async fn handle(shared: &Arc<Shared>, peer: SocketAddr, head: &Parts) -> Answer {
-    serve(shared, head).await.map_err(|refusal| {
+    serve(shared, peer, head).await.map_err(|refusal| {
         tracing::info!(%peer, code = refusal.code.as_u16(), error = refusal.message, "registration refused");
         refusal.in_text()
     })
 }
 
-async fn serve(shared: &Arc<Shared>, head: &Parts) -> Result<Response<Body>, Refusal> {
+async fn serve(shared: &Arc<Shared>, peer: SocketAddr, head: &Parts) -> Result<Response<Body>, Refusal> {
     let request = Request::parse(&head.headers)?;
     if !shared.is_ready() {
         return Err(Refusal::not_yet("CAPI not ready yet"));
     }
-    let machine = identify(shared, &request).await?;
+    let machine = identify(shared, peer, &request).await?;
     machine::set_id(shared, &machine, &request.id).await?;
     let mut response = match head.uri.path() {
         path::CONNECT_CONFIG => configuration(shared, &machine).await,
@@ -60,22 +64,50 @@ async fn serve(shared: &Arc<Shared>, head: &Parts) -> Result<Response<Body>, Ref
 }
 
 /// The Machine that asks. First match wins.
-async fn identify(shared: &Arc<Shared>, request: &Request) -> Result<Machine, Refusal> {
+async fn identify(shared: &Arc<Shared>, peer: SocketAddr, request: &Request) -> Result<Machine, Refusal> {
     if let Some(machine) = machine::by_bootstrap_token(shared, request).await? {
         return Ok(machine);
     }
     let found = shared.tokens.registration(&request.token, shared.ctx.clock.now()).await?;
-    let Some(found) = found else {
-        return Err(Refusal::unauthorized(
-            "the registration token is not known: it is wrong, or was replaced",
-        ));
+    let registered = match &found {
+        None => {
+            Err(Refusal::unauthorized("the registration token is not known: it is wrong, or was replaced"))
+        }
+        Some(found) if found.expired => {
+            Err(Refusal::unauthorized("the registration token has expired; read a new command to register"))
+        }
+        Some(found) => custom::register(shared, request, found).await,
     };
-    if found.expired {
-        return Err(Refusal::unauthorized(
-            "the registration token has expired; read a new command to register",
-        ));
+    registered.inspect_err(|refusal| {
+        if refusal.code.is_client_error() {
+            tell(shared, peer, found.as_ref().map(|found| found.cluster.as_str()), &refusal.message);
+        }
+    })
+}
+
+/// Says on clusters that a server was refused, which otherwise only that server is told, where nobody may look. A
+/// token that is not known belongs to none of them: those that wait for servers are told.
+fn tell(shared: &Shared, peer: SocketAddr, managed: Option<&str>, why: &str) {
+    let clusters = match managed {
+        Some(managed) => shared.provisioned.by_index(BY_MANAGEMENT_CLUSTER, managed),
+        None => {
+            let mut all = shared.provisioned.list();
+            all.retain(|cluster| waits_for_servers(cluster));
+            all
+        }
+    };
+    for cluster in clusters.iter().take(MOST_TOLD) {
+        let note = format!("a server at {} was refused: {why}", peer.ip());
+        shared.ctx.recorder.warning(&**cluster, REGISTRATION_REFUSED, "Register", note);
     }
-    custom::register(shared, request, &found).await
+}
+
+/// Whether a cluster has no servers yet and makes none itself.
+fn waits_for_servers(cluster: &provisioning::Cluster) -> bool {
+    let config = cluster.spec.rke_config.as_ref();
+    config.is_some_and(|config| config.machine_pools.is_empty())
+        && cluster.metadata.deletion_timestamp.is_none()
+        && !cluster.status.as_ref().is_some_and(|status| status.ready)
 }
 
 /// Where the plan is, and how to get there.

@@ -420,6 +420,9 @@ pub mod condition {
 pub mod reason {
     /// Of `Connected` and `Ready`: the cluster's agent is not connected.
     pub const DISCONNECTED: &str = "Disconnected";
+    /// Of Events on provisioning Clusters: a server that wanted to register was refused. Written by the gateway, read
+    /// by `remuda why`.
+    pub const REGISTRATION_REFUSED: &str = "RegistrationRefused";
 }
 
 /// Names of Settings.

@@ -1,6 +1,6 @@
 //! Commands for people: what only this program can do for them.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use futures::future::BoxFuture;
 use kube::Client;
@@ -8,7 +8,10 @@ use remuda_cli::{Code, Failure, Hooks, MachineTarget, Orphan, OrphanQuery, Orpha
 use remuda_drivers::{builtin::Registry, log::Log, secret::names_a_secret};
 use remuda_machines::orphans;
 use remuda_names::machines::file;
-use remuda_sandbox::{driver::NAME, machines::Sandbox};
+use remuda_sandbox::{
+    driver::NAME,
+    machines::{MachineState, Sandbox},
+};
 use remuda_server::config::LocalMachines;
 
 use crate::{local, serve};
@@ -110,6 +113,12 @@ impl Shell for LocalShell {
             let restarted = restarted.map_err(|error| failed("restart", &target.machine, &error))?;
             restarted.map_err(|error| failed("restart", &target.machine, &error))
         })
+    }
+
+    fn is_running(&self, machine: &str, data_dir: Option<&Path>) -> Option<bool> {
+        let sandbox = Sandbox::new(local::options(data_dir?, LocalMachines::default()));
+        let found = sandbox.find(machine).ok()?;
+        Some(found.state != MachineState::Stopped)
     }
 }
 

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use remuda_distro::{Distro, version};
 use remuda_names::{
+    annotation::PRESERVED_UNTIL,
     capi,
     provisioning::condition::CONFIGURATION_APPLIED,
-    rancher::{annotation, condition, group},
+    rancher::{annotation, condition, group, reason::REGISTRATION_REFUSED},
     waiting,
 };
 
@@ -43,7 +44,8 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
         return gate;
     }
     let mut candidates: Vec<(u8, Finding)> = Vec::new();
-    for machine in &evidence.machines {
+    // One that is kept to be looked at was replaced: it holds up nothing.
+    for machine in evidence.machines.iter().filter(|machine| !machine.has_annotation(PRESERVED_UNTIL)) {
         let finding = machine::of_machine(evidence, machine, now);
         if !finding.is_ready() {
             candidates.push((tier(evidence, machine), finding));
@@ -463,8 +465,19 @@ fn infrastructure(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     Some(finding.condition(capi, capi::condition::INFRASTRUCTURE_READY))
 }
 
+/// The last server that was refused, if that was lately: one with a wrong token shows only in Events.
+fn refused_server(evidence: &Evidence, now: Timestamp) -> Option<(&Object, Timestamp)> {
+    const REMEMBERED: i64 = 3600;
+    let refused = evidence.events.iter().filter(|event| event.text("/reason") == REGISTRATION_REFUSED);
+    let dated = refused.filter_map(|event| {
+        let at = event.time("/lastTimestamp").or(event.time("/eventTime"))?;
+        (now.as_second() - at.as_second() < REMEMBERED).then_some((event, at))
+    });
+    dated.max_by_key(|(_, at)| *at)
+}
+
 /// Every role must be held before anything starts.
-fn roles(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
+fn roles(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     let known = evidence.is_provisioned() && evidence.can_read(kind::MACHINES);
     let cluster = evidence.cluster.as_ref().filter(|_| known)?;
     let mut held = Roles::default();
@@ -508,9 +521,19 @@ fn roles(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
                 (missing.worker, " --role worker"),
             ];
             let flags: String = flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| *flag).collect();
-            finding.next(format!(
-                "run what this prints on a server: remuda cluster registration-command {name}{flags}"
-            ))
+            let command = format!("remuda cluster registration-command {name}{flags}");
+            match refused_server(evidence, now) {
+                Some((event, at)) => {
+                    let mut finding = finding.exhibit("event of the cluster", event.text("/message"));
+                    finding.cause = Cause::RegistrationRefused;
+                    finding.summary = "a server wanted to register and was refused".to_owned();
+                    finding.brief = "a server was refused".to_owned();
+                    finding
+                        .since(Some(at))
+                        .next(format!("run on that server what this prints now: {command}"))
+                }
+                None => finding.next(format!("run what this prints on a server: {command}")),
+            }
         }
         false => finding.next(format!("remuda cluster edit {name}")),
     })
@@ -591,6 +614,13 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         // Nobody outside of that cluster can see why its pod does not start.
         let pull = "if its pod says ErrImagePull, put the image into a registry of yours: remuda image push REGISTRY/NAME";
         return Some(finding.next(step).next(pull));
+    }
+    if imported {
+        let look = "in that cluster: kubectl -n cattle-system logs deployment/cattle-cluster-agent";
+        let again = format!(
+            "if it is not there: remuda cluster registration-command {name} prints what puts it there"
+        );
+        return Some(finding.next(look).next(again));
     }
     if let Some(server) = evidence.machines.iter().find(|machine| Roles::of(machine).control_plane) {
         // Each has its own kubectl and kubeconfig, which a shell does not know of.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use remuda_names::{
+    annotation::PRESERVED_UNTIL,
     capi,
     machines::QUEUED,
     rancher::{condition, group, label, setting},
@@ -60,13 +61,25 @@ pub(crate) fn of_machine(evidence: &Evidence, machine: &Object, now: Timestamp) 
 type Step = fn(&Evidence, &Object, Timestamp) -> Option<Finding>;
 
 /// In the order in which a machine comes to be; the first that is not done is the answer.
-const STEPS: &[Step] = &[failed_phase, bootstrap_data, server, agent_away, plan, drain, probes, turn, node];
+const STEPS: &[Step] =
+    &[preserved, failed_phase, bootstrap_data, server, agent_away, plan, drain, probes, turn, node];
 
 fn ready(machine: &Object) -> Finding {
     let since = machine.condition(capi::condition::READY).and_then(|condition| condition.since);
     Finding::new(State::Ready, Cause::None, format!("machine {} is ready", machine.name()))
         .brief("ready")
         .since(since)
+}
+
+/// It failed, and another one has taken its place: it is there to be looked at.
+fn preserved(_: &Evidence, machine: &Object, _: Timestamp) -> Option<Finding> {
+    let until = machine.annotations().find(|(key, _)| *key == PRESERVED_UNTIL).map(|(_, until)| until)?;
+    let name = machine.name();
+    let summary = format!("machine {name} failed, was replaced and is kept to be looked at until {until}");
+    let finding = Finding::waiting(Cause::Remediation, summary).brief("failed, kept to be looked at");
+    let finding = finding.until("its time to be over");
+    let finding = finding.condition(machine, capi::condition::HEALTH_CHECK_SUCCEEDED);
+    Some(finding.next(format!("when it is not needed any more: remuda machine delete {name}")))
 }
 
 /// Somebody has given the machine up.
@@ -243,7 +256,7 @@ fn plan(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
         return Some(finding.brief("waiting for its plan Secret").until("the bootstrap provider"));
     };
     if plan.failed {
-        return Some(plan_failed(machine, plan));
+        return Some(plan_failed(evidence, machine, plan));
     }
     if !registered && !plan.has_agent && !is_custom(machine) {
         return Some(never_connected(evidence, machine, now));
@@ -291,6 +304,11 @@ fn agent_away(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Fin
         .find(|kind| machine.condition(kind).is_some_and(|condition| !condition.is_true()));
     let answers = kubelet.is_none() && !node.is_empty();
     let (cause, summary, brief) = match answers {
+        _ if evidence.running.get(name) == Some(&false) => (
+            Cause::MachineOff,
+            format!("machine {name} does not run: it was stopped or killed"),
+            "does not run",
+        ),
         true => (
             Cause::AgentSilent,
             format!(
@@ -300,9 +318,14 @@ fn agent_away(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Fin
         ),
         false => (
             Cause::MachineSilent,
-            format!(
-                "machine {name} says nothing, neither its agent nor its kubelet: it is off, frozen or cut off"
-            ),
+            match evidence.running.get(name) {
+                Some(true) => format!(
+                    "machine {name} runs and says nothing, neither its agent nor its kubelet: it is frozen or cut off"
+                ),
+                _ => format!(
+                    "machine {name} says nothing, neither its agent nor its kubelet: it is off, frozen or cut off"
+                ),
+            },
             "says nothing",
         ),
     };
@@ -313,7 +336,7 @@ fn agent_away(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Fin
         None => finding,
     };
     let local = evidence.server(machine).is_some_and(|server| driver_of(server) == "local");
-    Some(match (answers, local) {
+    Some(match (answers && cause != Cause::MachineOff, local) {
         (true, true) => finding
             .next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -n 50"))
             .next(format!("remuda machine shell {name} -- systemctl restart rancher-system-agent")),
@@ -330,7 +353,7 @@ fn foreign(machine: &Object) -> bool {
     machine.text("/spec/bootstrap/configRef/kind") != "RKEBootstrap"
 }
 
-fn plan_failed(machine: &Object, plan: &Plan) -> Finding {
+fn plan_failed(evidence: &Evidence, machine: &Object, plan: &Plan) -> Finding {
     let name = machine.name();
     let times = match plan.failures {
         0 | 1 => String::new(),
@@ -352,9 +375,17 @@ fn plan_failed(machine: &Object, plan: &Plan) -> Finding {
     }
     let roles = Roles::of(machine);
     let unit = plan.distro().unit(roles.etcd || roles.control_plane);
-    finding = finding.exhibit("last run of the agent", &*plan.last_apply);
+    finding = finding.exhibit("last run of the agent", &*plan.last_apply).diagnosed();
+    if let Some(cluster) = evidence.cluster.as_ref().filter(|_| evidence.unknown_release) {
+        // Whatever a registry or a resolver says then, it cannot have it.
+        let version = cluster.text("/spec/kubernetesVersion");
+        let next = format!(
+            "{version} is no release this server knows: choose one of remuda versions, with remuda cluster edit {}",
+            cluster.name()
+        );
+        finding.next.insert(0, next);
+    }
     finding
-        .diagnosed()
         .next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -u {unit} -n 100"))
 }
 

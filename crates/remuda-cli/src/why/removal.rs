@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use remuda_names::{
     capi,
-    rancher::{annotation, condition, finalizer},
+    rancher::{annotation, condition, finalizer, group},
 };
 
 use super::{Cause, Finding, LOG_LINES, State, cluster, machine::driver_of};
@@ -13,6 +13,7 @@ use crate::{
     object::{Condition, Object},
 };
 
+const CUSTOM: &str = "CustomMachine";
 /// Seconds after which a removal has taken longer than it ever should.
 const LIMIT: i64 = 600;
 
@@ -62,10 +63,38 @@ fn rest(evidence: &Evidence, now: Timestamp) -> Finding {
     held(finding, object)
 }
 
-/// Names whoever holds an object.
+/// Names whoever holds an object. Where nobody of ours is left, nothing here goes on.
 fn held(finding: Finding, object: &Object) -> Finding {
     let holders: Vec<_> = object.finalizers().collect();
+    let strange = object.is_deleting() && !holders.is_empty() && !holders.iter().any(|name| is_ours(name));
+    let finding = match strange {
+        true => {
+            let summary = format!(
+                "{} is kept by {}, which is not of this server",
+                object.reference(),
+                holders.join(", ")
+            );
+            let mut held = Finding::blocked(Cause::RemovalHeld, summary).about(object).since(finding.since);
+            held.evidence = finding.evidence;
+            held.brief("kept by a finalizer").until("whoever set it to take it away").next(format!(
+                "if nobody does any more: kubectl -n {} patch {}s.{} {} --type=merge -p \
+                 '{{\"metadata\":{{\"finalizers\":null}}}}'",
+                object.namespace(),
+                object.kind().to_lowercase(),
+                object.group(),
+                object.name()
+            ))
+        }
+        false => finding,
+    };
     finding.exhibit(format!("finalizers of {}", object.reference()), holders.join(", "))
+}
+
+/// Finalizers of this server, of Cluster API's providers, and of the garbage collector.
+fn is_ours(finalizer: &str) -> bool {
+    let domain = finalizer.split('/').next().unwrap_or_default();
+    [capi::group::CORE, "cattle.io", group::REMUDA].iter().any(|known| domain.ends_with(known))
+        || ["foregroundDeletion", "orphan"].contains(&finalizer)
 }
 
 pub(super) fn of_machine(evidence: &Evidence, machine: &Object, now: Timestamp) -> Finding {
@@ -170,6 +199,22 @@ fn of_server(evidence: &Evidence, server: &Object, machine: &str, now: Timestamp
     finding
 }
 
+/// A server that registered itself, and is left as it came.
+fn host_removal(server: &Object, machine: &str, now: Timestamp) -> Finding {
+    let said = server.condition(condition::HOST_CLEAN);
+    let summary = match said.map(|said| said.reason) {
+        Some(condition::HOST_CLEANING) => {
+            format!("the server of machine {machine} removes what was installed on it")
+        }
+        _ => format!("{} is going", server.reference()),
+    };
+    let since = said.and_then(|said| said.since).or_else(|| server.deleted());
+    let finding = Finding::patient(Cause::Removing, since, LIMIT, now, &summary);
+    let finding =
+        finding.about(server).brief("cleaning its server").until("its server, for three minutes at most");
+    held(finding.condition(server, condition::HOST_CLEAN), server)
+}
+
 fn server_removal(
     evidence: &Evidence,
     server: &Object,
@@ -185,6 +230,9 @@ fn server_removal(
         server.name(),
         annotation::FORCE_MACHINE_REMOVE
     );
+    if server.kind() == CUSTOM {
+        return host_removal(server, machine, now);
+    }
     let job = evidence.job(machine, true);
     let failed = server.condition(condition::DELETE_JOB).filter(Condition::is_false);
     if let Some(failed) = failed {

@@ -34,6 +34,10 @@ struct Situation {
     #[serde(default)]
     missing_secrets: Vec<String>,
     unreachable: Option<String>,
+    #[serde(default)]
+    unknown_release: bool,
+    #[serde(default)]
+    running: std::collections::BTreeMap<String, bool>,
     /// A machine to ask about, instead of the cluster.
     machine: Option<String>,
 }
@@ -87,6 +91,8 @@ fn evidence(situation: &Situation) -> Evidence {
         situation.unreadable.iter().map(|resource| (resource.clone(), denied(resource))).collect();
     evidence.missing_secrets = situation.missing_secrets.iter().cloned().collect();
     evidence.unreachable.clone_from(&situation.unreachable);
+    evidence.unknown_release = situation.unknown_release;
+    evidence.running.clone_from(&situation.running);
     evidence
 }
 

@@ -134,6 +134,10 @@ impl Shell for Fake {
         self.entered.lock().push(target);
         Box::pin(async { Ok(()) })
     }
+
+    fn is_running(&self, _: &str, _: Option<&std::path::Path>) -> Option<bool> {
+        None
+    }
 }
 
 impl Orphans for Fake {

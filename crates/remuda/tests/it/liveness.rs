@@ -33,8 +33,8 @@ fn an_agent_that_stops_is_missed_and_so_is_a_machine_that_dies() {
 
     let sandbox = lab.sandbox();
     sandbox.stop(&sandbox.find(&worker).unwrap().id).unwrap();
-    lab.until("the machine is missed", NOTICED, || why() == (11, "machine-silent\n".to_owned()));
-    lab.until_why("demo", 11, &["says nothing", "remuda machine restart"]);
+    lab.until("the machine is missed", NOTICED, || why() == (11, "machine-off\n".to_owned()));
+    lab.until_why("demo", 11, &["does not run", "remuda machine restart"]);
     lab.run("cluster delete --yes demo --wait --timeout 60s");
     lab.check_nothing_left();
 }

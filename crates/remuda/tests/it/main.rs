@@ -40,5 +40,6 @@ mod providers;
 mod python;
 mod releases;
 mod sharing;
+mod situations;
 mod snapshots;
 mod streams;
