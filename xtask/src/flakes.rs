@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     env, fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
         Arc,
@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use serde_json::Value;
 
 use crate::{ci, graph, print};
 
@@ -34,12 +35,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    ci::step(&["test", "--package", &arguments.package, "--no-run"])?;
+    let programs = build(&arguments.package)?;
     let logs = graph::root().join("target").join("flakes");
     fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
     let stop = Arc::new(AtomicBool::new(false));
     let load: Vec<_> = (0..arguments.load).map(|_| thread::spawn(busy(&stop))).collect();
-    let outcome = repeat(arguments, &logs);
+    let outcome = repeat(arguments, &programs, &logs);
     stop.store(true, Ordering::Relaxed);
     for thread in load {
         let _ = thread.join();
@@ -56,6 +57,42 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     bail!("{} tests failed at least once; what they printed is in {}", failed.len(), logs.display())
 }
 
+/// A test program, and the directory its package is in.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    executable: PathBuf,
+    package: PathBuf,
+}
+
+/// Builds all tests of the workspace, as the test command does, and finds those of a package. Building the package
+/// alone would select other features of what it depends on, and compile that anew.
+fn build(package: &str) -> anyhow::Result<Vec<Program>> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(graph::root()).stderr(Stdio::inherit());
+    command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let output = command.output().context("start cargo test")?;
+    if !output.status.success() {
+        bail!("the tests could not be built");
+    }
+    let programs = programs(&String::from_utf8_lossy(&output.stdout), package);
+    if programs.is_empty() {
+        bail!("package {package} has no tests, or does not exist");
+    }
+    Ok(programs)
+}
+
+/// Test programs of a package among what cargo says it has built.
+fn programs(messages: &str, package: &str) -> Vec<Program> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let program = |message: Value| {
+        let package_dir = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let wanted = message["profile"]["test"] == true && package_dir.ends_with(package);
+        let executable = PathBuf::from(message["executable"].as_str()?);
+        wanted.then_some(Program { executable, package: package_dir })
+    };
+    messages.filter_map(program).collect()
+}
+
 fn busy(stop: &Arc<AtomicBool>) -> impl FnOnce() + Send + 'static {
     let stop = stop.clone();
     move || {
@@ -66,20 +103,23 @@ fn busy(stop: &Arc<AtomicBool>) -> impl FnOnce() + Send + 'static {
 }
 
 /// Runs the tests and counts failures by test. A run that ends without naming one counts as itself.
-fn repeat(arguments: &Arguments, logs: &Path) -> anyhow::Result<BTreeMap<String, u32>> {
+fn repeat(arguments: &Arguments, programs: &[Program], logs: &Path) -> anyhow::Result<BTreeMap<String, u32>> {
     let mut failed: BTreeMap<String, u32> = BTreeMap::new();
     for turn in 1..=arguments.times {
         let began = Instant::now();
         let log = logs.join(format!("{turn}.log"));
         let file = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(graph::root()).args(["test", "--package", &arguments.package, "--no-fail-fast"]);
-        command.args(&arguments.filter).stdin(Stdio::null());
-        command.stderr(file.try_clone().context("share the log")?).stdout(file);
-        let status = command.status().context("start cargo test")?;
+        let mut passed = true;
+        for program in programs {
+            let mut command = Command::new(&program.executable);
+            command.current_dir(&program.package).args(&arguments.filter).stdin(Stdio::null());
+            command.stderr(file.try_clone().context("share the log")?);
+            command.stdout(file.try_clone().context("share the log")?);
+            passed &= command.status().context("start a test program")?.success();
+        }
         let text = fs::read_to_string(&log).unwrap_or_default();
         let mut names = failures(&text);
-        if !status.success() && names.is_empty() {
+        if !passed && names.is_empty() {
             names.push("(the run itself)".to_owned());
         }
         ci::report(&format!(
@@ -104,6 +144,29 @@ fn failures(output: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn test_programs_of_a_package_are_found() {
+        let artifact = |package: &str, test: bool, executable: &str| {
+            let executable = (!executable.is_empty()).then_some(executable);
+            serde_json::json!({
+                "reason": "compiler-artifact", "manifest_path": format!("/w/crates/{package}/Cargo.toml"),
+                "profile": {"test": test}, "executable": executable,
+            })
+            .to_string()
+        };
+        let messages = [
+            artifact("remuda", true, "/w/target/it-1"),
+            artifact("remuda", false, "/w/target/remuda"),
+            artifact("remuda", true, ""),
+            artifact("remuda-cli", true, "/w/target/it-2"),
+            "no JSON".to_owned(),
+            r#"{"reason": "build-finished"}"#.to_owned(),
+        ];
+        let found = programs(&messages.join("\n"), "remuda");
+        let expected = Program { executable: "/w/target/it-1".into(), package: "/w/crates/remuda".into() };
+        assert_eq!(found, [expected]);
+    }
 
     #[test]
     fn failed_tests_are_read_from_the_output_of_the_runner() {
