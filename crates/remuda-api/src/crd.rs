@@ -67,6 +67,7 @@ const RANCHER: &[Committed] = committed! {
     "etcdsnapshots.rke.cattle.io" in "rke.cattle.io/etcdsnapshots.yaml",
     "clusters.management.cattle.io" in "management.cattle.io/clusters.yaml",
     "clusterregistrationtokens.management.cattle.io" in "management.cattle.io/clusterregistrationtokens.yaml",
+    "nodes.management.cattle.io" in "management.cattle.io/nodes.yaml",
     "settings.management.cattle.io" in "management.cattle.io/settings.yaml",
     "features.management.cattle.io" in "management.cattle.io/features.yaml",
     "fleetworkspaces.management.cattle.io" in "management.cattle.io/fleetworkspaces.yaml",
@@ -280,6 +281,7 @@ mod tests {
             etcdsnapshots.rke.cattle.io v1 namespaced status:
             clusters.management.cattle.io v3 status: Display Name|Provider|Version|Ready|Age
             clusterregistrationtokens.management.cattle.io v3 namespaced: Cluster|Expires|Age
+            nodes.management.cattle.io v3 namespaced: Node|Version|Ready|Age
             settings.management.cattle.io v3: Value|Default
             features.management.cattle.io v3: Custom Value|Default|Description
             fleetworkspaces.management.cattle.io v3: Age

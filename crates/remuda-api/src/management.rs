@@ -6,6 +6,7 @@ mod access;
 mod cluster;
 mod driver;
 mod identity;
+mod node;
 mod registration;
 mod settings;
 
@@ -13,6 +14,7 @@ pub use access::*;
 pub use cluster::*;
 pub use driver::*;
 pub use identity::*;
+pub use node::*;
 pub use registration::*;
 pub use settings::*;
 

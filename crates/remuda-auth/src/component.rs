@@ -321,6 +321,8 @@ impl Component {
                 const {
                     &[
                         on("get list patch update watch", group::MANAGEMENT, "clusters clusters/status"),
+                        // What is seen of the nodes of clusters.
+                        on(EDIT, group::MANAGEMENT, "nodes"),
                         on(
                             READ,
                             group::MANAGEMENT,

@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     access::{Authorize, Holders, ManagementRights},
-    assets, endpoint, peers,
+    assets, endpoint, nodes, peers,
     programs::ProgramOptions,
     proxy,
     route::Route,
@@ -76,8 +76,6 @@ pub struct Timing {
     pub settle: Duration,
     /// Between two looks at a connected cluster.
     pub look: Duration,
-    /// Between two lists of the nodes of a connected cluster.
-    pub nodes: Duration,
 }
 
 impl Default for Timing {
@@ -89,7 +87,6 @@ impl Default for Timing {
             answer: seconds(75),
             settle: seconds(45),
             look: seconds(30),
-            nodes: seconds(120),
         }
     }
 }
@@ -111,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) impersonators: proxy::Impersonators,
     pub(crate) roles: proxy::Roles,
     pub(crate) facts: status::Facts,
+    pub(crate) drains: nodes::Drains,
     pub(crate) started: tokio::time::Instant,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -146,6 +144,7 @@ impl Gateway {
             impersonators: proxy::Impersonators::default(),
             roles: proxy::Roles::default(),
             facts: status::Facts::default(),
+            drains: nodes::Drains::default(),
             started: tokio::time::Instant::now(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -238,6 +237,7 @@ impl Shared {
         self.impersonators.forget(cluster);
         self.roles.forget(cluster);
         self.facts.forget(cluster);
+        self.drains.forget(cluster);
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<Arc<management::Cluster>> {

@@ -13,7 +13,7 @@
 //!
 //! [`TunnelConnect`] is the same way into clusters for controllers. What is connected is known from the live
 //! sessions only (`sessions`); [`Gateway::run`] writes it to the management Clusters (`status`), and into clusters who
-//! may use them without this server (`endpoint`).
+//! may use them without this server (`endpoint`). [`Gateway::mirror_nodes`] writes the nodes of clusters (`nodes`).
 
 mod access;
 mod assets;
@@ -22,6 +22,7 @@ mod endpoint;
 mod gateway;
 mod images;
 mod import;
+mod nodes;
 mod peers;
 mod programs;
 mod proxy;
@@ -38,6 +39,7 @@ mod workload;
 pub use self::{
     access::{Authorize, Caller, Decision, Held, Holders, ManagementRights, Role},
     gateway::{Gateway, GatewayOptions, Timing, tunnel_options},
+    nodes::DrainRequest,
     programs::ProgramOptions,
     sessions::Connection,
     workload::TunnelConnect,

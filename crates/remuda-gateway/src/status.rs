@@ -1,11 +1,12 @@
 //! Management Clusters: what is known of a cluster from its live session.
 //!
-//! Reads   management Clusters, the table of sessions, and through each session the version and the nodes.
+//! Reads   management Clusters, the table of sessions, through each session the version, and what `nodes` found out.
 //! Writes  `Connected`, `AgentDeployed`, `Ready` (unless the nodes are changing: then it is the control
-//!         plane's), version, nodes and capacity in the status, and the credentials an agent uploaded.
+//!         plane's), version, provider, and what the nodes are together in the status, and the credentials an agent
+//!         uploaded.
 //! Never   asks a cluster that is not connected.
 
-mod capacity;
+pub(crate) mod capacity;
 mod look;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -49,6 +50,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         let waker = waker.clone();
         Arc::new(move |cluster: &str| waker.wake(ObjectKey::cluster_wide(cluster)))
     };
+    shared.facts.tell(wake.clone());
     let listening = {
         let (shared, wake) = (shared.clone(), wake.clone());
         shared.sessions.clone().listen(move |cluster| {
@@ -141,7 +143,8 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
     // While nodes are changing the control plane says whether the cluster is ready.
     if !status.ready_reconciling {
         let trouble;
-        let says = match (&observed.fact.trouble, observed.fact.asked) {
+        let found = observed.fact.trouble.as_ref().or(observed.fact.excess.as_ref());
+        let says = match (found, observed.fact.asked) {
             _ if !connected => Some(lost),
             (Some(found), _) => {
                 trouble = format!("the API of the cluster does not answer through the tunnel: {found}");
@@ -168,19 +171,35 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
         if status.driver.is_empty() && !observed.administrated {
             status.driver = DRIVER_IMPORTED.to_owned();
         }
-        if let Some(distribution) = Distro::reported(&version.git_version).map(Distro::name) {
-            if status.provider.is_empty() {
-                status.provider = distribution.to_owned();
-            }
-            if status.driver.is_empty() {
-                status.driver = distribution.to_owned();
-            }
+        if let Some(distribution) = Distro::reported(&version.git_version).map(Distro::name)
+            && status.driver.is_empty()
+        {
+            status.driver = distribution.to_owned();
+        }
+        // Nodes know more than the version: Harvester runs on RKE2. They may come to be known later.
+        let by_nodes = observed.fact.nodes.as_ref().and_then(|nodes| nodes.provider);
+        let provider = by_nodes.or_else(|| capacity::by_version(&version.git_version));
+        let says_more = by_nodes.is_some() && !observed.administrated;
+        if let Some(provider) = provider.filter(|_| status.provider.is_empty() || says_more) {
+            status.provider = provider.to_owned();
         }
     }
     if let Some(nodes) = &observed.fact.nodes {
         status.node_count = nodes.count;
-        status.other.insert("capacity".to_owned(), json!(nodes.capacity));
-        status.other.insert("allocatable".to_owned(), json!(nodes.allocatable));
+        let known = [
+            ("capacity", Some(json!(nodes.capacity))),
+            ("allocatable", Some(json!(nodes.allocatable))),
+            ("requested", nodes.requested.as_ref().map(|amounts| json!(amounts))),
+            ("limits", nodes.limits.as_ref().map(|amounts| json!(amounts))),
+            ("linuxWorkerCount", Some(nodes.linux_workers.into())),
+            ("windowsWorkerCount", Some(nodes.windows_workers.into())),
+        ];
+        for (field, value) in known {
+            match value {
+                Some(value) => drop(status.other.insert(field.to_owned(), value)),
+                None => drop(status.other.remove(field)),
+            }
+        }
     }
     if let Some(access) = observed.access.filter(|_| uploads(&status.driver)) {
         use base64::{Engine, prelude::BASE64_STANDARD};
@@ -237,20 +256,20 @@ pub(crate) async fn keep_credential(
 
 /// What a condition says.
 #[derive(Debug, Clone, Copy, Default)]
-struct Says<'a> {
-    status: &'static str,
-    reason: &'a str,
-    message: &'a str,
+pub(crate) struct Says<'a> {
+    pub(crate) status: &'static str,
+    pub(crate) reason: &'a str,
+    pub(crate) message: &'a str,
 }
 
 impl Says<'_> {
-    fn yes() -> Self {
+    pub(crate) fn yes() -> Self {
         Self { status: "True", reason: "", message: "" }
     }
 }
 
 /// Sets a condition; times move only when something changes, and a condition keeps its place.
-fn set(conditions: &mut Vec<Condition>, kind: &str, says: Says<'_>, now: Timestamp) {
+pub(crate) fn set(conditions: &mut Vec<Condition>, kind: &str, says: Says<'_>, now: Timestamp) {
     let at = conditions.iter().position(|known| known.kind == kind).unwrap_or_else(|| {
         conditions.push(Condition { kind: kind.to_owned(), ..Condition::default() });
         conditions.len() - 1

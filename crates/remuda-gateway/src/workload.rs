@@ -22,6 +22,17 @@ impl TunnelConnect {
         Self { shared: gateway.0.clone(), other }
     }
 
+    /// How controllers know the cluster of a management Cluster: as the Cluster of Cluster API it is, or else by the
+    /// name of the management Cluster.
+    pub(crate) fn key_of(shared: &Shared, cluster: &str) -> ObjectKey {
+        let written = shared.provisioned.by_index(BY_MANAGEMENT_CLUSTER, cluster);
+        let of_cluster_api = written.iter().find(|written| written.spec.rke_config.is_some());
+        match of_cluster_api {
+            Some(written) => ObjectKey::of(&written.metadata),
+            None => ObjectKey::cluster_wide(cluster),
+        }
+    }
+
     /// The management Cluster of a Cluster of Cluster API: that of the provisioning Cluster of the same name.
     fn management_cluster(&self, cluster: &ObjectKey) -> Option<String> {
         let found = self.shared.provisioned.get(cluster)?;
@@ -36,7 +47,10 @@ impl Connect for TunnelConnect {
             let why = "provisioning Clusters are not known yet".to_owned();
             return Box::pin(std::future::ready(Err(down(why))));
         }
-        let found = self.management_cluster(cluster);
+        let found = match &cluster.namespace {
+            Some(_) => self.management_cluster(cluster),
+            None => Some(cluster.name.to_string()),
+        };
         let cluster = cluster.clone();
         Box::pin(async move {
             match found.as_deref() {
@@ -62,6 +76,10 @@ impl Connect for TunnelConnect {
             for key in shared.provisioned.keys_by_index(BY_MANAGEMENT_CLUSTER, cluster) {
                 told(&key);
             }
+            let key = Self::key_of(&shared, cluster);
+            if key.namespace.is_none() {
+                told(&key);
+            }
         });
         let other = self.other.as_ref().and_then(|other| {
             // The Secrets of clusters with a tunnel are for others: they lead through this server.
@@ -74,5 +92,22 @@ impl Connect for TunnelConnect {
             }))
         });
         Some(Box::new((listening, other)))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shared.provisioned.wait_synced())
+    }
+
+    fn others(&self) -> Vec<ObjectKey> {
+        let connected = self.shared.sessions.connected();
+        let keys = connected.iter().map(|cluster| Self::key_of(&self.shared, cluster));
+        keys.filter(|key| self.is_other(key)).collect()
+    }
+
+    fn is_other(&self, cluster: &ObjectKey) -> bool {
+        // Agents have other sessions too, which stand for no cluster.
+        self.shared.cluster(&cluster.name).is_some()
+            && self.shared.sessions.connection(&cluster.name).is_connected()
+            && Self::key_of(&self.shared, &cluster.name) == *cluster
     }
 }

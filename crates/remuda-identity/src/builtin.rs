@@ -130,6 +130,7 @@ const MANAGEMENT_KINDS: &[&str] = &[
     "globalroles",
     "globalroles/status",
     "nodedrivers",
+    "nodes",
     "roletemplates",
     "settings",
     "users",

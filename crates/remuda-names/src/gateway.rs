@@ -80,6 +80,12 @@ pub mod secret {
     pub const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 }
 
+/// Annotations.
+pub mod annotation {
+    /// On management Nodes: what was seen of the node in the cluster, as a digest. The gateway writes and compares it.
+    pub const NODE_DIGEST: &str = "remuda.io/node-digest";
+}
+
 /// Labels.
 pub mod label {
     /// `true` on Secrets with what agents in clusters upload. Written and read by servers that share a datastore.

@@ -47,6 +47,8 @@ pub mod name {
 
 /// Labels.
 pub mod label {
+    /// On management Nodes: the name of the node in its cluster, if a label can hold it. The gateway writes it.
+    pub const MANAGEMENT_NODE_NAME: &str = "management.cattle.io/nodename";
     /// On everything below a cluster: its name.
     pub const CLUSTER_NAME: &str = "rke.cattle.io/cluster-name";
     /// On plan Secrets, ServiceAccounts and request Secrets: the Machine.
@@ -121,6 +123,12 @@ pub mod label {
 
 /// Annotations.
 pub mod annotation {
+    /// On management Nodes: made for a node of a cluster, and goes with it. The gateway writes it.
+    pub const NODE_SYNCER: &str = "management.cattle.io/nodesyncer";
+    /// On nodes of clusters: what the Pods of the node ask for, in JSON. Agents in clusters write it.
+    pub const POD_REQUESTS: &str = "management.cattle.io/pod-requests";
+    /// On nodes of clusters: what the Pods of the node may take at most, in JSON. Agents in clusters write it.
+    pub const POD_LIMITS: &str = "management.cattle.io/pod-limits";
     /// On Machines and what belongs to them: labels of the Node, as JSON.
     pub const LABELS: &str = "rke.cattle.io/labels";
     /// On Machines and what belongs to them: taints of the Node, as JSON.
@@ -354,6 +362,10 @@ pub mod condition {
     pub const WAITING: &str = "Waiting";
     pub const PENDING: &str = "Pending";
     pub const AUTOSCALER_READY: &str = "ClusterAutoscalerDeploymentReady";
+    /// Of management Nodes: the node is one of its cluster.
+    pub const REGISTERED: &str = "Registered";
+    /// Of management Nodes: Unknown while the node is drained, True when it is, False if it could not be.
+    pub const DRAINED: &str = "Drained";
     /// Of management Clusters: the tunnel is open.
     pub const CONNECTED: &str = "Connected";
     pub const AGENT_DEPLOYED: &str = "AgentDeployed";

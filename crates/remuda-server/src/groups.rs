@@ -74,8 +74,8 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
         concurrency: site.machine_jobs_per_credential.map_or(machines.concurrency, NonZeroUsize::get),
         ..machines
     };
-    let (connections, cluster_api, rke) = (workloads.clone(), workloads.clone(), workloads);
-    let gateway = site.gateway.clone();
+    let (connections, cluster_api, rke) = (workloads.clone(), workloads.clone(), workloads.clone());
+    let (gateway, mirror) = (site.gateway.clone(), site.gateway.clone());
     let of_rke = remuda_rke::Options {
         releases: site.releases.clone(),
         presence: site.presence.clone(),
@@ -96,6 +96,10 @@ pub fn with_drivers(site: &Site, drivers: Registry) -> Vec<Run> {
         group(Component::Gateway, move |_, stop| {
             let gateway = gateway.clone();
             async move { gateway.run(stop).await }
+        }),
+        group(Component::Gateway, move |_, stop| {
+            let (gateway, workloads) = (mirror.clone(), workloads.clone());
+            async move { gateway.mirror_nodes(workloads, stop).await }
         }),
     ]
 }

@@ -9,6 +9,7 @@
 
 mod bounded;
 pub mod budget;
+pub mod drain;
 mod kubeconfig;
 mod lease;
 mod link;
@@ -101,6 +102,22 @@ pub trait Connect: Send + Sync + 'static {
     fn follow(&self, _changed: Changed) -> Option<Following> {
         None
     }
+
+    /// Waits until it is known where this way leads.
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Clusters this way leads to now that are no Clusters of Cluster API, by their names alone. That one came or went
+    /// is told like a change of any other.
+    fn others(&self) -> Vec<ObjectKey> {
+        Vec::new()
+    }
+
+    /// Whether a cluster is one of [`Self::others`].
+    fn is_other(&self, _cluster: &ObjectKey) -> bool {
+        false
+    }
 }
 
 /// What is known of a connection.
@@ -114,6 +131,8 @@ pub struct Health {
     pub failures: u32,
     /// The last failure.
     pub why: Option<String>,
+    /// It was because the cluster sends more than we take.
+    pub is_excessive: bool,
 }
 
 /// Something about a connection, or behind it, changed.
@@ -320,6 +339,9 @@ struct Dirty {
 
 async fn keep_all(workloads: &Workloads, stop: &CancellationToken) {
     let inner = &workloads.0;
+    if stop.run_until_cancelled(inner.connect.ready()).await.is_none() {
+        return;
+    }
     let dirty = Arc::new(Dirty::default());
     let told = dirty.clone();
     let clusters = inner.clusters.subscribe(move |change: &Change<Cluster>| {
@@ -332,9 +354,17 @@ async fn keep_all(workloads: &Workloads, stop: &CancellationToken) {
         }
     });
     let following = {
-        let workloads = workloads.clone();
-        inner.connect.follow(Arc::new(move |cluster| workloads.renew(cluster)))
+        let (workloads, told) = (workloads.clone(), dirty.clone());
+        inner.connect.follow(Arc::new(move |cluster| {
+            workloads.renew(cluster);
+            if cluster.namespace.is_none() {
+                told.keys.lock().insert(cluster.clone());
+                told.added.notify_one();
+            }
+        }))
     };
+    dirty.keys.lock().extend(inner.connect.others());
+    dirty.added.notify_one();
     let tasks = TaskTracker::new();
     loop {
         tokio::select! {
@@ -342,6 +372,14 @@ async fn keep_all(workloads: &Workloads, stop: &CancellationToken) {
             () = dirty.added.notified() => {}
         }
         for key in std::mem::take(&mut *dirty.keys.lock()) {
+            // Those of Cluster API are in namespaces.
+            if key.namespace.is_none() {
+                match inner.connect.is_other(&key) {
+                    true => inner.start(key, &tasks, stop),
+                    false => inner.forget(&key),
+                }
+                continue;
+            }
             match inner.clusters.get(&key).filter(|cluster| stage(cluster) != Stage::Early) {
                 Some(_) => inner.start(key, &tasks, stop),
                 None => inner.forget(&key),
@@ -416,6 +454,7 @@ impl Inner {
         if let Some(entry) = self.entries.write().remove(cluster) {
             entry.stop.cancel();
             tracing::debug!(cluster = %entry.cluster, "connection is no longer needed");
+            self.tell(cluster, What::Disconnected);
         }
     }
 }

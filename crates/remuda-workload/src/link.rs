@@ -13,7 +13,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     Down, Entry, Inner, What,
-    bounded::{self, Excess},
+    bounded::{self, Excess, TooMuch},
     nodes,
 };
 
@@ -51,12 +51,20 @@ impl Default for Lanes {
 /// A failed try.
 struct Failure {
     why: String,
-    unauthorized: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Unauthorized,
+    /// It sends more than we take.
+    Excess,
+    Other,
 }
 
 impl From<Down> for Failure {
     fn from(down: Down) -> Self {
-        Self { why: down.why, unauthorized: false }
+        Self { why: down.why, kind: Kind::Other }
     }
 }
 
@@ -89,9 +97,10 @@ pub(super) async fn keep(inner: &Arc<Inner>, entry: &Arc<Entry>) {
                 }
             }
             Err(failure) => {
-                let failures = entry.failed(inner, &failure.why);
+                let failures = entry.failed(inner, &failure);
                 tracing::debug!(cluster = %entry.cluster, error = failure.why, "workload cluster cannot be reached");
-                if failures == FAILURES {
+                // One that sends too much will do so again.
+                if failures == FAILURES || (failures == 1 && failure.kind == Kind::Excess) {
                     inner.tell(&entry.cluster, What::Disconnected);
                 }
             }
@@ -146,7 +155,7 @@ async fn establish(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Info
 async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<Node>), Failure> {
     let patience = inner.options.connect_timeout;
     let late =
-        |what: &str| Failure { why: format!("{what} took longer than {patience:?}"), unauthorized: false };
+        |what: &str| Failure { why: format!("{what} took longer than {patience:?}"), kind: Kind::Other };
     let client = tokio::time::timeout(patience, inner.connect.connect(&entry.cluster)).await;
     let client = client.map_err(|_| late("connecting"))??;
     let excess = Excess::default();
@@ -164,7 +173,7 @@ async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<
     nodes::index(&nodes);
     let synced = tokio::select! {
         synced = tokio::time::timeout(patience, nodes.wait_synced()) => synced,
-        why = excess.noted() => return Err(Failure { why, unauthorized: false }),
+        why = excess.noted() => return Err(Failure { why, kind: Kind::Excess }),
     };
     if synced.is_err() {
         // The cache does not say what is wrong; the same question does.
@@ -195,17 +204,21 @@ async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<
 /// Asks whether anybody is there. Only a good answer is one: what sits between us and the cluster may answer too.
 async fn probe(client: &Client, timeout: Duration) -> Result<(), Failure> {
     let request = http::Request::get("/").body(Vec::new());
-    let request = request.map_err(|error| Failure { why: error.to_string(), unauthorized: false })?;
+    let request = request.map_err(|error| Failure { why: error.to_string(), kind: Kind::Other })?;
     match tokio::time::timeout(timeout, client.request_text(request)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(failure(&error)),
-        Err(_) => Err(Failure { why: format!("no answer within {timeout:?}"), unauthorized: false }),
+        Err(_) => Err(Failure { why: format!("no answer within {timeout:?}"), kind: Kind::Other }),
     }
 }
 
 fn failure(error: &kube::Error) -> Failure {
-    let unauthorized = matches!(error, kube::Error::Api(status) if status.code == 401);
-    Failure { why: Chain(error).to_string(), unauthorized }
+    let kind = match error {
+        kube::Error::Api(status) if status.code == 401 => Kind::Unauthorized,
+        error if TooMuch::of(error).is_some() => Kind::Excess,
+        _ => Kind::Other,
+    };
+    Failure { why: Chain(error).to_string(), kind }
 }
 
 /// Returns when the connection is no longer good.
@@ -219,7 +232,7 @@ async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
         tokio::select! {
             why = excess.noted() => {
                 tracing::warn!(cluster = %entry.cluster, error = why, "workload cluster sends too much");
-                entry.failed(inner, &why);
+                entry.failed(inner, &Failure { why, kind: Kind::Excess });
                 return End::Lost;
             }
             () = tokio::time::sleep_until(due) => {}
@@ -255,9 +268,9 @@ async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
                 }
             }
             Err(failure) => {
-                let failures = entry.failed(inner, &failure.why);
+                let failures = entry.failed(inner, &failure);
                 tracing::debug!(cluster = %entry.cluster, failures, error = failure.why, "probe failed");
-                if failure.unauthorized {
+                if failure.kind == Kind::Unauthorized {
                     return End::Unauthorized;
                 }
                 if failures >= FAILURES {
@@ -297,6 +310,7 @@ impl Entry {
         state.health.last_probe = Some(now);
         state.health.failures = 0;
         state.health.why = None;
+        state.health.is_excessive = false;
         state.heard = Some(Instant::now());
         state.probed = Instant::now();
         state.told_grace = None;
@@ -314,12 +328,13 @@ impl Entry {
         }
     }
 
-    fn failed(&self, inner: &Inner, why: &str) -> u32 {
+    fn failed(&self, inner: &Inner, failure: &Failure) -> u32 {
         let now = inner.ctx.clock.now();
         let mut state = self.state.write();
         state.health.last_probe = Some(now);
         state.health.failures = state.health.failures.saturating_add(1);
-        state.health.why = Some(why.to_owned());
+        state.health.why = Some(failure.why.clone());
+        state.health.is_excessive = failure.kind == Kind::Excess;
         state.probed = Instant::now();
         state.health.failures
     }

@@ -33,8 +33,6 @@ pub(super) fn trim(node: &mut Node) {
         spec.external_id = None;
     }
     if let Some(status) = &mut node.status {
-        status.allocatable = None;
-        status.capacity = None;
         status.config = None;
         status.daemon_endpoints = None;
         status.images = None;
@@ -90,7 +88,7 @@ mod tests {
     #[test]
     fn what_nobody_reads_is_not_kept() {
         let kept = serde_json::to_string(&node("1", "2026-01-01T00:00:00Z", "True")).unwrap();
-        assert!(!kept.contains("images") && !kept.contains("managedFields") && !kept.contains("capacity"));
-        assert!(kept.contains("x://1"));
+        assert!(!kept.contains("images") && !kept.contains("managedFields"));
+        assert!(kept.contains("x://1") && kept.contains("capacity"));
     }
 }

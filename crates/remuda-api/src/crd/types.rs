@@ -150,6 +150,7 @@ impl Types {
         match plural {
             "clusters" => Self::object::<management::Cluster>(),
             "clusterregistrationtokens" => Self::object::<management::ClusterRegistrationToken>(),
+            "nodes" => Self::object::<management::Node>(),
             "settings" => Self::object::<management::Setting>(),
             "features" => Self::object::<management::Feature>(),
             "fleetworkspaces" => Self::object::<management::FleetWorkspace>(),

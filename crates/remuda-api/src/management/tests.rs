@@ -42,6 +42,23 @@ fn a_registration_token_survives() {
 }
 
 #[test]
+fn a_node_survives() {
+    let typed: Node = check(
+        "nodes.management.cattle.io",
+        json!({
+            "apiVersion": API, "kind": "Node", "metadata": {"name": "machine-1", "namespace": "c-m-abcdefgh"},
+            "spec": {"worker": true, "requestedHostname": "n1", "internalNodeSpec": {"unschedulable": true}, "displayName": "x"},
+            "status": {
+                "nodeName": "n1", "nodeLabels": {"a": "b"}, "requested": {"cpu": "100m"},
+                "internalNodeStatus": {"capacity": {"cpu": "4"}},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }),
+    );
+    assert!(typed.spec.worker && typed.spec.other["displayName"] == "x");
+}
+
+#[test]
 fn a_setting_has_its_value_at_the_root() {
     let mut typed: Setting = check(
         "settings.management.cattle.io",

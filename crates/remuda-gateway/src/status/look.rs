@@ -1,30 +1,23 @@
-//! Looks at connected clusters from time to time: does the API answer, in which version, with which nodes.
+//! Looks at connected clusters from time to time: does the API answer, and in which version.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::Request;
 use http_body_util::{BodyExt, Limited};
-use kube::{Client, api::ListParams};
 use parking_lot::Mutex;
 use rand::RngExt;
 use remuda_control::Chain;
-use remuda_workload::TooMuch;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::capacity::{NodePage, Nodes, Sum};
+use super::capacity::Nodes;
 use crate::{gateway::Shared, proxy, respond::Body};
 
 /// For one answer of a cluster.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For all pages of nodes.
-const LISTING: Duration = Duration::from_secs(30);
-const NODES: &str = "/api/v1/nodes";
-/// Nodes in one page.
-const PAGE: u32 = 100;
-/// Pages that are read: more nodes than any cluster has.
-const PAGES: usize = 200;
+/// For looking through accounts.
+const SWEEPING: Duration = Duration::from_secs(30);
 /// More than any version needs.
 const VERSION_LIMIT: usize = 64 << 10;
 /// Times in a row an answer may be missing before it is told: a single one may be lost with its connection.
@@ -51,6 +44,8 @@ pub(crate) struct Fact {
     pub(crate) trouble: Option<String>,
     pub(crate) version: Option<KubernetesVersion>,
     pub(crate) nodes: Option<Nodes>,
+    /// Why its nodes are not known: it sends more than we take.
+    pub(crate) excess: Option<String>,
 }
 
 #[derive(Default)]
@@ -59,23 +54,46 @@ struct Looking {
     stop: Option<CancellationToken>,
 }
 
+/// Is called with the name of a cluster of which something else is known now.
+type Wake = Arc<dyn Fn(&str) + Send + Sync>;
+
 #[derive(Default)]
-pub(crate) struct Facts(Mutex<HashMap<String, Looking>>);
+pub(crate) struct Facts {
+    known: Mutex<HashMap<String, Looking>>,
+    wake: Mutex<Option<Wake>>,
+}
 
 impl Facts {
     pub(crate) fn of(&self, cluster: &str) -> Fact {
-        self.0.lock().get(cluster).map(|looking| looking.fact.clone()).unwrap_or_default()
+        self.known.lock().get(cluster).map(|looking| looking.fact.clone()).unwrap_or_default()
     }
 
     pub(crate) fn forget(&self, cluster: &str) {
-        if let Some(Looking { stop: Some(stop), .. }) = self.0.lock().remove(cluster) {
+        if let Some(Looking { stop: Some(stop), .. }) = self.known.lock().remove(cluster) {
             stop.cancel();
+        }
+    }
+
+    /// From now on what others find out wakes this.
+    pub(super) fn tell(&self, wake: Wake) {
+        *self.wake.lock() = Some(wake);
+    }
+
+    /// What others found out of the nodes of a connected cluster.
+    pub(crate) fn found(&self, cluster: &str, nodes: Option<Nodes>, excess: Option<String>) {
+        let changed = self.update(cluster, |fact| {
+            fact.nodes = nodes.or(fact.nodes.take());
+            fact.excess = excess;
+        });
+        let wake = self.wake.lock().clone().filter(|_| changed);
+        if let Some(wake) = wake {
+            wake(cluster);
         }
     }
 
     /// Changes what is known; tells whether that changed anything.
     fn update(&self, cluster: &str, change: impl FnOnce(&mut Fact)) -> bool {
-        let mut facts = self.0.lock();
+        let mut facts = self.known.lock();
         let Some(looking) = facts.get_mut(cluster) else { return false };
         let before = looking.fact.clone();
         change(&mut looking.fact);
@@ -84,11 +102,11 @@ impl Facts {
 }
 
 /// Looks at a cluster as long as it is connected. Called whenever that changed.
-pub(super) fn follow(shared: &Arc<Shared>, cluster: &str, wake: Arc<dyn Fn(&str) + Send + Sync>) {
+pub(super) fn follow(shared: &Arc<Shared>, cluster: &str, wake: Wake) {
     let connected = shared.sessions.connection(cluster).is_connected();
     let stop = shared.stop.child_token();
     {
-        let mut facts = shared.facts.0.lock();
+        let mut facts = shared.facts.known.lock();
         let looking = facts.entry(cluster.to_owned()).or_default();
         // Also when it is connected already: the credentials may be others.
         if let Some(before) = looking.stop.take() {
@@ -111,10 +129,7 @@ pub(super) fn follow(shared: &Arc<Shared>, cluster: &str, wake: Arc<dyn Fn(&str)
 
 async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Send + Sync)) {
     let mut misses = 0;
-    let mut listed: Option<Instant> = None;
     let mut swept: Option<Instant> = None;
-    // The cluster answers, but not as a cluster does.
-    let mut refused: Option<String> = None;
     loop {
         // What is found out is written by the server that leads, and of use to no other.
         shared.ctx.leadership.gained().await;
@@ -123,32 +138,11 @@ async fn keep_looking(shared: &Shared, cluster: &str, wake: &(dyn Fn(&str) + Sen
                 misses = 0;
                 let changed = shared.facts.update(cluster, |fact| {
                     fact.asked = true;
-                    fact.trouble.clone_from(&refused);
+                    fact.trouble = None;
                     fact.version = Some(version);
                 });
                 if changed {
                     wake(cluster);
-                }
-                if listed.is_none_or(|at| at.elapsed() >= shared.timing.nodes) {
-                    let found = nodes(shared, cluster).await;
-                    if !matches!(found, Listed::Failed) {
-                        listed = Some(Instant::now());
-                    }
-                    let changed = shared.facts.update(cluster, |fact| match found {
-                        Listed::Nodes(nodes) => {
-                            refused = None;
-                            fact.trouble = None;
-                            fact.nodes = Some(nodes);
-                        }
-                        Listed::TooMuch(why) => {
-                            refused = Some(why.clone());
-                            fact.trouble = Some(why);
-                        }
-                        Listed::Failed => {}
-                    });
-                    if changed {
-                        wake(cluster);
-                    }
                 }
                 if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
                     swept = Some(Instant::now());
@@ -193,49 +187,9 @@ async fn ask(shared: &Shared, cluster: &str) -> Result<KubernetesVersion, String
 
 async fn sweep(shared: &Shared, cluster: &str) {
     let Ok(route) = shared.route(cluster) else { return };
-    match timeout(LISTING, proxy::sweep(&route, shared.ctx.clock.now())).await {
+    match timeout(SWEEPING, proxy::sweep(&route, shared.ctx.clock.now())).await {
         Ok(Ok(0)) | Err(_) => {}
         Ok(Ok(removed)) => tracing::info!(cluster, removed, "accounts nobody needs any more are removed"),
         Ok(Err(error)) => tracing::debug!(cluster, error = %Chain(&error), "accounts cannot be looked at"),
-    }
-}
-
-enum Listed {
-    Nodes(Nodes),
-    /// More than we take, and why.
-    TooMuch(String),
-    /// The next try may succeed.
-    Failed,
-}
-
-/// All nodes, a page at a time.
-async fn nodes(shared: &Shared, cluster: &str) -> Listed {
-    let Ok(route) = shared.route(cluster) else { return Listed::Failed };
-    let client = Client::new(route, "default");
-    let listing = async {
-        let mut sum = Sum::default();
-        let mut params = ListParams::default().limit(PAGE);
-        for _ in 0..PAGES {
-            let request = kube::core::Request::new(NODES).list(&params).map_err(kube::Error::BuildRequest)?;
-            let page: NodePage = client.request(request).await?;
-            page.items.iter().for_each(|node| sum.add(node));
-            match page.metadata.next.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok::<_, kube::Error>(Some(sum.total())),
-            }
-        }
-        Ok(None)
-    };
-    match timeout(LISTING, listing).await {
-        Ok(Ok(Some(nodes))) => Listed::Nodes(nodes),
-        Ok(Ok(None)) => Listed::TooMuch(format!("it has more than {PAGES} pages of nodes")),
-        Ok(Err(error)) => match TooMuch::of(&error) {
-            Some(why) => Listed::TooMuch(why.to_string()),
-            None => {
-                tracing::debug!(cluster, error = %Chain(&error), "nodes of the cluster cannot be listed");
-                Listed::Failed
-            }
-        },
-        Err(_) => Listed::Failed,
     }
 }

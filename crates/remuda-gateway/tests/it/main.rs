@@ -9,6 +9,7 @@ mod assets;
 mod downstream;
 mod endpoint;
 mod import;
+mod nodes;
 mod proxy;
 mod register;
 mod roles;

@@ -2,10 +2,10 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use parking_lot::Mutex;
 use remuda_control::ObjectKey;
@@ -48,30 +48,6 @@ async fn a_cluster_is_connected_while_its_agent_is() {
     let _agent =
         downstream.connect_with(world.address, "/v3/connect", TOKEN, &downstream.params()).await.unwrap();
     world.until_condition("c-m-1", "Ready", "True").await;
-}
-
-#[tokio::test]
-async fn nodes_and_troubles_of_a_cluster_show() {
-    let world = World::start().await;
-    world.bare_cluster("c-m-1", "demo", "false").await;
-    world.token("c-m-1", TOKEN).await;
-    let downstream = Downstream::start().await;
-    let nodes: Api<Node> = Api::all(Client::new(
-        downstream.api.client_service(remuda_auth::identity::User::new("x", ["system:masters"])),
-        "default",
-    ));
-    let node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
-    let capacity = json!({"status": {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}});
-    nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(capacity)).await.unwrap();
-    let _agent = downstream.connect(world.address, TOKEN).await.unwrap();
-    until("nodes are counted", async || {
-        world.managed("c-m-1").await.status.unwrap_or_default().node_count == 1
-    })
-    .await;
-    let status = world.managed("c-m-1").await.status.unwrap();
-    assert_eq!(status.other["capacity"]["cpu"], "4");
-    assert_eq!(status.driver, "imported");
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ pub(crate) struct World {
     pub(crate) gateway: Gateway,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
+    /// Of connections to workload clusters.
+    pub(crate) workloads_ctx: Arc<Ctx>,
     /// Doors of the gateway, whose callers are who their bearer token says.
     pub(crate) doors: Arc<Doors>,
 }
@@ -59,6 +61,8 @@ impl World {
         let wanted = [
             "settings.management.cattle.io",
             "clusters.management.cattle.io",
+            "nodes.management.cattle.io",
+            "clusters.cluster.x-k8s.io",
             "clusterroletemplatebindings.management.cattle.io",
             "clusters.provisioning.cattle.io",
             "machines.cluster.x-k8s.io",
@@ -69,6 +73,7 @@ impl World {
         }
         let client = api.client();
         let ctx = Ctx::new(api.client_of(Component::Shared), "test");
+        let workloads_ctx = Arc::new(ctx.acting_as(api.client_of(Component::Workloads), "test"));
         let ctx = Arc::new(ctx.acting_as(api.client_of(Component::Gateway), "test"));
         let mut options = GatewayOptions::new(ctx.clone());
         options.agent_binary = PathBuf::from("/proc/self/exe");
@@ -84,7 +89,7 @@ impl World {
         let address = listener.local_addr().unwrap();
         let doors = Doors::new(gateway.openings(), client.clone());
         tokio::spawn(serve(listener, doors.clone(), stop.clone()));
-        let world = Self { client, gateway, address, stop, doors };
+        let world = Self { client, gateway, address, stop, workloads_ctx, doors };
         world.namespace("cattle-global-data").await;
         world.namespace("fleet-default").await;
         world.setting("server-url", "https://remuda.example.com").await;
