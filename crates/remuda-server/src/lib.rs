@@ -25,6 +25,7 @@ pub mod kubeconfig;
 pub mod listen;
 mod management;
 mod metrics;
+mod node_actions;
 pub mod offline;
 mod peers;
 mod people;

@@ -23,7 +23,7 @@ use remuda_gateway::Gateway;
 use remuda_identity::FirstUser;
 use remuda_names::file;
 use remuda_rke::agent_presence::Presence;
-use remuda_steve::{ListApi, ListApiOptions};
+use remuda_steve::{ListApi, ListApiOptions, NodeActions};
 use tokio::{
     net::TcpListener,
     task::JoinSet,
@@ -50,6 +50,7 @@ use crate::{
     listen::{self, ListenError},
     management::InProcess,
     metrics::fleet::Fleet,
+    node_actions::Nodes,
     peers::Peering,
     people::People,
     pki::{Issued, Pki, PkiError},
@@ -58,7 +59,7 @@ use crate::{
     serving::{self, Serving, ServingError},
     shipped,
     tls::{self, Clients},
-    visible::Visible,
+    visible::{self, Visible},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -214,6 +215,8 @@ impl Server {
             client: reader.client.clone(),
             policy: api.policy().clone(),
             clock: reader.clock.clone(),
+            part_of: visible::part_of,
+            nodes: gateway.clone().map(|gateway| Arc::new(Nodes(gateway)) as Arc<dyn NodeActions>),
             tasks: tasks.clone(),
             stop: stop.clone(),
         });

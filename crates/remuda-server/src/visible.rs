@@ -24,6 +24,7 @@ use remuda_auth::{
 };
 use remuda_door::{Access, Answer, Body, Call, Cookie, Door, Handler, Opening, Owned, Refusal, Shown};
 use remuda_names::{capi, path, rancher::group::PROVISIONING};
+use remuda_steve::PartOf;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -43,6 +44,11 @@ pub(crate) static VISIBLE: Door = Door {
     body: 0,
     personal: true,
 };
+
+/// Which kinds are parts of clusters for the list API.
+pub(crate) fn part_of(group: &str, resource: &str) -> Option<PartOf> {
+    Kind::part_of(group, resource)
+}
 
 /// Versions in which clusters are looked at.
 const PROVISIONING_VERSION: &str = "v1";

@@ -1,6 +1,10 @@
 //! The handler: which path means what, and whose request it is.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Response, StatusCode, header};
@@ -16,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    actions::{self, NodeActions},
     answer::{answer, failure, nothing},
     cluster, counts,
     discovery::{Remembered, definitions},
@@ -23,6 +28,7 @@ use crate::{
     indexes::Indexes,
     kind::Kind,
     list,
+    parts::PartOfCluster,
     query::{ListQuery, Parameters},
     rights::Rights,
     schema,
@@ -45,6 +51,10 @@ pub struct ListApiOptions {
     pub client: Client,
     pub policy: Arc<Policy>,
     pub clock: Arc<dyn Clock>,
+    /// Which kinds are parts of clusters, and shown to who may read the cluster.
+    pub part_of: PartOfCluster,
+    /// Who drains nodes of clusters; without it there are no actions on them.
+    pub nodes: Option<Arc<dyn NodeActions>>,
     pub tasks: TaskTracker,
     pub stop: CancellationToken,
 }
@@ -57,6 +67,10 @@ pub(crate) struct Shared {
     client: Client,
     policy: Arc<Policy>,
     clock: Arc<dyn Clock>,
+    part_of: PartOfCluster,
+    pub(crate) nodes: Option<Arc<dyn NodeActions>>,
+    /// The door of clusters, and what is behind it.
+    pub(crate) clusters_door: OnceLock<Opening>,
     indexes: Arc<Indexes>,
     catalogue: Remembered,
     clusters: Mutex<HashMap<String, Arc<Remembered>>>,
@@ -67,12 +81,15 @@ pub(crate) struct Shared {
 
 impl ListApi {
     pub fn new(options: ListApiOptions) -> Self {
-        let ListApiOptions { client, policy, clock, tasks, stop } = options;
+        let ListApiOptions { client, policy, clock, part_of, nodes, tasks, stop } = options;
         Self(Arc::new(Shared {
             indexes: Indexes::new(client.clone(), tasks.clone(), stop.clone()),
             client,
             policy,
             clock,
+            part_of,
+            nodes,
+            clusters_door: OnceLock::new(),
             catalogue: Remembered::default(),
             clusters: Mutex::default(),
             turns: Semaphore::new(AT_ONCE),
@@ -87,6 +104,8 @@ impl ListApi {
 
     /// The door of clusters, with the list API of each in front of what is behind it.
     pub fn in_front_of(&self, clusters: Opening) -> Opening {
+        // It is set up once; another door of clusters would be the same.
+        let _ = self.0.clusters_door.set(clusters.clone());
         let Opening { door, handler } = clusters;
         Opening { door, handler: Arc::new(cluster::InFront { api: self.0.clone(), proxy: handler }) }
     }
@@ -182,6 +201,7 @@ impl Shared {
             client: call.management.client(&call.caller),
             catalogue: self.current_catalogue().await?,
             source: Source::Indexes(self.indexes.clone()),
+            part_of: self.part_of,
             user: call.caller.name.clone(),
             now: self.now(),
         })
@@ -268,11 +288,6 @@ impl Shared {
         body: Body,
     ) -> Result<Done, Refusal> {
         let parameters = &asked.parameters;
-        if let Some(action) = parameters.get("action") {
-            let action: String = action.chars().take(64).collect();
-            let message = format!("no such action: {action}");
-            return Err(Refusal::new(StatusCode::NOT_FOUND, message).because("InvalidAction"));
-        }
         let (namespace, name) = match (kind.namespaced, rest) {
             (_, []) => ("", ""),
             (true, [namespace]) => (*namespace, ""),
@@ -285,6 +300,10 @@ impl Shared {
             return Err(Refusal::not_found());
         }
         let key = (namespace, name);
+        if let Some(action) = parameters.get("action") {
+            let shown = actions::act(self, &visit, kind, key, action, &call, body).await?;
+            return Ok(Done::Value(StatusCode::OK, shown));
+        }
         let method = call.head.method.clone();
         if name.is_empty() {
             return match method {
@@ -296,7 +315,11 @@ impl Shared {
                         let shown = kind.plural.as_str();
                         return Err(Refusal::forbidden(format!("{shown} is forbidden: you may not list it")));
                     }
-                    Ok(Done::Value(StatusCode::OK, list::list(&visit, kind, namespace, &query).await?))
+                    let mut list = list::list(&visit, kind, namespace, &query).await?;
+                    if let Some(rows) = list["data"].as_array_mut() {
+                        actions::offer(self, &visit, kind, &call, rows).await;
+                    }
+                    Ok(Done::Value(StatusCode::OK, list))
                 }
                 Method::POST => {
                     let written = write::create(&visit, kind, namespace, parameters, body).await?;
@@ -309,8 +332,9 @@ impl Shared {
             Method::GET | Method::HEAD => {
                 let query = ListQuery::parse(parameters).map_err(|bad| Refusal::bad(bad.0))?;
                 visit.with_owned(kind).await;
-                let row = visit.one(kind, namespace, name).await?;
-                let shown = list::projected(visit.shown_row(kind, &row), &query);
+                let row = visit.seen(kind, namespace, name).await?;
+                let mut shown = list::projected(visit.shown_row(kind, &row), &query);
+                actions::offer(self, &visit, kind, &call, std::slice::from_mut(&mut shown)).await;
                 Ok(Done::Value(StatusCode::OK, shown))
             }
             Method::PUT => {
@@ -353,7 +377,7 @@ impl Shared {
 
 /// Whether a caller may ask for a list at all. In other clusters that is for them to say.
 fn is_open(visit: &Visit, kind: &Kind) -> bool {
-    matches!(visit.source, Source::Cluster) || visit.rights.sheet().methods(kind).1.contains(&"GET")
+    matches!(visit.source, Source::Cluster) || visit.methods(&visit.rights.sheet(), kind).1.contains(&"GET")
 }
 
 /// What a request ends with.

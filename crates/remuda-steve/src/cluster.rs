@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response, Uri};
 use kube::Client;
 use remuda_auth::rbac::rule::Rule;
-use remuda_door::{Answer, Body, Call, Handler, Refusal};
+use remuda_door::{Answer, Body, Call, Door, Handler, Opening, Refusal};
 use remuda_names::{gateway::path::CLUSTERS, list_api::path::ROOT};
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ impl InFront {
     }
 
     async fn visit(&self, cluster: &str, call: &Call, base: Base) -> Result<Visit, Refusal> {
-        let client = self.client(cluster, call);
+        let client = client(call.door, self.proxy.clone(), cluster, call);
         let catalogue = self.api.catalogue_of(cluster, &client).await?;
         Ok(Visit {
             base,
@@ -63,31 +63,37 @@ impl InFront {
             client,
             catalogue,
             source: Source::Cluster,
+            part_of: |_, _| None,
             user: call.caller.name.clone(),
             now: self.api.now(),
         })
     }
+}
 
-    /// A client of the cluster that acts as the caller: every request takes the way through the proxy.
-    fn client(&self, cluster: &str, call: &Call) -> Client {
-        let (door, peer, caller) = (call.door, call.peer, call.caller.clone());
-        let (management, proxy) = (call.management.clone(), self.proxy.clone());
-        let prefix = format!("{CLUSTERS}{cluster}");
-        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let (caller, management, proxy) = (caller.clone(), management.clone(), proxy.clone());
-            let (mut head, body) = request.into_parts();
-            let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-            let uri = format!("{prefix}{path}").parse::<Uri>();
-            async move {
-                let Ok(uri) = uri else { return Ok::<_, Infallible>(Refusal::not_found().response()) };
-                head.uri = uri;
-                let call = Call { door, peer, caller, management, head };
-                let answer = proxy.handle(call, Body::boxed(body)).await;
-                Ok(answer.unwrap_or_else(Refusal::response))
-            }
-        });
-        Client::new(service, "default")
-    }
+/// A client of a cluster that acts as the caller, if this server leads into clusters.
+pub(crate) fn client_in(api: &Shared, cluster: &str, call: &Call) -> Option<Client> {
+    let Opening { door, handler } = api.clusters_door.get()?.clone();
+    Some(client(door, handler, cluster, call))
+}
+
+/// A client of the cluster that acts as the caller: every request takes the way through the proxy.
+fn client(door: &'static Door, proxy: Arc<dyn Handler>, cluster: &str, call: &Call) -> Client {
+    let (peer, caller, management) = (call.peer, call.caller.clone(), call.management.clone());
+    let prefix = format!("{CLUSTERS}{cluster}");
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let (caller, management, proxy) = (caller.clone(), management.clone(), proxy.clone());
+        let (mut head, body) = request.into_parts();
+        let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let uri = format!("{prefix}{path}").parse::<Uri>();
+        async move {
+            let Ok(uri) = uri else { return Ok::<_, Infallible>(Refusal::not_found().response()) };
+            head.uri = uri;
+            let call = Call { door, peer, caller, management, head };
+            let answer = proxy.handle(call, Body::boxed(body)).await;
+            Ok(answer.unwrap_or_else(Refusal::response))
+        }
+    });
+    Client::new(service, "default")
 }
 
 /// Rules of the caller in the cluster. They say what to offer; the cluster decides.

@@ -41,15 +41,16 @@ impl Tally {
 }
 
 /// Counts of one kind; nothing if the caller may see none of it by any right.
-fn of_kind(visit: &Visit, index: &Index) -> Option<Value> {
-    let reach = visit.rights.reach(&index.kind);
+async fn of_kind(visit: &Visit, index: &Index) -> Option<Value> {
+    // A kind whose parts cannot be told now is counted the next time.
+    let reach = visit.reach(&index.kind).await.ok()?;
     if reach.is_empty() {
         return None;
     }
     let (rows, _) = index.rows("");
     let mut all = Tally::default();
     let mut namespaces: BTreeMap<&str, Tally> = BTreeMap::new();
-    for row in rows.iter().filter(|row| reach.includes(row.namespace(), row.name())) {
+    for row in rows.iter().filter(|row| reach.shows(row)) {
         let state = row.timeline.at(visit.now);
         let own = (!row.namespace().is_empty()).then(|| namespaces.entry(row.namespace()).or_default());
         for tally in own.into_iter().chain([&mut all]) {
@@ -91,7 +92,7 @@ impl Counting {
             if !all && known == Some(changes) {
                 continue;
             }
-            let count = of_kind(visit, &index);
+            let count = of_kind(visit, &index).await;
             match count {
                 Some(count) if self.told.get(&kind.id) != Some(&count) => {
                     self.told.insert(kind.id.clone(), count.clone());

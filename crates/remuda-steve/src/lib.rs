@@ -7,6 +7,7 @@
 //! Decisions are pure modules: `filter`, `order`, `query`, `state`, `relationship`, `rights`, `show`, `list`. The door,
 //! the indexes and the sockets are shells around them.
 
+mod actions;
 mod answer;
 mod api;
 mod cluster;
@@ -21,6 +22,7 @@ mod indexes;
 mod kind;
 mod list;
 mod order;
+mod parts;
 mod path;
 mod query;
 mod relationship;
@@ -34,4 +36,8 @@ mod table;
 mod visit;
 mod write;
 
-pub use self::api::{ListApi, ListApiOptions};
+pub use self::{
+    actions::{DrainInput, NodeActions},
+    api::{ListApi, ListApiOptions},
+    parts::{PartOf, PartOfCluster},
+};

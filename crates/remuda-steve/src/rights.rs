@@ -14,15 +14,16 @@ use remuda_auth::{
     identity::User,
     rbac::{policy::Policy, rule::Rule},
 };
-use remuda_names::rancher::group::MANAGEMENT;
+use remuda_names::rancher::group::{MANAGEMENT, PROVISIONING};
 
-use crate::kind::Kind;
+use crate::{kind::Kind, parts::Parts, row::Row};
 
 /// Verbs that show an object.
 const READ: [&str; 2] = ["get", "list"];
 
 /// Kinds everybody may list, even if there is nothing in the list for them.
-const OPEN: &[(&str, &str)] = &[(MANAGEMENT, "clusters"), (MANAGEMENT, "projects"), ("", "namespaces")];
+const OPEN: &[(&str, &str)] =
+    &[(MANAGEMENT, "clusters"), (MANAGEMENT, "projects"), (PROVISIONING, "clusters"), ("", "namespaces")];
 
 /// The rights of a caller at one API.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ pub(crate) struct Reach {
     /// Names that are granted in every namespace.
     names: HashSet<String>,
     named: HashMap<String, HashSet<String>>,
+    /// Parts of clusters, by the right to the cluster.
+    pub(crate) parts: Option<Parts>,
 }
 
 impl Reach {
@@ -55,9 +58,24 @@ impl Reach {
             || self.named.get(namespace).is_some_and(|names| names.contains(name))
     }
 
+    /// By a right to the object, or to the cluster it is a part of.
+    pub(crate) fn shows(&self, row: &Row) -> bool {
+        self.includes(row.namespace(), row.name())
+            || self.parts.as_ref().is_some_and(|parts| parts.include(row))
+    }
+
+    pub(crate) fn is_all(&self) -> bool {
+        self.all
+    }
+
     /// Whether no object at all can be in it.
     pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let has_parts = self.parts.as_ref().is_some_and(|parts| !parts.clusters.is_empty());
+        !has_parts
+            && !self.all
+            && self.namespaces.is_empty()
+            && self.names.is_empty()
+            && self.named.is_empty()
     }
 
     /// What rules of one scope add; `namespace` is empty for those of the cluster.
@@ -170,7 +188,7 @@ pub(crate) struct Sheet {
 
 impl Sheet {
     /// Whether the caller may do something to any object of a kind.
-    fn may_somewhere(&self, verb: &str, kind: &Kind) -> bool {
+    pub(crate) fn may_somewhere(&self, verb: &str, kind: &Kind) -> bool {
         let asked = Attributes::resource(verb, &kind.group, &kind.resource);
         let allows = |rule: &Rule| {
             rule.allows(&asked) || rule.resource_names.iter().any(|name| rule.allows(&asked.name(name)))

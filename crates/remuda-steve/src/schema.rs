@@ -20,12 +20,12 @@ const OWN: &[(&str, &str, &[&str], &[&str])] = &[
 ];
 
 /// The schema of a kind; nothing if it is not for the caller.
-fn of_kind(base: &Base, sheet: &Sheet, kind: &Kind) -> Option<Value> {
-    let (object, collection) = sheet.methods(kind);
+fn of_kind(visit: &Visit, sheet: &Sheet, kind: &Kind) -> Option<Value> {
+    let (object, collection) = visit.methods(sheet, kind);
     if object.is_empty() && collection.is_empty() {
         return None;
     }
-    let mut schema = schema(base, &kind.id, &kind.plural, &object, &collection);
+    let mut schema = schema(&visit.base, &kind.id, &kind.plural, &object, &collection);
     schema["attributes"] = kind.attributes();
     Some(schema)
 }
@@ -47,7 +47,7 @@ pub(crate) fn all(visit: &Visit) -> BTreeMap<String, Value> {
         ((*id).to_owned(), schema(&visit.base, id, plural, object, collection))
     });
     let kinds = visit.catalogue.all();
-    let kinds = kinds.filter_map(|kind| Some((kind.id.clone(), of_kind(&visit.base, &sheet, kind)?)));
+    let kinds = kinds.filter_map(|kind| Some((kind.id.clone(), of_kind(visit, &sheet, kind)?)));
     kinds.chain(own).collect()
 }
 

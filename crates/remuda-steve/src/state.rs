@@ -8,7 +8,11 @@ mod conditions;
 mod workload;
 
 use jiff::Timestamp;
-use remuda_names::{capi::group::CORE as CAPI, list_api::state::IN_PROGRESS};
+use remuda_names::{
+    capi::group::CORE as CAPI,
+    list_api::state::IN_PROGRESS,
+    rancher::{condition, group::MANAGEMENT},
+};
 use serde_json::{Value, json};
 
 pub(crate) use self::conditions::{Condition, flags};
@@ -146,6 +150,15 @@ fn stages(group: &str, kind: &str, object: &Value, conditions: &[Condition<'_>])
     {
         return state;
     }
+    // What was switched off is no failure, whatever its conditions say of not being on.
+    if is_driver(group, kind)
+        && let Some(state) = active_flag(object).filter(|state| state.name != "active")
+    {
+        return state;
+    }
+    if group == MANAGEMENT && kind == "Node" {
+        return node(object, conditions);
+    }
     own_summary(object)
         .or_else(|| workload::state(group, kind, object, conditions))
         .or_else(|| conditions::state(conditions))
@@ -172,6 +185,23 @@ fn own_summary(object: &Value) -> Option<State> {
 
 fn active_flag(object: &Value) -> Option<State> {
     object["spec"]["active"].as_bool().map(|active| State::named(if active { "active" } else { "inactive" }))
+}
+
+/// A node of a cluster: what is wrong with it, then whether it takes Pods.
+fn node(object: &Value, conditions: &[Condition<'_>]) -> State {
+    let is_cordoned = object["spec"]["internalNodeSpec"]["unschedulable"] == true;
+    let is_drained = conditions.iter().any(|known| known.is(condition::DRAINED, "True"));
+    let word = match (is_cordoned, is_drained) {
+        (true, true) => "drained",
+        (true, false) => "cordoned",
+        (false, _) => "active",
+    };
+    conditions::state(conditions).unwrap_or_else(|| State::named(word))
+}
+
+/// Drivers are switched on and off; their condition `Active` is False in both an error and in what was asked for.
+fn is_driver(group: &str, kind: &str) -> bool {
+    group == MANAGEMENT && matches!(kind, "NodeDriver" | "KontainerDriver")
 }
 
 fn phase(object: &Value) -> Option<State> {

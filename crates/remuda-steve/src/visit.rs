@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use http::StatusCode;
 use kube::Client;
 use remuda_door::Refusal;
 use serde_json::Value;
@@ -10,9 +11,10 @@ use crate::{
     answer::refused,
     indexes::Indexes,
     kind::{Catalogue, Kind},
+    parts::{self, PartOfCluster},
     query::encoded,
     relationship::{self, Relationship},
-    rights::{Reach, Rights},
+    rights::{Reach, Rights, Sheet},
     row::Row,
     show::{Added, Base, shown},
     state::State,
@@ -41,6 +43,8 @@ pub(crate) struct Visit {
     pub(crate) client: Client,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) source: Source,
+    /// Which kinds are parts of clusters.
+    pub(crate) part_of: PartOfCluster,
     pub(crate) user: String,
     /// Seconds.
     pub(crate) now: i64,
@@ -68,7 +72,7 @@ impl Visit {
             return Err(Refusal::method_not_allowed(&["POST"]));
         }
         let Source::Indexes(indexes) = &self.source else { return self.listed(kind, namespace).await };
-        let reach = self.rights.reach(kind);
+        let reach = self.reach(kind).await?;
         let index = indexes.get(kind, true).await?;
         if let Some(revision) = revision
             && !index.reaches(revision).await
@@ -76,7 +80,7 @@ impl Visit {
             return Err(Refusal::bad("unknown revision").because("unknown revision"));
         }
         let (mut rows, revision) = index.rows(namespace);
-        rows.retain(|row| reach.includes(row.namespace(), row.name()));
+        rows.retain(|row| reach.shows(row));
         Ok(Snapshot { rows, revision })
     }
 
@@ -100,6 +104,59 @@ impl Visit {
                 return Ok(Snapshot { rows, revision });
             }
             next = page.metadata.next;
+        }
+    }
+
+    /// Whether it is at the management API, and not in another cluster.
+    pub(crate) fn is_management(&self) -> bool {
+        matches!(self.source, Source::Indexes(_))
+    }
+
+    /// What the caller may read of a kind: by a right to it, or to the clusters its objects are parts of.
+    pub(crate) async fn reach(&self, kind: &Kind) -> Result<Reach, Refusal> {
+        let mut reach = self.rights.reach(kind);
+        if !reach.is_all() {
+            reach.parts = parts::parts(self, kind).await?;
+        }
+        Ok(reach)
+    }
+
+    /// Methods of a kind: of its objects and of its collection.
+    pub(crate) fn methods(&self, sheet: &Sheet, kind: &Kind) -> (Vec<&'static str>, Vec<&'static str>) {
+        let (mut object, mut collection) = sheet.methods(kind);
+        if !collection.contains(&"GET") && parts::may_ask(self, sheet, kind) {
+            object.insert(0, "GET");
+            collection.insert(0, "GET");
+        }
+        (object, collection)
+    }
+
+    /// Whether the caller may see an object, by the rights of this moment.
+    pub(crate) async fn may_see(&self, kind: &Kind, row: &Row) -> bool {
+        self.rights.may_read(kind, row.namespace(), row.name()) || parts::is_part(self, kind, row).await
+    }
+
+    /// One object the caller may see: by the API's own decision, or as a part of a cluster.
+    pub(crate) async fn seen(
+        &self,
+        kind: &Arc<Kind>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Row>, Refusal> {
+        let refusal = match self.one(kind, namespace, name).await {
+            Ok(row) => return Ok(Arc::new(row)),
+            Err(refusal) if refusal.code == StatusCode::FORBIDDEN => refusal,
+            Err(refusal) => return Err(refusal),
+        };
+        let Source::Indexes(indexes) = &self.source else { return Err(refusal) };
+        if (self.part_of)(&kind.group, &kind.resource).is_none() {
+            return Err(refusal);
+        }
+        let row = indexes.get(kind, true).await?.row(namespace, name);
+        match row {
+            Some(row) if self.may_see(kind, &row).await => Ok(row),
+            // Whether there is one is told to those who would see it.
+            _ => Err(refusal),
         }
     }
 
@@ -188,5 +245,5 @@ impl Reaches<'_> {
 
 pub(crate) fn unknown(name: &str) -> Refusal {
     let shown: String = name.chars().take(128).collect();
-    Refusal::new(http::StatusCode::NOT_FOUND, format!("failed to find schema {shown}"))
+    Refusal::new(StatusCode::NOT_FOUND, format!("failed to find schema {shown}"))
 }

@@ -6,7 +6,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::RwLock;
@@ -105,11 +108,17 @@ pub(crate) fn join_errors(errors: &[RoleError]) -> Option<String> {
 #[derive(Debug, Default)]
 pub struct Policy {
     index: RwLock<Index>,
+    changes: AtomicU64,
 }
 
 impl Policy {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// How many changes there were: as long as it stays the same, everybody may what they may.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Takes effect for every authorization that starts after it returns.
@@ -123,6 +132,7 @@ impl Policy {
             }
             RbacChange::Delete(key) => self.index.write().remove(&key),
         }
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Makes these the only stored objects of their kind, in one step. Objects whose names hold a slash are
@@ -143,6 +153,7 @@ impl Policy {
         for (key, object) in parsed {
             index.put(key, object);
         }
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Decision {

@@ -4,6 +4,7 @@ use remuda_names::{
     capi,
     rancher::group::{MACHINE, MANAGEMENT, PROVISIONING, RKE},
 };
+use remuda_steve::PartOf;
 use serde_json::{Map, Value};
 
 /// How an object says which cluster it is a part of.
@@ -74,6 +75,16 @@ impl Kind {
         KINDS.iter().find(fits).copied()
     }
 
+    /// Whether objects of a kind are parts of clusters that are shown as they are, and how they say whose.
+    pub(super) fn part_of(group: &str, resource: &str) -> Option<PartOf> {
+        let kind = Self::find(group, resource).filter(|kind| kind.shown == Shown::Whole)?;
+        match kind.tie {
+            Tie::None => None,
+            Tie::Name => Some(PartOf::Name),
+            Tie::Label => Some(PartOf::Label),
+        }
+    }
+
     /// The cluster an object is a part of, by what it says itself.
     pub(super) fn cluster_of(self, object: &Value) -> Option<&str> {
         match self.tie {
@@ -142,6 +153,17 @@ mod tests {
             assert!(Kind::find(group, resource).is_none(), "{resource}.{group}");
         }
         assert!(Kind::find(MACHINE, "amazonec2machines").is_some());
+        // The list API shows objects whole, so what is not is not there.
+        assert_eq!(Kind::part_of(capi::group::CORE, "machines"), Some(PartOf::Label));
+        assert_eq!(Kind::part_of(RKE, "rkecontrolplanes"), Some(PartOf::Name));
+        for (group, resource) in [
+            (MACHINE, "amazonec2machines"),
+            (RKE, "rkebootstraps"),
+            (PROVISIONING, "clusters"),
+            ("", "secrets"),
+        ] {
+            assert_eq!(Kind::part_of(group, resource), None, "{resource}.{group}");
+        }
     }
 
     #[test]

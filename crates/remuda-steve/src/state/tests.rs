@@ -64,6 +64,38 @@ fn an_object_can_tell_its_state_itself() {
 }
 
 #[test]
+fn nodes_of_clusters_say_whether_they_take_pods() {
+    let node = |unschedulable: bool, conditions: &[(&str, &str, &str)]| {
+        let mut node = with(conditions);
+        node["spec"] = json!({"internalNodeSpec": {"unschedulable": unschedulable}});
+        node
+    };
+    let kind = "management.cattle.io/Node";
+    let ready = ("Ready", "True", "KubeletReady");
+    check(kind, node(false, &[ready]), "active");
+    check(kind, node(true, &[ready]), "cordoned");
+    check(kind, node(true, &[ready, ("Drained", "Unknown", "")]), "draining moving: Drained");
+    check(kind, node(true, &[ready, ("Drained", "True", "")]), "drained");
+    check(kind, node(true, &[ready, ("Drained", "False", "DrainFailed")]), "draining error: DrainFailed");
+    check(kind, node(false, &[("Ready", "Unknown", "Disconnected")]), "unavailable error: Disconnected");
+    check(kind, json!({"spec": 3}), "active");
+}
+
+#[test]
+fn a_driver_that_is_switched_off_is_inactive() {
+    let driver = |active: bool| {
+        let mut driver =
+            with(&[("Downloaded", "True", ""), ("Active", "False", ""), ("Inactive", "True", "")]);
+        driver["spec"] = json!({"active": active});
+        driver
+    };
+    check("management.cattle.io/NodeDriver", driver(false), "inactive");
+    // It should be on and is not.
+    check("management.cattle.io/NodeDriver", driver(true), "activating error: Active");
+    check("x.io/NodeDriver", driver(false), "activating error: Active");
+}
+
+#[test]
 fn time_alone_changes_what_is_new_and_what_is_removed() {
     let made = 1_767_225_600;
     let new = Timeline::of("management.cattle.io", "Setting", &with(&[]));

@@ -16,6 +16,7 @@ use crate::{
     counts::{self, Counting},
     index::{Change, Event, Index},
     kind::Kind,
+    rights::Rights,
     row::Row,
     schema,
     table::{Table, table_request},
@@ -28,14 +29,6 @@ const COUNTS: Duration = Duration::from_secs(5);
 const COUNT_ALL_EVERY: u32 = 12;
 /// Between two looks at schemas, while definitions or rights change.
 const SCHEMAS: Duration = Duration::from_secs(2);
-/// Kinds that say what callers may.
-const RIGHTS: [&str; 4] = [
-    "rbac.authorization.k8s.io.role",
-    "rbac.authorization.k8s.io.rolebinding",
-    "rbac.authorization.k8s.io.clusterrole",
-    "rbac.authorization.k8s.io.clusterrolebinding",
-];
-
 type Out = mpsc::Sender<String>;
 
 /// The client is gone; there is nothing left to do.
@@ -129,7 +122,7 @@ async fn of_kind(socket: &Arc<Socket>, wish: &Wish, after: Option<u64>, out: &Ou
     let Source::Indexes(indexes) = &visit.source else {
         return of_cluster(&visit, &kind, wish, &labels, after, out).await;
     };
-    if !visit.rights.sheet().methods(&kind).1.contains(&"GET") {
+    if !visit.methods(&visit.rights.sheet(), &kind).1.contains(&"GET") {
         return refused("watch not allowed");
     }
     let index = match indexes.get(&kind, !wish.is_without_data()).await {
@@ -151,7 +144,7 @@ struct Told<'a> {
 
 impl Told<'_> {
     /// What a change is to this subscription; nothing if it is not concerned or may not know.
-    fn name(&self, event: &Event) -> Option<&'static str> {
+    async fn name(&self, event: &Event) -> Option<&'static str> {
         let row = &event.row;
         if !self.wish.is_about(&row.id(), row.namespace()) {
             return None;
@@ -167,7 +160,7 @@ impl Told<'_> {
             (false, false, Change::Remove) if is(row) => "resource.remove",
             (false, false, _) => return None,
         };
-        self.visit.rights.may_read(self.kind, row.namespace(), row.name()).then_some(name)
+        self.visit.may_see(self.kind, row).await.then_some(name)
     }
 
     fn data(&self, row: &Row) -> Value {
@@ -191,7 +184,7 @@ async fn follow(told: &Told<'_>, index: &Arc<Index>, after: Option<u64>, out: &O
         notices.tell(index.revision(), out).await?;
     }
     for event in missed {
-        if let Some(name) = told.name(&event).filter(|_| !wish.is_without_data()) {
+        if let Some(name) = told.name(&event).await.filter(|_| !wish.is_without_data()) {
             say(out, wish.data(name, event.revision, told.data(&event.row))).await?;
         }
     }
@@ -207,7 +200,7 @@ async fn follow(told: &Told<'_>, index: &Arc<Index>, after: Option<u64>, out: &O
         };
         match event {
             Ok(event) => {
-                let Some(name) = told.name(&event) else { continue };
+                let Some(name) = told.name(&event).await else { continue };
                 if wish.is_without_data() {
                     notices.note();
                     continue;
@@ -356,17 +349,9 @@ async fn schemas(socket: &Arc<Socket>, wish: &Wish, out: &Out) -> Ended {
             () = out.closed() => return Err(Left),
         }
         let visit = socket.visit().await;
-        let Source::Indexes(indexes) = &visit.source else { continue };
-        let mut now = Vec::new();
-        for id in RIGHTS {
-            if let Some(kind) = visit.catalogue.find(id)
-                && let Ok(index) = indexes.get(kind, false).await
-            {
-                now.push(index.changes().0);
-            }
-        }
+        let Rights::Policy(policy, _) = &visit.rights else { continue };
         // The same catalogue and no change of any role: the same schemas.
-        let now = (Arc::as_ptr(&visit.catalogue) as usize, now);
+        let now = (Arc::as_ptr(&visit.catalogue) as usize, policy.changes());
         if seen.as_ref() == Some(&now) {
             continue;
         }

@@ -231,3 +231,73 @@ async fn others_see_what_they_may_read() {
     assert_eq!(own["resourceMethods"], json!(["GET"]));
     assert_eq!(own["collectionMethods"], json!(["GET"]));
 }
+
+/// Members of a cluster see its parts and no others, in lists, counts and one by one; who has no cluster sees none.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_cluster_see_its_machines() {
+    let desk = Desk::open().await;
+    let (ann, otto) = (desk.site.user("u-ann", json!({})).await, desk.site.user("u-otto", json!({})).await);
+    for name in ["hers", "other", "taken"] {
+        let cluster = json!({"metadata": {"name": name, "namespace": "fleet-default"}, "spec": {}});
+        let (code, made) = desk.send("POST", "/v1/provisioning.cattle.io.clusters", cluster).await;
+        assert_eq!(code, 201, "{made}");
+        let uid = if name == "taken" { json!("another") } else { made["metadata"]["uid"].clone() };
+        let owner =
+            json!({"apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "name": name, "uid": uid});
+        let reference = |kind: &str| json!({"apiGroup": "rke.cattle.io", "kind": kind, "name": name});
+        let capi = json!({
+            "metadata": {"name": name, "namespace": "fleet-default", "ownerReferences": [owner]},
+            "spec": {"infrastructureRef": reference("RKECluster"), "controlPlaneRef": reference("RKEControlPlane")},
+        });
+        assert_eq!(desk.send("POST", "/v1/cluster.x-k8s.io.clusters", capi).await.0, 201);
+        let labels = json!({"cluster.x-k8s.io/cluster-name": name});
+        let machine = json!({
+            "metadata": {"name": format!("{name}-1"), "namespace": "fleet-default", "labels": labels},
+            "spec": {"clusterName": name, "bootstrap": {"dataSecretName": "x"},
+                     "infrastructureRef": {"apiGroup": "rke.cattle.io", "kind": "CustomMachine", "name": "x"}},
+        });
+        let (code, made) = desk.send("POST", MACHINES, machine).await;
+        assert_eq!(code, 201, "{made}");
+        let bootstrap = json!({
+            "metadata": {"name": format!("{name}-1"), "namespace": "fleet-default", "labels": labels},
+            "spec": {"clusterName": name, "userdata": {"inlineUserdata": "a password"}},
+        });
+        assert_eq!(desk.send("POST", "/v1/rke.cattle.io.rkebootstraps", bootstrap).await.0, 201);
+    }
+    let rule = json!([{"apiGroups": ["provisioning.cattle.io"], "resources": ["clusters"], "verbs": ["get", "list", "watch"],
+                       "resourceNames": ["hers", "taken"]}]);
+    let metadata = json!({"name": "member", "namespace": "fleet-default"});
+    let role = json!({"metadata": metadata, "rules": rule});
+    assert_eq!(desk.send("POST", "/v1/rbac.authorization.k8s.io.roles", role).await.0, 201);
+    let binding = json!({
+        "metadata": metadata, "subjects": [{"kind": "User", "name": "u-ann"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "member"},
+    });
+    assert_eq!(desk.send("POST", "/v1/rbac.authorization.k8s.io.rolebindings", binding).await.0, 201);
+
+    let list = desk.site.gets(&ann, MACHINES, 200).await;
+    assert_eq!(names(&list.body), ["hers-1"], "a name that was taken shows nothing: {}", list.text);
+    let links = list.body["data"][0]["links"].as_object().unwrap();
+    assert!(!links.contains_key("update") && !links.contains_key("remove") && !links.contains_key("view"));
+    let one = desk.site.gets(&ann, &format!("{MACHINES}/fleet-default/hers-1"), 200).await;
+    assert_eq!(one.body["spec"]["clusterName"], "hers");
+    for other in ["other-1", "taken-1", "nothing"] {
+        desk.site.gets(&ann, &format!("{MACHINES}/fleet-default/{other}"), 403).await;
+    }
+    assert_eq!(names(&desk.site.gets(&ann, "/v1/cluster.x-k8s.io.clusters", 200).await.body), ["hers"]);
+    let counts = desk.site.gets(&ann, "/v1/counts", 200).await;
+    assert_eq!(counts.body["data"][0]["counts"]["cluster.x-k8s.io.machine"]["summary"]["count"], 1);
+    let schemas = desk.site.gets(&ann, "/v1/schemas/cluster.x-k8s.io.machine", 200).await;
+    assert_eq!(schemas.body["resourceMethods"], json!(["GET"]));
+    // What may hold a secret is no part that is shown, and writes are the API's to decide.
+    desk.site.gets(&ann, "/v1/rke.cattle.io.rkebootstraps", 403).await;
+    let path = format!("{MACHINES}/fleet-default/hers-1");
+    let refused = desk.site.send(Some(&ann), "DELETE", &path, &[], json!(null)).await;
+    assert_eq!(refused.code.as_u16(), 403, "{}", refused.text);
+
+    // Who has no cluster has an empty Home, and no list of machines.
+    let none = desk.site.gets(&otto, "/v1/provisioning.cattle.io.clusters", 200).await;
+    assert_eq!((none.body["count"].as_u64(), &none.body["data"]), (Some(0), &json!([])));
+    desk.site.gets(&otto, MACHINES, 403).await;
+    desk.site.gets(&otto, "/v1/schemas/cluster.x-k8s.io.machine", 404).await;
+}

@@ -44,6 +44,8 @@ fn socket(names: &[&str]) -> Socket {
         client: client.clone(),
         policy: policy.clone(),
         clock: Arc::new(SystemClock),
+        part_of: |_, _| None,
+        nodes: None,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
     });
@@ -53,6 +55,7 @@ fn socket(names: &[&str]) -> Socket {
         client,
         catalogue: Arc::new(Catalogue::default()),
         source: Source::Cluster,
+        part_of: |_, _| None,
         user: "ann".to_owned(),
         now: 0,
     };
