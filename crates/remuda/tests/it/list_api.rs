@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::{
     client::{client, client_with, config_map},
+    lab::{Lab, NEW},
     people::Desk,
 };
 
@@ -167,4 +168,85 @@ fn a_person_lists_and_is_told_of_changes_and_another_sees_nothing() {
         let old = hers.hears().await;
         assert!(old["data"]["error"].as_str().unwrap().starts_with("too old resource version"), "{old}");
     });
+}
+
+async fn post(client: &Client, path: &str, body: Value) -> Result<Value, u16> {
+    let request = Request::post(path).header("content-type", "application/json");
+    match client.request::<Value>(request.body(body.to_string().into_bytes()).unwrap()).await {
+        Ok(answer) => Ok(answer),
+        Err(kube::Error::Api(status)) => Err(status.code),
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+/// Nodes of a real cluster, and what is done to them through its tunnel: by an administrator, and not by a member.
+#[test]
+fn nodes_of_a_cluster_are_cordoned_and_drained_as_the_caller() {
+    const NODES: &str = "/v1/management.cattle.io.nodes";
+    let Some(lab) = Lab::open(None) else { return };
+    lab.run(&format!("cluster create demo --version {NEW} --servers 1 --workers 1 --wait --timeout 120s"));
+    let admin = lab.client();
+    let nodes = |client: &Client| lab.runtime.block_on(get(client, NODES));
+    let states = || -> Vec<String> {
+        let list = nodes(&admin).unwrap();
+        let rows = list["data"].as_array().unwrap();
+        rows.iter().map(|row| row["metadata"]["state"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let minute = Duration::from_secs(60);
+    lab.until("both nodes are there", minute, || states() == ["active", "active"]);
+    let list = nodes(&admin).unwrap();
+    let worker = list["data"].as_array().unwrap().iter().find(|row| row["spec"]["worker"] == true).unwrap();
+    let path = format!("{NODES}/{}", worker["id"].as_str().unwrap());
+    assert!(worker["actions"]["cordon"].as_str().unwrap().ends_with("?action=cordon"), "{worker}");
+    let cluster = worker["metadata"]["namespace"].as_str().unwrap();
+    let managed = format!("/v1/management.cattle.io.clusters/{cluster}");
+    lab.until("the cluster sums them up", minute, || {
+        let status = lab.runtime.block_on(get(&admin, &managed)).unwrap()["status"].clone();
+        status["nodeCount"] == 2 && status["linuxWorkerCount"] == 1 && status["capacity"]["cpu"].is_string()
+    });
+
+    // A member sees them, and may do nothing to them.
+    let member = lab.runtime.block_on(async {
+        let user = json!({"metadata": {"name": "u-ann"}, "username": "ann"});
+        post(&admin, "/v1/management.cattle.io.users", user).await.unwrap();
+        let binding = json!({
+            "metadata": {"name": "ann", "namespace": cluster}, "clusterName": cluster, "userName": "u-ann",
+            "roleTemplateName": "cluster-member",
+        });
+        post(&admin, "/v1/management.cattle.io.clusterroletemplatebindings", binding).await.unwrap();
+        let mut token = Err(0);
+        for _ in 0..100 {
+            token = post(&admin, "/v3/tokens", json!({"userId": "u-ann"})).await;
+            if token.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let token = token.unwrap()["token"].as_str().unwrap().to_owned();
+        client_with(&lab.data().join("admin.kubeconfig"), |kubeconfig| {
+            let auth = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
+            kubeconfig.auth_infos[0].auth_info = Some(auth);
+        })
+        .await
+    });
+    lab.until("she sees them", minute, || nodes(&member).is_ok_and(|list| list["count"] == 2));
+    let hers = nodes(&member).unwrap();
+    assert!(hers["data"].as_array().unwrap().iter().all(|row| row.get("actions").is_none()), "{hers}");
+    let act = |client: &Client, action: &str, body: Value| {
+        lab.runtime.block_on(post(client, &format!("{path}?action={action}"), body))
+    };
+    assert_eq!(act(&member, "cordon", json!({})), Err(403));
+
+    act(&admin, "cordon", json!({})).unwrap();
+    lab.until("it is cordoned", minute, || states().contains(&"cordoned".to_owned()));
+    assert_eq!(act(&admin, "cordon", json!({})), Err(422));
+    act(&admin, "uncordon", json!({})).unwrap();
+    lab.until("it is open again", minute, || states() == ["active", "active"]);
+    assert_eq!(act(&admin, "drain", json!({"timeout": 0})), Err(422));
+    assert_eq!(states(), ["active", "active"], "bad input changes nothing");
+    act(&admin, "drain", json!({"force": true, "deleteLocalData": true, "timeout": 60})).unwrap();
+    lab.until("it is drained", minute, || states().contains(&"drained".to_owned()));
+    assert_eq!(act(&admin, "explode", json!({})), Err(404));
+    lab.run("cluster delete --yes demo --wait --timeout 60s");
+    lab.until("its nodes are gone", minute, || states().is_empty());
 }
