@@ -25,6 +25,7 @@ use crate::{
     cluster, counts,
     discovery::{Remembered, definitions},
     doors::LIST_API,
+    ext::{self, Ext},
     indexes::Indexes,
     kind::Kind,
     list,
@@ -55,6 +56,8 @@ pub struct ListApiOptions {
     pub part_of: PartOfCluster,
     /// Who drains nodes of clusters; without it there are no actions on them.
     pub nodes: Option<Arc<dyn NodeActions>>,
+    /// The doors of people, for tokens and kubeconfigs of callers; without it there are none.
+    pub people: Option<Opening>,
     pub tasks: TaskTracker,
     pub stop: CancellationToken,
 }
@@ -69,6 +72,7 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     part_of: PartOfCluster,
     pub(crate) nodes: Option<Arc<dyn NodeActions>>,
+    pub(crate) people: Option<Opening>,
     /// The door of clusters, and what is behind it.
     pub(crate) clusters_door: OnceLock<Opening>,
     indexes: Arc<Indexes>,
@@ -81,7 +85,7 @@ pub(crate) struct Shared {
 
 impl ListApi {
     pub fn new(options: ListApiOptions) -> Self {
-        let ListApiOptions { client, policy, clock, part_of, nodes, tasks, stop } = options;
+        let ListApiOptions { client, policy, clock, part_of, nodes, people, tasks, stop } = options;
         Self(Arc::new(Shared {
             indexes: Indexes::new(client.clone(), tasks.clone(), stop.clone()),
             client,
@@ -89,6 +93,7 @@ impl ListApi {
             clock,
             part_of,
             nodes,
+            people,
             clusters_door: OnceLock::new(),
             catalogue: Remembered::default(),
             clusters: Mutex::default(),
@@ -270,6 +275,13 @@ impl Shared {
             ("count" | "counts", []) => get(counts::list(&visit).await),
             ("count" | "counts", ["count"]) => get(counts::one(&visit).await),
             ("subscribe", []) => subscribe::open(self, visit, call).map(Done::Response),
+            (name, rest) if visit.is_management() && Ext::find(name).is_some() => {
+                let ext = Ext::find(name).ok_or_else(|| unknown(name))?;
+                Ok(match ext::answer(self, &visit, ext, rest, &call, body).await? {
+                    (code, Some(value)) => Done::Value(code, value),
+                    (_, None) => Done::Nothing,
+                })
+            }
             ("ext.cattle.io.selfuser" | "ext.cattle.io.selfusers", []) => selfuser(&visit, &call),
             (name, rest) => {
                 let kind = visit.kind(name)?;

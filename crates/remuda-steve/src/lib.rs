@@ -14,6 +14,7 @@ mod cluster;
 mod counts;
 mod discovery;
 pub mod doors;
+mod ext;
 mod filter;
 #[cfg(test)]
 mod fuzz;

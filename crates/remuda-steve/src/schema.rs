@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::{
+    ext::Ext,
     kind::Kind,
     rights::Sheet,
     show::{Base, collection},
@@ -43,8 +44,9 @@ fn schema(base: &Base, id: &str, plural: &str, object: &[&str], collection: &[&s
 /// All schemas of the caller, by id.
 pub(crate) fn all(visit: &Visit) -> BTreeMap<String, Value> {
     let sheet = visit.rights.sheet();
-    let own = OWN.iter().map(|(id, plural, object, collection)| {
-        ((*id).to_owned(), schema(&visit.base, id, plural, object, collection))
+    let ext = Ext::ALL.into_iter().filter(|_| visit.is_management()).map(Ext::schema);
+    let own = OWN.iter().copied().chain(ext).map(|(id, plural, object, collection)| {
+        (id.to_owned(), schema(&visit.base, id, plural, object, collection))
     });
     let kinds = visit.catalogue.all();
     let kinds = kinds.filter_map(|kind| Some((kind.id.clone(), of_kind(visit, &sheet, kind)?)));

@@ -301,3 +301,56 @@ async fn members_of_a_cluster_see_its_machines() {
     desk.site.gets(&otto, MACHINES, 403).await;
     desk.site.gets(&otto, "/v1/schemas/cluster.x-k8s.io.machine", 404).await;
 }
+
+/// Tokens and kubeconfigs of the caller, as Rancher's dashboard makes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_made_and_their_value_is_told_once() {
+    const TOKENS: &str = "/v1/ext.cattle.io.tokens";
+    let desk = Desk::open().await;
+    let spec = json!({"spec": {"description": "for a script", "ttl": 3_600_000}});
+    let (code, made) = desk.send("POST", TOKENS, spec).await;
+    assert_eq!(code, 201, "{made}");
+    let (name, value) = (made["id"].as_str().unwrap(), made["status"]["value"].as_str().unwrap());
+    let bearer = made["status"]["bearerToken"].as_str().unwrap();
+    assert_eq!((bearer, value.len() > 20), (format!("{name}:{value}").as_str(), true));
+    desk.site.gets(bearer, "/v1/schemas", 200).await;
+    let list = desk.get(TOKENS).await;
+    assert!(names(&list).contains(&name) && !list.to_string().contains(value), "{list}");
+    let path = format!("{TOKENS}/{name}");
+    let one = desk.get(&path).await;
+    assert_eq!(one["spec"]["description"], "for a script");
+    assert!(!one.to_string().contains(value) && !one.to_string().contains("hash"));
+    // Others know nothing of it.
+    let ann = desk.site.user("u-ann", json!({})).await;
+    desk.site.gets(&ann, &path, 404).await;
+    assert!(!names(&desk.site.gets(&ann, TOKENS, 200).await.body).contains(&name));
+    let refused = desk.site.send(Some(&ann), "DELETE", &path, &[], json!(null)).await;
+    assert_eq!(refused.code.as_u16(), 404);
+    assert_eq!(desk.send("DELETE", &path, json!(null)).await.0, 204);
+    desk.site.gets(bearer, "/v1/schemas", 401).await;
+    assert_eq!(desk.send("POST", TOKENS, json!({"spec": {"ttl": "x"}})).await.0, 422);
+
+    let kubeconfigs = "/v1/ext.cattle.io.kubeconfigs";
+    let of = |clusters: Value| json!({"spec": {"clusters": clusters}});
+    assert_eq!(desk.send("POST", kubeconfigs, of(json!([]))).await.0, 400);
+    assert_eq!(desk.send("GET", kubeconfigs, json!(null)).await.0, 405);
+    let before = desk.get(TOKENS).await["count"].clone();
+    let foreign = desk.site.send(Some(&ann), "POST", kubeconfigs, &[], of(json!(["c-m-other"]))).await;
+    assert_eq!(foreign.code.as_u16(), 403, "{}", foreign.text);
+    let cluster = json!({"metadata": {"name": "c-m-abcd2345"}, "spec": {"displayName": "demo"}});
+    assert_eq!(desk.send("POST", "/v1/management.cattle.io.clusters", cluster).await.0, 201);
+    let mut made = (0, Value::Null);
+    for _ in 0..100 {
+        made = desk.send("POST", kubeconfigs, of(json!(["c-m-abcd2345"]))).await;
+        if made.0 == 201 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(made.0, 201, "{}", made.1);
+    let value = made.1["status"]["value"].as_str().unwrap();
+    assert!(value.contains("/k8s/clusters/c-m-abcd2345") && value.contains("token:"), "{value}");
+    assert!(desk.get(TOKENS).await["count"].as_u64() > before.as_u64(), "it holds a token of its own");
+    let wrong = json!({"spec": {"currentPassword": "wrong", "newPassword": "correct horse battery"}});
+    assert_eq!(desk.send("POST", "/v1/ext.cattle.io.passwordchangerequests", wrong).await.0, 401);
+}
