@@ -79,6 +79,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// The list API: pages of 20,000 Machines, schemas, changes to a thousand sockets
+    RancherApi {
+        /// Passed on to the load generator; --help lists what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// The tunnel between server and clusters: throughput, latency, memory, the proxy
     Tunnel {
         /// Passed on to the load generator; --help lists what it takes
@@ -105,6 +111,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
         Chore::Bench { what: Bench::Machines { arguments } } => bench::run("machines", &arguments),
         Chore::Bench { what: Bench::Provision { arguments } } => bench::provision(&arguments),
+        Chore::Bench { what: Bench::RancherApi { arguments } } => bench::run("rancher-api", &arguments),
         Chore::Bench { what: Bench::Tunnel { arguments } } => bench::tunnel(&arguments),
         Chore::BuildTime(arguments) => build_time::run(&arguments),
         Chore::Flakes(arguments) => flakes::run(&arguments),

@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use tokio::{net::TcpStream, task::JoinSet};
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Where connections go, and as whom.
 pub(crate) struct Target {
@@ -37,10 +37,19 @@ impl Target {
         Ok(Target { address, name: ServerName::try_from(host)?, connector: Arc::new(config).into() })
     }
 
-    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+    /// A connection nothing is said on yet.
+    pub(crate) async fn stream(&self) -> anyhow::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
-        let stream = self.connector.connect(self.name.clone(), stream).await?;
+        Ok(self.connector.connect(self.name.clone(), stream).await?)
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        let stream = self.stream().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {

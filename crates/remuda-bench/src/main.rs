@@ -10,6 +10,7 @@ mod load;
 mod machines;
 mod process;
 mod provision;
+mod rancher_api;
 mod table;
 mod tunnel;
 
@@ -46,6 +47,8 @@ enum What {
     Machines(machines::MachinesArguments),
     /// The path from the Cluster people write to a Ready one
     Provision(provision::ProvisionArguments),
+    /// Lists, schemas and changes of the list API
+    RancherApi(rancher_api::RancherApiArguments),
     /// The proxy to a cluster behind its tunnel
     Tunnel(tunnel::TunnelArguments),
 }
@@ -79,6 +82,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         What::Capi(arguments) => capi::run(&server, &with, arguments).await,
         What::Machines(arguments) => machines::run(&server, &with, &arguments).await,
         What::Provision(arguments) => provision::run(&server, &with, &arguments).await,
+        What::RancherApi(arguments) => rancher_api::run(&server, &with, &arguments).await,
         What::Tunnel(arguments) => tunnel::run(&server, &arguments).await,
     }
 }
