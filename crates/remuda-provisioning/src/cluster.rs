@@ -200,7 +200,7 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, E
             Guarded::Released => return Ok(Next::Done),
         };
     }
-    live(&this, &api, cluster).await
+    Box::pin(live(&this, &api, cluster)).await
 }
 
 /// How far a pass came.
