@@ -246,8 +246,9 @@ async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
                     entry.up(inner, link, nodes);
                     inner.tell(&entry.cluster, What::Connected);
                 }
+                // The old one is probed as before: if it is lost too, that is told.
                 Err(failure) => {
-                    tracing::warn!(cluster = %entry.cluster, error = failure.why, "new connection cannot be made");
+                    tracing::info!(cluster = %entry.cluster, error = failure.why, "new connection cannot be made");
                 }
             }
             continue;
