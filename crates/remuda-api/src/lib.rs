@@ -8,6 +8,8 @@ pub mod clusterctl;
 pub mod convert;
 pub mod core;
 pub mod crd;
+#[doc(hidden)]
+pub mod instances;
 pub mod management;
 mod object;
 pub mod provisioning;
