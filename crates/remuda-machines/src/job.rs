@@ -68,6 +68,8 @@ pub struct Environment {
     pub scratch: PathBuf,
     /// The only directory whose files flags may name, where the job is a process of somebody else's host.
     pub files: Option<PathBuf>,
+    /// The only driver that may be used, where the job is one.
+    pub driver: Option<String>,
     /// Where the last word goes.
     pub result_file: Option<PathBuf>,
     /// The host this job runs on, if its machine exists there.
@@ -119,6 +121,7 @@ impl Environment {
             data_dir: path(names::DATA_DIR).unwrap_or_else(|| home.clone()),
             scratch: path(machines::env::SCRATCH).unwrap_or_else(|| home.join(".remuda-machine")),
             files: path(machines::env::FILES),
+            driver: variables.get(machines::env::DRIVER).cloned(),
             result_file: path(machines::env::RESULT_FILE).or_else(|| {
                 let standard = PathBuf::from("/dev/termination-log");
                 standard.exists().then_some(standard)
@@ -327,6 +330,7 @@ pub async fn run(
     let remote = Remote::new(client, args, environment.pace.api);
     let archive = remote.claim().await?;
     let mut store = Store::unpack(&environment.scratch.join("store"), &archive)?;
+    check_driver(args, environment, &store)?;
     let confined = match environment.confines {
         true => confine::enter(args, environment, drivers, Some(&store)).await?,
         false => None,
@@ -349,6 +353,27 @@ pub async fn run(
         confine::leave(environment);
     }
     done
+}
+
+/// A record is in a Secret of the machine's namespace, and whoever may write there must not choose by it what acts on
+/// this host.
+fn check_driver(args: &Args, environment: &Environment, store: &Store) -> Result<(), Failure> {
+    let Some(expected) = &environment.driver else { return Ok(()) };
+    let (name, driver) = match &args.action {
+        Action::Create(create) => (&create.name, Some(create.driver.clone())),
+        Action::Remove { name } => (name, None),
+        Action::Flags { .. } => return Ok(()),
+    };
+    let recorded = store.load(name)?.map(|machine| machine.driver_name);
+    match driver.into_iter().chain(recorded).find(|driver| !driver.eq_ignore_ascii_case(expected)) {
+        Some(other) => {
+            let message = format!(
+                "machine {name} is of driver {expected:?}, and its state says {other:?}: the state was changed by somebody else"
+            );
+            Err(Failure::new(Class::Other, message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Starts a driver, of this program or another. The latter is bounded.

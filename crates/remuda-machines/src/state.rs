@@ -8,7 +8,7 @@ use std::{
     fs,
     io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use flate2::{Compression, write::GzEncoder};
@@ -25,6 +25,8 @@ use crate::host::Host;
 
 /// Where machines are in archives.
 pub const USUAL_STORE: &str = "/home/machine/.docker/machine";
+/// Where the login key is, in a driver's record.
+const KEY_PATH: &str = "SSHKeyPath";
 /// Files that can be fetched again, and are too large for a Secret.
 const LEFT_OUT: &[&str] = &[".iso", ".tar.gz", ".vmdk", ".img"];
 
@@ -157,7 +159,8 @@ impl Store {
                 make_directory(parent)?;
             }
             let content = if name.file_name().is_some_and(|name| name == "config.json") {
-                store.moved_in(&content)?
+                let machine = name.parent().and_then(Path::to_str).unwrap_or_default();
+                store.moved_in(machine, &content)?
             } else {
                 content
             };
@@ -260,13 +263,30 @@ impl Store {
         append(archive, header, &name, content).map_err(file("pack the state of the machine"))
     }
 
-    fn moved_in(&self, config: &[u8]) -> Result<Vec<u8>, Error> {
+    /// The record of a machine as it is used here. Whoever may write Secrets of the namespace can write it: its paths
+    /// lead nowhere but into this store, whatever it says.
+    fn moved_in(&self, name: &str, config: &[u8]) -> Result<Vec<u8>, Error> {
         let mut machine = Machine::parse(config)?;
         let from = match machine.driver.str("StorePath") {
             "" => USUAL_STORE.to_owned(),
             path => path.to_owned(),
         };
-        relocate(&mut machine.driver.0, &from, &self.path.to_string_lossy());
+        let own = self.path.to_string_lossy().into_owned();
+        let record = &mut machine.driver.0;
+        relocate(record, &from, &own);
+        for (field, value) in [("StorePath", own.as_str()), ("MachineName", name)] {
+            if record.contains_key(field) {
+                record.insert(field.to_owned(), value.into());
+            }
+        }
+        let is_inside = |text: &str| {
+            let inner = Path::new(text).strip_prefix(&self.path);
+            inner.is_ok_and(|inner| inner.components().all(|part| matches!(part, Component::Normal(_))))
+        };
+        // An empty one is the usual place in the store.
+        if record.get(KEY_PATH).is_some_and(|path| !path.as_str().is_some_and(is_inside)) {
+            record.insert(KEY_PATH.to_owned(), "".into());
+        }
         Ok(machine.render())
     }
 
@@ -438,6 +458,41 @@ mod tests {
         assert!(facts.ssh.key_path.starts_with(USUAL_STORE));
         other.forget("m1").unwrap();
         assert_eq!(super::facts(&other.pack().unwrap()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_record_leads_nowhere_but_into_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::empty(&dir.path().join("a")).unwrap();
+        for (path, key, name) in [
+            ("/etc", "/etc/cron.d/x", "m1"),
+            ("/", "/root/.ssh/authorized_keys", "../../etc"),
+            ("", "/home/machine/.docker/machine/../../../../etc/shadow", "m1"),
+            ("/home/machine/.docker/machine", "relative", "/abs"),
+        ] {
+            let mut machine = machine(&store);
+            for (field, value) in [("StorePath", path), ("SSHKeyPath", key), ("MachineName", name)] {
+                machine.driver.0.insert(field.into(), value.into());
+            }
+            let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+            let record = machine.render();
+            store
+                .append(
+                    &mut archive,
+                    &store.directory("m1").join("config.json"),
+                    tar::EntryType::Regular,
+                    &record,
+                )
+                .unwrap();
+            let packed = archive.into_inner().unwrap().finish().unwrap();
+            let other = Store::unpack(&dir.path().join("b"), &packed).unwrap();
+            let loaded = other.load("m1").unwrap().unwrap().driver;
+            assert_eq!(loaded.str("StorePath"), other.path.to_string_lossy(), "{path}");
+            assert_eq!(loaded.str("MachineName"), "m1", "{name}");
+            let key_path = PathBuf::from(loaded.ssh().key_path);
+            assert!(key_path.starts_with(&other.path), "{key}: {}", key_path.display());
+            assert!(key_path.components().all(|part| part != Component::ParentDir), "{}", key_path.display());
+        }
     }
 
     #[test]

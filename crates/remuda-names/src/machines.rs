@@ -74,6 +74,8 @@ pub mod env {
     pub const RESULT_FILE: &str = "REMUDA_MACHINE_RESULT_FILE";
     /// The only directory whose files flags of drivers may name. Without it they may name any.
     pub const FILES: &str = "REMUDA_MACHINE_FILES";
+    /// The only driver a job may use: that of its machine's kind. Without it a record says which made the machine.
+    pub const DRIVER: &str = "REMUDA_MACHINE_DRIVER";
     /// Identity and name of the host a job runs on, if its machine exists there.
     pub const HOST: &str = "REMUDA_MACHINE_HOST";
     /// Directory of the job's own.

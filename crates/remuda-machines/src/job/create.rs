@@ -1,6 +1,6 @@
 //! Making a server, or going on with one.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, os::unix::fs::FileTypeExt, path::Path, sync::Arc, time::Duration};
 
 use remuda_drivers::{
     driver::{Bootstrap, Config, Delivery, Driver, State},
@@ -166,7 +166,6 @@ impl Work<'_> {
                 let message = format!("driver {} has no flag --{name}", create.driver);
                 return Err(Failure::new(Class::Other, message).before_creation());
             };
-            self.confine(name, text.as_deref().unwrap_or_default())?;
             let value = match (&flag.kind, text) {
                 (Kind::Bool, None) => Value::Bool(true),
                 (Kind::List(_), Some(text)) => {
@@ -179,18 +178,37 @@ impl Work<'_> {
             };
             values.set(name.clone(), value);
         }
+        self.confine_all(flags, &values)?;
         Ok(values)
+    }
+
+    /// All values a driver is given, wherever they came from: credentials are written by people as well.
+    pub(super) fn confine_all(&self, flags: &[Flag], values: &Flags) -> Result<(), Failure> {
+        let defaults = Flags::defaults(flags);
+        for (name, value) in values.iter().filter(|(name, value)| defaults.get(name) != Some(value)) {
+            match value {
+                Value::String(text) => self.confine(name, text)?,
+                Value::List(items) => items.iter().try_for_each(|text| self.confine(name, text))?,
+                Value::Bool(_) | Value::Int(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Settings are written by people who may make machines, not by those who may read this host's files.
     fn confine(&self, flag: &str, text: &str) -> Result<(), Failure> {
         let Some(allowed) = &self.environment.files else { return Ok(()) };
-        let path = Path::new(text);
-        let outside = match std::fs::canonicalize(path) {
-            Ok(real) => !std::fs::canonicalize(allowed).is_ok_and(|allowed| real.starts_with(allowed)),
-            Err(_) => false,
+        // Names of disks are settings of some providers, and the host may have one of that name.
+        let is_disk = |kind: std::fs::FileType| kind.is_block_device() && flag.contains("device");
+        let names_a_file = |text: &str| {
+            let Ok(real) = std::fs::canonicalize(text) else { return false };
+            let inside = std::fs::canonicalize(allowed).is_ok_and(|allowed| real.starts_with(allowed));
+            // A device is read as a file is, and has no end.
+            let kind = real.metadata().map(|metadata| metadata.file_type());
+            !inside && !kind.is_ok_and(|kind| kind.is_dir() || is_disk(kind))
         };
-        if outside && path.is_file() {
+        // Some drivers take spaces at the ends for none.
+        if names_a_file(text) || names_a_file(text.trim()) {
             let message = format!("--{flag} names a file of the server's host; give its content instead");
             return Err(Failure::new(Class::Other, message).before_creation());
         }

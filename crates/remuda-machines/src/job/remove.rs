@@ -30,6 +30,7 @@ impl Work<'_> {
                     newer.set(flag.name.clone(), flag.parse(text)?);
                 }
             }
+            self.confine_all(&flags, &newer)?;
             driver.renew(newer).await?;
             self.log.info(format!("Removing machine {name}..."));
             match driver.remove().await {

@@ -142,6 +142,9 @@ pub(super) async fn prepare(
     variables.insert(machines::env::RESULT_FILE.to_owned(), text(directory.join(RESULT)));
     variables.insert(machines::env::FILES.to_owned(), text(directory.join(VOLUMES)));
     variables.insert(machines::env::SCRATCH.to_owned(), text(directory.join(SCRATCH)));
+    if let Some(driver) = &driver {
+        variables.insert(machines::env::DRIVER.to_owned(), driver.clone());
+    }
     if let Some(host) = runner.host.as_ref().filter(|_| job.labels().contains_key(machines::label::HOST)) {
         variables.insert(machines::env::HOST.to_owned(), host.variable());
     }

@@ -317,22 +317,6 @@ async fn failures_that_pass_are_tried_again_and_others_are_told() {
 }
 
 #[tokio::test]
-async fn settings_cannot_read_the_files_of_the_host() {
-    let world = World::start().await;
-    let running = world.run();
-    world.activate("digitalocean").await;
-    world.cluster().await;
-    let spec = json!({
-        "region": "/etc/passwd", "common": {"cloudCredentialSecretName": "cattle-global-data:cc-do"},
-    });
-    world.machine_of("m1", "DigitaloceanMachine", spec).await;
-    until("it has failed", async || world.condition("m1", "CreateJob").await.0 == "False").await;
-    let (_, message) = world.condition("m1", "CreateJob").await;
-    assert!(message.contains("--digitalocean-region names a file of the server's host"), "{message}");
-    running.stop().await;
-}
-
-#[tokio::test]
 async fn what_the_provider_has_and_nobody_knows_is_listed() {
     let world = World::start().await;
     let running = world.run();

@@ -5,5 +5,6 @@
 mod confined;
 mod deleted;
 mod drivers;
+mod host_files;
 mod machines;
 mod world;
