@@ -6,6 +6,7 @@
 //! Everything speaks to the API through a `kube::Client`, so the same controllers run on the
 //! embedded API server and on a real cluster.
 
+pub mod bounded;
 pub mod clock;
 mod ctx;
 mod drive;

@@ -18,12 +18,11 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
-use remuda_control::Chain;
+use remuda_control::{Chain, bounded::BoundedBody};
 use remuda_tunnel::{
     server::{DialError, Server},
     stream::TunnelStream,
 };
-use remuda_workload::BoundedBody;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},

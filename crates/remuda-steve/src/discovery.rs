@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use http::{Request, header};
+use http::{Request, StatusCode, header};
 use kube::Client;
 use parking_lot::Mutex;
 use remuda_door::Refusal;
@@ -19,6 +19,13 @@ use crate::{
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Kinds whose columns are asked for at one time.
 const AT_ONCE: usize = 16;
+/// Kinds of an API. One with more is not looked at: it would be kept for as long as the server runs.
+const MOST_KINDS: usize = 4_000;
+/// Columns of a kind, and bytes of what is said of one.
+const MOST_COLUMNS: usize = 32;
+const LONGEST: usize = 1024;
+/// Bytes of the columns of all kinds.
+const MOST_BYTES: usize = 8 << 20;
 /// A catalogue is taken again for so long after definitions changed: they are served a moment after they are stored.
 const SETTLES: Duration = Duration::from_secs(2);
 /// A kind that is not known is looked for again, but not more often than this.
@@ -47,12 +54,22 @@ pub(crate) async fn discover(client: &Client) -> Result<Catalogue, Refusal> {
     };
     let (core, groups) = (document("/api").await?, document("/apis").await?);
     let catalogue = Catalogue::from_discovery(&[core, groups]);
+    if catalogue.all().count() > MOST_KINDS {
+        let message = format!("the cluster has more than {MOST_KINDS} kinds");
+        return Err(Refusal::new(StatusCode::BAD_GATEWAY, message));
+    }
     let listed: Vec<Arc<Kind>> = catalogue.all().filter(|kind| kind.has_verb("list")).cloned().collect();
-    let columns = stream::iter(listed)
+    let mut columns = stream::iter(listed)
         .map(|kind| async move { (kind.id.clone(), columns(client, &kind).await) })
         .buffer_unordered(AT_ONCE)
         .collect::<HashMap<String, Vec<Column>>>()
         .await;
+    let mut left = MOST_BYTES;
+    columns.retain(|_, columns| {
+        let fits = left.checked_sub(columns.iter().map(Column::weight).sum());
+        left = fits.unwrap_or(left);
+        fits.is_some()
+    });
     Ok(catalogue.with_columns(columns))
 }
 
@@ -62,7 +79,10 @@ async fn columns(client: &Client, kind: &Kind) -> Vec<Column> {
         return Vec::new();
     };
     match client.request::<Table>(request).await {
-        Ok(table) => table.columns.unwrap_or_default(),
+        Ok(table) => {
+            let columns = table.columns.unwrap_or_default().into_iter().take(MOST_COLUMNS);
+            columns.map(|column| column.cut(LONGEST)).collect()
+        }
         Err(error) => {
             tracing::debug!(kind = kind.id, %error, "columns of a kind are not known");
             Vec::new()

@@ -31,6 +31,21 @@ impl Column {
         self.name.eq_ignore_ascii_case("age")
     }
 
+    /// With no text longer than this.
+    pub(crate) fn cut(mut self, longest: usize) -> Self {
+        for text in [&mut self.name, &mut self.kind, &mut self.format, &mut self.description] {
+            text.truncate(text.floor_char_boundary(longest));
+            text.shrink_to_fit();
+        }
+        self
+    }
+
+    /// Bytes it holds.
+    pub(crate) fn weight(&self) -> usize {
+        let texts = [&self.name, &self.kind, &self.format, &self.description];
+        size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>()
+    }
+
     fn to_value(&self, place: usize) -> Value {
         json!({
             "name": self.name, "type": self.kind, "format": self.format, "description": self.description,

@@ -103,6 +103,15 @@ impl Row {
         self.object.as_ref().map_or(0, Bytes::len)
     }
 
+    /// Bytes it holds, about: a value takes more room in memory than in an answer.
+    pub(crate) fn weight(&self) -> usize {
+        let cells: usize = self.cells.iter().map(weight).sum();
+        let labels = self.labels.iter().flatten();
+        let labels: usize = labels.map(|(key, value)| 64 + key.len() + weight(value)).sum();
+        let owners = size_of_val(&*self.owners);
+        size_of::<Self>() + self.size() + cells + labels + owners
+    }
+
     /// Cells as they are shown now: ages grow.
     pub(crate) fn fields(&self, now: i64) -> Vec<Value> {
         let mut cells = self.cells.to_vec();
@@ -172,6 +181,16 @@ impl Row {
 /// `namespace/name`, or the name.
 pub(crate) fn id(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+fn weight(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| 64 + key.len() + weight(value)).sum(),
+        _ => 0,
+    };
+    size_of::<Value>() + inner
 }
 
 fn owner(reference: &Value) -> Owner {

@@ -5,6 +5,7 @@
 //! index and are told so: nothing is kept for it meanwhile. Rights are asked for every single change.
 
 mod message;
+mod queue;
 mod watch;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -15,7 +16,6 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use remuda_door::{Body, Call, Refusal};
 use tokio::{
-    sync::mpsc,
     task::{AbortHandle, JoinSet},
     time::{Instant, interval_at, timeout},
 };
@@ -31,6 +31,7 @@ use tokio_tungstenite::{
 pub(crate) use self::message::Said;
 use self::{
     message::{Wish, ping},
+    queue::Out,
     watch::SubscribeError,
 };
 use crate::{api::Shared, visit::Visit};
@@ -41,8 +42,8 @@ const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 const QUEUE: usize = 64;
 /// Subscriptions of one socket.
 const MOST: usize = 2048;
-/// Longest message of a client.
-const LARGEST_MESSAGE: usize = 64 << 10;
+/// Longest message of a client. What it wishes is kept, for each subscription.
+const LARGEST_MESSAGE: usize = 8 << 10;
 /// For the client to take the upgrade.
 const UPGRADE: Duration = Duration::from_secs(15);
 /// A client that takes no message for so long is gone.
@@ -121,7 +122,7 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let (mut sink, mut input) = stream.split();
-    let (out, mut queue) = mpsc::channel::<String>(QUEUE);
+    let (out, mut queue) = queue::channel(QUEUE);
     let mut running = Running { handles: HashMap::new(), tasks: JoinSet::new() };
     let mut pings = interval_at(Instant::now() + PING, PING);
     loop {
@@ -161,7 +162,7 @@ where
 
 impl Running {
     /// Does what a client asks. What is returned is said at once.
-    fn hear(&mut self, socket: &Arc<Socket>, said: Said, out: &mpsc::Sender<String>) -> Option<String> {
+    fn hear(&mut self, socket: &Arc<Socket>, said: Said, out: &Out) -> Option<String> {
         match said {
             Said::Stop(wish) => {
                 self.handles.remove(&wish)?.abort();

@@ -1,14 +1,16 @@
 //! One request: whose it is, at which API, and what is known of it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use kube::Client;
+use remuda_control::bounded::{Room, Share, TooMuch};
 use remuda_door::Refusal;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::{
-    answer::refused,
+    answer::{excessive, refused},
     indexes::Indexes,
     kind::{Catalogue, Kind},
     parts::{self, PartOfCluster},
@@ -25,14 +27,21 @@ use crate::{
 const PAGE: usize = 500;
 /// Objects of a cluster in one list.
 const MOST_ROWS: usize = 50_000;
+/// Pages of them. A cluster may send less than it was asked for, but not without end.
+const MOST_PAGES: usize = 4 * MOST_ROWS / PAGE;
+/// What one list may hold of a cluster.
+const MOST_BYTES: usize = 160 << 20;
+/// And how long it may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where rows come from.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// Of the management API: indexes that all callers share.
     Indexes(Arc<Indexes>),
-    /// Of another cluster: it is asked as the caller.
-    Cluster,
+    /// Of another cluster: it is asked as the caller. What is held of its answers has this much room, with those of
+    /// all others.
+    Cluster(Arc<Room>),
 }
 
 #[derive(Clone)]
@@ -54,6 +63,8 @@ pub(crate) struct Visit {
 pub(crate) struct Snapshot {
     pub(crate) rows: Vec<Arc<Row>>,
     pub(crate) revision: u64,
+    /// The room of rows that are held for this list only.
+    pub(crate) _held: Option<Share>,
 }
 
 impl Visit {
@@ -71,7 +82,16 @@ impl Visit {
         if !kind.has_verb("list") {
             return Err(Refusal::method_not_allowed(&["POST"]));
         }
-        let Source::Indexes(indexes) = &self.source else { return self.listed(kind, namespace).await };
+        let indexes = match &self.source {
+            Source::Indexes(indexes) => indexes,
+            Source::Cluster(room) => {
+                let listed = timeout(PATIENCE, self.listed(kind, namespace, room.share(MOST_BYTES))).await;
+                return listed.unwrap_or_else(|_| {
+                    let message = format!("the cluster did not list its {} in {PATIENCE:?}", kind.plural);
+                    Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, message))
+                });
+            }
+        };
         let reach = self.reach(kind).await?;
         let index = indexes.get(kind, true).await?;
         if let Some(revision) = revision
@@ -81,30 +101,43 @@ impl Visit {
         }
         let (mut rows, revision) = index.rows(namespace);
         rows.retain(|row| reach.shows(row));
-        Ok(Snapshot { rows, revision })
+        Ok(Snapshot { rows, revision, _held: None })
     }
 
     /// A list of a cluster, which decides what the caller may see.
-    async fn listed(&self, kind: &Arc<Kind>, namespace: &str) -> Result<Snapshot, Refusal> {
-        let (mut rows, mut next) = (Vec::new(), String::new());
-        loop {
-            let mut uri = format!("{}?limit={PAGE}&includeObject=Object", kind.path(namespace, ""));
+    async fn listed(&self, kind: &Arc<Kind>, namespace: &str, mut held: Share) -> Result<Snapshot, Refusal> {
+        let (mut rows, mut next, mut limit) = (Vec::new(), String::new(), PAGE);
+        for _ in 0..MOST_PAGES {
+            let mut uri = format!("{}?limit={limit}&includeObject=Object", kind.path(namespace, ""));
             if !next.is_empty() {
                 uri.push_str(&format!("&continue={}", encoded(&next)));
             }
             let request = table_request(&uri).ok_or_else(Refusal::not_found)?;
-            let page: Table = self.client.request(request).await.map_err(refused)?;
-            let more = page.rows.into_iter().flatten();
-            rows.extend(more.filter_map(|row| Row::new(kind, row.object, row.cells, true)).map(Arc::new));
+            let page: Table = match self.client.request(request).await {
+                Ok(page) => page,
+                // Large objects: fewer of them fit.
+                Err(error) if limit > 1 && matches!(TooMuch::of(&error), Some(TooMuch::Answer { .. })) => {
+                    limit = (limit / 5).max(1);
+                    continue;
+                }
+                Err(error) => return Err(refused(error)),
+            };
+            for row in page.rows.into_iter().flatten() {
+                let Some(row) = Row::new(kind, row.object, row.cells, true) else { continue };
+                held.take(row.weight()).map_err(|too_much| excessive(&too_much))?;
+                rows.push(Arc::new(row));
+            }
             if rows.len() > MOST_ROWS {
                 return Err(Refusal::not_yet(format!("there are more than {MOST_ROWS} {}", kind.plural)));
             }
             if page.metadata.next.is_empty() {
                 let revision = page.metadata.resource_version.parse().unwrap_or_default();
-                return Ok(Snapshot { rows, revision });
+                return Ok(Snapshot { rows, revision, _held: Some(held) });
             }
             next = page.metadata.next;
         }
+        let message = format!("the cluster did not end its list of {}", kind.plural);
+        Err(Refusal::new(StatusCode::BAD_GATEWAY, message))
     }
 
     /// Whether it is at the management API, and not in another cluster.

@@ -38,7 +38,6 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
-    bounded::{BoundedBody, TooMuch},
     kubeconfig::KubeconfigSecret,
     lease::{Lease, Refused},
 };

@@ -8,12 +8,12 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
 use remuda_base::Backoff;
-use remuda_control::{Chain, Informer, Informers, Scope, informer};
+use remuda_control::{Chain, Informer, Informers, Scope, bounded::TooMuch, informer};
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     Down, Entry, Inner, What,
-    bounded::{self, Excess, TooMuch},
+    bounded::{self, Excess},
     nodes,
 };
 

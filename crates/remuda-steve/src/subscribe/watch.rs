@@ -7,11 +7,15 @@ use kube::core::WatchEvent;
 use remuda_objects::selector::LabelSelector;
 use serde_json::Value;
 use tokio::{
-    sync::{broadcast::error::RecvError, mpsc},
+    sync::broadcast::error::RecvError,
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{Socket, message::Wish};
+use super::{
+    Socket,
+    message::Wish,
+    queue::{Left, Out},
+};
 use crate::{
     counts::{self, Counting},
     index::{Change, Event, Index},
@@ -29,13 +33,9 @@ const COUNTS: Duration = Duration::from_secs(5);
 const COUNT_ALL_EVERY: u32 = 12;
 /// Between two looks at schemas, while definitions or rights change.
 const SCHEMAS: Duration = Duration::from_secs(2);
-type Out = mpsc::Sender<String>;
-
-/// The client is gone; there is nothing left to do.
-struct Left;
 
 async fn say(out: &Out, text: String) -> Result<(), Left> {
-    out.send(text).await.map_err(|_| Left)
+    out.say(text).await
 }
 
 /// Runs a subscription to its end, and says why it ended.
@@ -100,7 +100,7 @@ impl Socket {
     async fn visit(&self) -> Visit {
         let catalogue = match self.visit.source {
             Source::Indexes(_) => self.api.current_catalogue().await.ok(),
-            Source::Cluster => None,
+            Source::Cluster(_) => None,
         };
         let catalogue = catalogue.unwrap_or_else(|| self.visit.catalogue.clone());
         Visit { now: self.api.now(), catalogue, ..self.visit.clone() }

@@ -9,7 +9,7 @@ use remuda_auth::{
         policy::{Policy, RbacChange},
     },
 };
-use remuda_control::clock::SystemClock;
+use remuda_control::{bounded::Room, clock::SystemClock};
 use serde_json::json;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -20,7 +20,7 @@ use crate::{
     kind::Catalogue,
     rights::Rights,
     show::Base,
-    subscribe::{Said, message::Wish},
+    subscribe::{Said, message::Wish, queue},
 };
 
 /// A socket of a user who may read what `names` say; all if there are none.
@@ -55,7 +55,7 @@ fn socket(names: &[&str]) -> Socket {
         rights: Rights::Policy(policy, Arc::new(User::new("ann", Vec::<String>::new()))),
         client,
         catalogue: Arc::new(Catalogue::default()),
-        source: Source::Cluster,
+        source: Source::Cluster(Room::new(1 << 20)),
         part_of: |_, _| None,
         user: "ann".to_owned(),
         now: 0,
@@ -71,9 +71,9 @@ fn wish(more: &str) -> Wish {
 }
 
 /// Names of messages, and ids of their objects.
-fn told(queue: &mut mpsc::Receiver<String>) -> Vec<String> {
+fn told(queue: &mut queue::Queue) -> Vec<String> {
     let mut told = Vec::new();
-    while let Ok(text) = queue.try_recv() {
+    while let Some(text) = queue.try_recv() {
         let message: Value = serde_json::from_str(&text).unwrap();
         let id = message["data"]["id"].as_str().unwrap_or_default();
         told.push(format!("{} {id}", message["name"].as_str().unwrap()));
@@ -84,7 +84,7 @@ fn told(queue: &mut mpsc::Receiver<String>) -> Vec<String> {
 #[tokio::test]
 async fn changes_are_told_to_who_may_read_them() {
     let (socket, wish, index) = (socket(&["mine"]), wish(""), index());
-    let (out, mut queue) = mpsc::channel(64);
+    let (out, mut queue) = queue::channel(64);
     let labels = LabelSelector::everything();
     let told_to =
         Told { socket: &socket, visit: &socket.visit, kind: &index.kind, wish: &wish, labels: &labels };
@@ -107,7 +107,7 @@ async fn changes_are_told_to_who_may_read_them() {
 #[tokio::test]
 async fn a_client_that_stands_still_is_told_that_it_fell_behind() {
     let (socket, wish, index) = (socket(&[]), wish(""), index());
-    let (out, mut queue) = mpsc::channel(2);
+    let (out, mut queue) = queue::channel(2);
     let labels = LabelSelector::everything();
     let told_to =
         Told { socket: &socket, visit: &socket.visit, kind: &index.kind, wish: &wish, labels: &labels };
@@ -139,7 +139,7 @@ async fn a_client_that_stands_still_is_told_that_it_fell_behind() {
 async fn notices_without_data_are_debounced() {
     let (socket, index) = (socket(&[]), index());
     let wish = wish(r#","mode":"resource.changes","debounceMs":4000"#);
-    let (out, mut queue) = mpsc::channel(64);
+    let (out, mut queue) = queue::channel(64);
     let labels = LabelSelector::everything();
     let told_to =
         Told { socket: &socket, visit: &socket.visit, kind: &index.kind, wish: &wish, labels: &labels };
