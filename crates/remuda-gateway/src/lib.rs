@@ -39,7 +39,7 @@ mod workload;
 pub use self::{
     access::{Authorize, Caller, Decision, Held, Holders, ManagementRights, Role},
     gateway::{Gateway, GatewayOptions, Timing, tunnel_options},
-    nodes::DrainRequest,
+    nodes::{DrainRefused, DrainRequest},
     programs::ProgramOptions,
     sessions::Connection,
     workload::TunnelConnect,

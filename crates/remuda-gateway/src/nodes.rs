@@ -27,18 +27,21 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::act::DrainRequest;
-use self::mirror::{Known, Seen, away, steps, unmarked};
+pub use self::act::{DrainRefused, DrainRequest};
+use self::mirror::{Known, Seen, away, steps, together, unmarked};
 pub(crate) use self::{act::Drains, mirror::Drain};
 use crate::{Gateway, TunnelConnect, gateway::Shared, status::capacity::Sum};
 
 /// Between two passes over the nodes of one cluster, however often it changes them.
 const DEBOUNCE: Duration = Duration::from_secs(1);
+/// And more for each write of the last one: a cluster whose nodes change all the time writes no more than so often.
+const PER_WRITE: Duration = Duration::from_millis(10);
 
 struct Ctx {
     shared: Arc<Shared>,
     workloads: Workloads,
     written: Informer<PartialObjectMeta<Node>>,
+    /// When each cluster may have its next pass.
     passes: Mutex<HashMap<String, Instant>>,
 }
 
@@ -100,11 +103,9 @@ async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<Ctx>) -> Result<Next, Error> 
     }
     let nodes = nodes.list();
     ctx.shared.facts.found(&name, Some(Sum::of(nodes.iter().map(AsRef::as_ref))), None);
-    let seen: Vec<Seen> = nodes
-        .iter()
-        .take(mirror::MOST)
-        .filter_map(|node| Seen::of(node, ctx.shared.drains.of(&name, &node.name_any())))
-        .collect();
+    let seen = nodes.iter().take(mirror::MOST);
+    let seen = seen.filter_map(|node| Seen::of(node, ctx.shared.drains.of(&name, &node.name_any())));
+    let seen = together(seen.collect());
     if nodes.len() > mirror::MOST {
         tracing::warn!(
             cluster = name,
@@ -122,12 +123,20 @@ impl Ctx {
     fn pace(&self, cluster: &str) -> Option<Duration> {
         let mut passes = self.passes.lock();
         let now = Instant::now();
-        match passes.get(cluster).map(|last| DEBOUNCE.saturating_sub(now - *last)) {
+        match passes.get(cluster).map(|next| next.saturating_duration_since(now)) {
             Some(left) if !left.is_zero() => Some(left),
             _ => {
-                passes.insert(cluster.to_owned(), now);
+                passes.insert(cluster.to_owned(), now + DEBOUNCE);
                 None
             }
+        }
+    }
+
+    /// Puts off the next pass over a cluster by what this one writes.
+    fn wrote(&self, cluster: &str, writes: usize) {
+        let writes = u32::try_from(writes).unwrap_or(u32::MAX);
+        if let Some(next) = self.passes.lock().get_mut(cluster) {
+            *next += PER_WRITE.saturating_mul(writes);
         }
     }
 
@@ -150,6 +159,7 @@ impl Ctx {
         let name = cluster.name_any();
         let (known, now) = (self.known(&name), self.shared.ctx.clock.now());
         let steps = steps(&known, seen);
+        self.wrote(&name, steps.create.len() + steps.update.len() + steps.delete.len());
         let api = self.api(&name);
         for seen in steps.create {
             let mut node = seen.onto(Node::named(&seen.name), now);

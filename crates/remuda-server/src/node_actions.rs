@@ -23,7 +23,7 @@ impl NodeActions for Nodes {
         client: Client,
         input: DrainInput,
         revoked: Option<CancellationToken>,
-    ) -> bool {
+    ) -> Result<(), String> {
         let rules = Rules {
             force: input.force,
             ignore_daemon_sets: input.ignore_daemon_sets,
@@ -31,7 +31,7 @@ impl NodeActions for Nodes {
             ..Rules::default()
         };
         let request = DrainRequest { rules, grace_seconds: input.grace_period, timeout: input.timeout };
-        self.0.drain_node(cluster, node, client, request, revoked)
+        self.0.drain_node(cluster, node, client, request, revoked).map_err(|refused| refused.to_string())
     }
 
     fn stop_drain(&self, cluster: &str, node: &str) -> bool {

@@ -47,7 +47,7 @@ pub trait NodeActions: Send + Sync + 'static {
     /// Whether a caller has a role in a cluster that lets them change its nodes.
     fn offers<'a>(&'a self, caller: &'a Caller, cluster: &'a str) -> BoxFuture<'a, bool>;
 
-    /// Begins to drain a node as `client` may; `false` if it is being drained already.
+    /// Begins to drain a node as `client` may. An `Err` says what the node is instead.
     fn drain(
         &self,
         cluster: &str,
@@ -55,7 +55,7 @@ pub trait NodeActions: Send + Sync + 'static {
         client: Client,
         input: DrainInput,
         revoked: Option<CancellationToken>,
-    ) -> bool;
+    ) -> Result<(), String>;
 
     /// Ends a drain; `false` if there is none.
     fn stop_drain(&self, cluster: &str, node: &str) -> bool;
@@ -238,9 +238,8 @@ pub(crate) async fn act(
             // Who may not cordon it is told so, and nothing has begun.
             cordon(&client, node, true).await?;
             let revoked = call.caller.revoked.clone();
-            if !nodes.drain(namespace, node, client, input, revoked) {
-                return Err(invalid(format!("Node {} is being drained", row.id())).because("InvalidAction"));
-            }
+            let begun = nodes.drain(namespace, node, client, input, revoked);
+            begun.map_err(|why| invalid(format!("Node {} {why}", row.id())).because("InvalidAction"))?;
         }
         Action::StopDrain => {
             may_patch(&client, node).await?;

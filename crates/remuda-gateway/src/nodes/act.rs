@@ -26,10 +26,27 @@ use crate::{Gateway, access::Decision};
 const PAGE: u32 = 100;
 /// Pods of one node that are looked at; kubelets take a few hundred at most.
 const MOST_PODS: usize = 10_000;
+/// Pages of them: a cluster that sends less than it was asked for does so without end.
+const MOST_PAGES: usize = 4 * MOST_PODS / PAGE as usize;
+/// Drains of one cluster at the same time.
+const MOST_DRAINS: usize = 64;
+/// Bytes of what is said of a drain that failed: names of Pods are the cluster's.
+const LONGEST: usize = 1024;
 /// Between two looks at what is left.
 const AGAIN: Duration = Duration::from_secs(2);
 /// Drains whose end is remembered.
 const REMEMBERED: usize = 1_000;
+
+/// Why a drain does not begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DrainRefused {
+    #[error("is being drained")]
+    Running,
+    #[error(
+        "is one of more than {MOST_DRAINS} of its cluster that are to be drained; try again when others are done"
+    )]
+    TooMany,
+}
 
 /// How a node is drained.
 #[derive(Debug, Clone)]
@@ -74,11 +91,15 @@ impl Drains {
         });
     }
 
-    /// Notes that a drain begins; `None` if one is under way.
-    fn begin(&self, key: &Key, stop: CancellationToken) -> Option<CancellationToken> {
+    /// Notes that a drain begins.
+    fn begin(&self, key: &Key, stop: CancellationToken) -> Result<CancellationToken, DrainRefused> {
         let mut known = self.known.lock();
         if known.get(key).is_some_and(|entry| entry.state == Drain::Running) {
-            return None;
+            return Err(DrainRefused::Running);
+        }
+        let running = known.iter().filter(|((of, _), entry)| *of == key.0 && entry.state == Drain::Running);
+        if running.count() >= MOST_DRAINS {
+            return Err(DrainRefused::TooMany);
         }
         if known.len() >= REMEMBERED {
             known.retain(|_, entry| entry.state == Drain::Running);
@@ -86,7 +107,7 @@ impl Drains {
         known.insert(key.clone(), Entry { state: Drain::Running, stop: stop.clone() });
         drop(known);
         self.changed(&key.0);
-        Some(stop)
+        Ok(stop)
     }
 
     fn end(&self, key: &Key, state: Drain) {
@@ -128,7 +149,7 @@ impl Gateway {
         }
     }
 
-    /// Begins to drain a node, as `client` may; `false` if it is being drained already. `revoked` ends it.
+    /// Begins to drain a node, as `client` may. `revoked` ends it.
     pub fn drain_node(
         &self,
         cluster: &str,
@@ -136,10 +157,10 @@ impl Gateway {
         client: Client,
         request: DrainRequest,
         revoked: Option<CancellationToken>,
-    ) -> bool {
+    ) -> Result<(), DrainRefused> {
         let shared = self.0.clone();
         let key = (cluster.to_owned(), node.to_owned());
-        let Some(stop) = shared.drains.begin(&key, shared.stop.child_token()) else { return false };
+        let stop = shared.drains.begin(&key, shared.stop.child_token())?;
         shared.tasks.clone().spawn(async move {
             let revoked = revoked.unwrap_or_default();
             let end = tokio::select! {
@@ -153,7 +174,8 @@ impl Gateway {
                     tracing::info!(cluster, node, "node is drained");
                     Drain::Done
                 }
-                Some(Err(error)) => {
+                Some(Err(mut error)) => {
+                    error.truncate(error.floor_char_boundary(LONGEST));
                     tracing::info!(cluster, node, error, "node could not be drained");
                     Drain::Failed(error)
                 }
@@ -161,7 +183,7 @@ impl Gateway {
             };
             shared.drains.end(&key, state);
         });
-        true
+        Ok(())
     }
 
     /// Ends the drain of a node; `false` if there is none.
@@ -209,9 +231,7 @@ async fn round(
     request: &DrainRequest,
     clock: &dyn Clock,
 ) -> Result<bool, String> {
-    let pods = list(client, node).await?;
-    let missing = missing(client, &pods).await?;
-    let views: Vec<View> = pods.iter().map(|pod| view(pod, &missing)).collect();
+    let views = list(client, node).await?;
     let plan = plan(&views, &request.rules, clock.now());
     if let Some(refused) = plan.refused() {
         return Err(refused);
@@ -227,13 +247,15 @@ async fn round(
     Ok(plan.left().is_empty())
 }
 
-async fn list(client: &Client, node: &str) -> Result<Vec<Pod>, String> {
+/// Pods of a node as the rules see them: nothing else of them is kept.
+async fn list(client: &Client, node: &str) -> Result<Vec<View>, String> {
     let api: Api<Pod> = Api::all(client.clone());
     let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
-    let mut found = Vec::new();
-    loop {
+    let (mut found, mut sets) = (Vec::new(), DaemonSets::default());
+    for _ in 0..MOST_PAGES {
         let page = api.list(&params).await.map_err(|error| format!("list pods: {}", Chain(&error)))?;
-        found.extend(page.items);
+        sets.look(client, &page.items).await?;
+        found.extend(page.items.iter().map(|pod| view(pod, &sets.missing)));
         if found.len() > MOST_PODS {
             return Err(format!("the node has more than {MOST_PODS} pods"));
         }
@@ -242,22 +264,35 @@ async fn list(client: &Client, node: &str) -> Result<Vec<Pod>, String> {
             None => return Ok(found),
         }
     }
+    Err("the cluster did not end its list of pods".to_owned())
 }
 
-/// DaemonSets that pods name and that are not there. One that the caller may not read is taken to be there.
-async fn missing(client: &Client, pods: &[Pod]) -> Result<BTreeSet<(String, String)>, String> {
-    let named: BTreeSet<(String, String)> = pods.iter().filter_map(daemon_set).collect();
-    let mut missing = BTreeSet::new();
-    for (namespace, name) in named {
-        let sets: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
-        match sets.get_metadata_opt(&name).await {
-            Ok(Some(_)) => {}
-            Ok(None) => drop(missing.insert((namespace, name))),
-            Err(kube::Error::Api(status)) if status.code == 403 => {}
-            Err(error) => return Err(format!("read DaemonSet {namespace}/{name}: {}", Chain(&error))),
+/// DaemonSets that pods name, as namespace and name.
+#[derive(Default)]
+struct DaemonSets {
+    looked_at: BTreeSet<(String, String)>,
+    /// Those that are not there.
+    missing: BTreeSet<(String, String)>,
+}
+
+impl DaemonSets {
+    /// Looks for those of more pods. One that the caller may not read is taken to be there.
+    async fn look(&mut self, client: &Client, pods: &[Pod]) -> Result<(), String> {
+        let named: BTreeSet<(String, String)> = pods.iter().filter_map(daemon_set).collect();
+        for (namespace, name) in named {
+            if !self.looked_at.insert((namespace.clone(), name.clone())) {
+                continue;
+            }
+            let sets: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
+            match sets.get_metadata_opt(&name).await {
+                Ok(Some(_)) => {}
+                Ok(None) => drop(self.missing.insert((namespace, name))),
+                Err(kube::Error::Api(status)) if status.code == 403 => {}
+                Err(error) => return Err(format!("read DaemonSet {namespace}/{name}: {}", Chain(&error))),
+            }
         }
+        Ok(())
     }
-    Ok(missing)
 }
 
 #[cfg(test)]
@@ -300,14 +335,23 @@ mod tests {
         let key = ("c-1".to_owned(), "n1".to_owned());
         let stop = drains.begin(&key, CancellationToken::new()).unwrap();
         assert_eq!(drains.of("c-1", "n1"), Some(Drain::Running));
-        assert!(drains.begin(&key, CancellationToken::new()).is_none());
+        assert_eq!(drains.begin(&key, CancellationToken::new()).err(), Some(DrainRefused::Running));
         assert!(drains.stop(&key) && stop.is_cancelled());
         drains.end(&key, Drain::Stopped);
         assert_eq!(drains.of("c-1", "n1"), Some(Drain::Stopped));
         assert!(!drains.stop(&key), "there is none");
         drains.begin(&key, CancellationToken::new()).unwrap();
         drains.end(&key, Drain::Failed("x".to_owned()));
-        assert!(!drains.stop(&key) && drains.begin(&key, CancellationToken::new()).is_some());
+        assert!(!drains.stop(&key) && drains.begin(&key, CancellationToken::new()).is_ok());
+        let of = |cluster: &str, number: usize| (cluster.to_owned(), format!("m{number}"));
+        let begun =
+            (0..2 * MOST_DRAINS).map(|number| drains.begin(&of("c-1", number), CancellationToken::new()));
+        assert_eq!(begun.filter(Result::is_ok).count(), MOST_DRAINS - 1);
+        assert_eq!(
+            drains.begin(&of("c-1", 1_000), CancellationToken::new()).err(),
+            Some(DrainRefused::TooMany)
+        );
+        assert!(drains.begin(&of("c-2", 1), CancellationToken::new()).is_ok(), "others are not held up");
         drains.forget("c-1");
         assert_eq!(drains.of("c-1", "n1"), None);
     }

@@ -44,6 +44,8 @@ const LONGEST_TEXT: usize = 256;
 const MOST_ITEMS: usize = 64;
 /// Labels together, and annotations together.
 const MOST_BYTES: usize = 8 << 10;
+/// All nodes of one cluster together, as they are written; those beyond it are written without what is long.
+const MOST_TOGETHER: usize = 48 << 20;
 /// The digest of a node whose cluster is away.
 const AWAY: &str = "away";
 /// Says so to people.
@@ -160,6 +162,18 @@ impl Seen {
         })
     }
 
+    /// Bytes of what is written of it.
+    fn size(&self) -> usize {
+        json!([self.spec, self.status]).to_string().len()
+    }
+
+    /// Without what may be long.
+    fn cut(&mut self) {
+        self.spec.internal_node_spec = None;
+        let node_name = std::mem::take(&mut self.status.node_name);
+        self.status = NodeStatus { node_name, ..NodeStatus::default() };
+    }
+
     /// Is another whenever there is something to write.
     pub(super) fn digest(&self) -> String {
         let drain = match &self.drain {
@@ -216,6 +230,19 @@ impl Seen {
         };
         set(conditions, DRAINED, says, now);
     }
+}
+
+/// Bounds what is written of the nodes of a cluster: it may say much of each, and have many.
+pub(super) fn together(mut nodes: Vec<Seen>) -> Vec<Seen> {
+    nodes.truncate(MOST);
+    let mut left = MOST_TOGETHER;
+    for node in &mut nodes {
+        match left.checked_sub(node.size()) {
+            Some(rest) => left = rest,
+            None => node.cut(),
+        }
+    }
+    nodes
 }
 
 /// A node whose cluster is away: as it was seen last, and marked.
@@ -450,6 +477,15 @@ mod tests {
             BTreeMap::from([("b".to_owned(), "c".to_owned())])
         );
         assert_eq!(condition(&stored, READY), "Unknown");
+        // And so are very many of them.
+        let one = seen(&hostile);
+        let many = together(vec![one.clone(); 2 * MOST_TOGETHER / one.size()]);
+        let size: usize = many.iter().map(Seen::size).sum();
+        assert!(
+            size < MOST_TOGETHER + (1 << 20) && many.iter().all(|seen| !seen.status.node_name.is_empty()),
+            "{size}"
+        );
+        assert_eq!(many[0], one, "what fits is written as it is");
         for name in ["", &"x".repeat(254)] {
             assert_eq!(Seen::of(&node(json!({"metadata": {"name": name}})), None), None);
         }

@@ -9,7 +9,7 @@ use kube::{
 };
 use remuda_api::management;
 use remuda_auth::identity::User;
-use remuda_gateway::{DrainRequest, TunnelConnect};
+use remuda_gateway::{DrainRefused, DrainRequest, TunnelConnect};
 use remuda_testkit::until;
 use remuda_workload::{Workloads, drain::Rules};
 use serde_json::{Value, json};
@@ -165,10 +165,12 @@ async fn a_node_is_drained_with_the_rights_of_who_asked() {
     // Who may not list Pods there cannot drain it.
     let nobody =
         Client::new(site.downstream.api.client_service(User::new("eve", Vec::<String>::new())), "default");
-    assert!(site.world.gateway.drain_node(CLUSTER, "n1", nobody, request(), None));
+    assert!(site.world.gateway.drain_node(CLUSTER, "n1", nobody, request(), None).is_ok());
     site.until_mirrored("it failed", |nodes| condition(&nodes[0], "Drained") == "False DrainFailed").await;
     // An empty node is drained at once.
-    assert!(site.world.gateway.drain_node(CLUSTER, "n1", Site::client(&site.downstream), request(), None));
+    assert!(
+        site.world.gateway.drain_node(CLUSTER, "n1", Site::client(&site.downstream), request(), None).is_ok()
+    );
     site.until_mirrored("it is drained", |nodes| condition(&nodes[0], "Drained") == "True").await;
     assert!(!site.world.gateway.stop_drain(CLUSTER, "n1"), "it is over");
     // Uncordoned, it is not drained any more.
@@ -200,9 +202,10 @@ async fn a_drain_that_cannot_end_is_stopped() {
     let rules = Rules { force: true, ..Rules::default() };
     let request = DrainRequest { rules, grace_seconds: Some(0), timeout: Duration::from_secs(600) };
     let (gateway, cluster) = (&site.world.gateway, CLUSTER);
-    assert!(gateway.drain_node(cluster, "n1", client.clone(), request.clone(), None));
+    assert!(gateway.drain_node(cluster, "n1", client.clone(), request.clone(), None).is_ok());
     site.until_mirrored("it is being drained", |nodes| condition(&nodes[0], "Drained") == "Unknown").await;
-    assert!(!gateway.drain_node(cluster, "n1", client, request, None), "once at a time");
+    let again = gateway.drain_node(cluster, "n1", client, request, None);
+    assert_eq!(again, Err(DrainRefused::Running), "once at a time");
     assert!(gateway.stop_drain(cluster, "n1"));
     site.until_mirrored("it is stopped", |nodes| condition(&nodes[0], "Drained").is_empty()).await;
 }
