@@ -6,12 +6,17 @@
 use std::collections::BTreeMap;
 
 use remuda_api::quota::WorkspaceLimits;
+use remuda_names::annotation::PRESERVE_FAILED;
+use remuda_rollout::set::Preserve;
 use serde_json::Value;
 
 use super::{
     Refused,
     pools::{of as pools, quantity},
 };
+
+/// Where a pool says how many machines that failed are kept.
+const PRESERVED: &str = "machineDeploymentAnnotations";
 
 /// What is counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,10 +60,19 @@ impl Quota {
     }
 }
 
-/// Machines a pool may come to have.
+/// Machines a pool may come to have, with those that failed and are kept to look at.
 fn machines(pool: &Value) -> i64 {
     let most = pool["autoscalingMaxSize"].as_i64().unwrap_or_default();
-    quantity(pool).max(most).max(0)
+    quantity(pool).max(most).max(0).saturating_add(kept(pool))
+}
+
+/// Machines that are kept beside those that are asked for. Servers never are.
+fn kept(pool: &Value) -> i64 {
+    if pool["etcdRole"] == true || pool["controlPlaneRole"] == true {
+        return 0;
+    }
+    let policy = pool["machineDeploymentAnnotations"][PRESERVE_FAILED].as_str().map(Preserve::parse);
+    policy.and_then(Result::ok).map_or(0, |policy| i64::try_from(policy.max).unwrap_or(i64::MAX))
 }
 
 fn usage_of_pool(pool: &Value, classes_of: ClassesOf<'_>) -> Usage {
@@ -137,7 +151,8 @@ impl Change<'_> {
             }
             let field = match before {
                 Some(before) if machines(before) >= machines(pool) => "machineConfigRef",
-                _ if quantity(pool) < machines(pool) => "autoscalingMaxSize",
+                before if kept(pool) > before.map(kept).unwrap_or_default() => PRESERVED,
+                _ if quantity(pool) < machines(pool) - kept(pool) => "autoscalingMaxSize",
                 _ => "quantity",
             };
             Some(format!("spec.rkeConfig.machinePools[{place}].{field}"))
@@ -213,6 +228,36 @@ mod tests {
             ])
         );
         assert_eq!(usage(&json!({}), &classes), Usage::from([(Counted::Clusters, 1)]));
+    }
+
+    #[test]
+    fn machines_that_are_kept_to_look_at_count() {
+        let keeping = |max: i64| {
+            let policy = json!({"max": max, "for": "24h"}).to_string();
+            json!({"name": "a", "quantity": 1, "machineConfigRef": {"kind": "XConfig", "name": "a"},
+                "machineDeploymentAnnotations": {PRESERVE_FAILED: policy}})
+        };
+        let (plain, kept) = (cluster(json!([pool("a", "XConfig", 1)])), cluster(json!([keeping(100)])));
+        let told = check(json!({"machines": 3}), &[], Some(plain), &kept);
+        assert_eq!(
+            told,
+            [
+                "spec.rkeConfig.machinePools[0].machineDeploymentAnnotations: WorkspaceQuota \"team\" allows 3 machines; \
+              1 are used, and this asks for 100 more"
+            ]
+        );
+        let some = cluster(json!([keeping(2)]));
+        assert_eq!(
+            check(json!({"machines": 3, "driverClasses": {"cloud": 3}}), &[], None, &some),
+            Vec::<String>::new()
+        );
+        // Servers are never kept, and what cannot be read keeps nothing.
+        let mut server = keeping(100);
+        server["etcdRole"] = json!(true);
+        let mut odd = keeping(100);
+        odd["machineDeploymentAnnotations"][PRESERVE_FAILED] = json!("x");
+        let both = cluster(json!([server, odd]));
+        assert_eq!(usage(&both, &classes)[&Counted::Machines], 2);
     }
 
     #[test]
