@@ -10,6 +10,7 @@ use remuda_auth::{attributes::Attributes, identity::User};
 use remuda_door::{AuditLine, Caller, Denied, Management, Refusal};
 use remuda_gateway::doors::cluster_of;
 use remuda_identity::{Identity, Login, Verdict};
+use remuda_names::rancher::name::LOCAL;
 
 /// Asks the API server of this process, so that every way to log in and every rule counts at all doors.
 #[derive(Clone)]
@@ -30,7 +31,8 @@ impl InProcess {
         let value = head.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let (scheme, token) = value.split_once(' ')?;
         let Verdict::Known(login) = self.identity.as_ref()?.authenticate(token.trim()) else { return None };
-        let cluster = cluster_of(head.uri.path()).map(|(cluster, _)| cluster);
+        // Below `local` is the management API, and a token for one cluster is not for that.
+        let cluster = cluster_of(head.uri.path()).map(|(cluster, _)| cluster).filter(|name| *name != LOCAL);
         let good = scheme.eq_ignore_ascii_case("bearer")
             && login.cluster.as_deref().is_none_or(|only| cluster == Some(only));
         good.then_some(login)

@@ -300,6 +300,17 @@ async fn a_user_bound_to_one_cluster_is_refused_in_another_and_the_log_says_so()
     let elsewhere = site.send(Some(&scoped), "GET", "/api/v1/namespaces", &[], json!(null)).await;
     assert_eq!(elsewhere.code, StatusCode::UNAUTHORIZED, "a token for one cluster is for nothing else");
 
+    // Not even if it is for the cluster whose API is this server's own: what it leads to could make other tokens.
+    let local = site.post_as_root("/v3/tokens", &json!({"userId": "ann", "clusterId": "local"})).await;
+    let local = local["token"].as_str().unwrap().to_owned();
+    for path in [
+        "/k8s/clusters/local/v1/schemas",
+        "/k8s/clusters/local/v1/ext.cattle.io.tokens",
+        "/k8s/clusters/local/api",
+    ] {
+        let got = site.send(Some(&local), "GET", path, &[], json!(null)).await;
+        assert_eq!(got.code, StatusCode::UNAUTHORIZED, "{path}: {}", got.text);
+    }
     let own = "/apis/management.cattle.io/v3/clusters";
     assert_eq!(
         site.send(Some(&ann), "GET", &format!("{own}/c-a"), &[], json!(null)).await.code,
