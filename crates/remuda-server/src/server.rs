@@ -18,7 +18,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use remuda_apiserver::ApiServer;
 use remuda_control::{Chain, Scope};
 use remuda_dashboard::Dashboard;
-use remuda_door::Frame;
+use remuda_door::{Door, Frame};
 use remuda_gateway::Gateway;
 use remuda_identity::FirstUser;
 use remuda_names::file;
@@ -251,6 +251,7 @@ impl Server {
             },
         };
         let frame = Frame::new(kubernetes, doors::OF_API, openings.collect(), Arc::new(management));
+        let open = frame.table().doors().to_vec();
         let parts = Parts { clients, serving: serving.clone(), frame };
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(Arc::new(tls)),
@@ -301,6 +302,7 @@ impl Server {
         Ok(Running {
             address,
             url,
+            doors: open,
             kubeconfig,
             address_file,
             first_user,
@@ -320,6 +322,7 @@ impl Server {
 pub struct Running {
     address: SocketAddr,
     url: String,
+    doors: Vec<&'static Door>,
     kubeconfig: PathBuf,
     address_file: Option<PathBuf>,
     first_user: Option<FirstUser>,
@@ -343,6 +346,11 @@ impl Running {
     /// How it is reached from this machine.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The doors that are open: all there are, unless it runs without controllers.
+    pub fn doors(&self) -> &[&'static Door] {
+        &self.doors
     }
 
     /// The administrator's kubeconfig.

@@ -30,6 +30,33 @@ fn the_table_in_the_documentation_is_complete() {
     assert_eq!(listed, rows, "docs/doors.md is not what the code says; UPDATE_GOLDEN=1 writes it");
 }
 
+/// What is visited and listed is what a running server has open: one that is opened without being listed would be
+/// visited by no test.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_server_has_these_doors_open_and_no_other() {
+    let names = |doors: &[&'static Door]| {
+        let mut names: Vec<&str> = doors.iter().map(|door| door.name).collect();
+        names.sort_unstable();
+        names
+    };
+    let site = Site::start().await;
+    assert_eq!(names(site.server.doors()), names(&all()));
+    let same = |door: &&Door| all().iter().any(|listed| std::ptr::eq(*listed, *door));
+    assert!(site.server.doors().iter().all(same), "a door of the same name with other duties");
+    site.stop().await;
+    // Without controllers it has fewer, and none of its own.
+    let dir = tempfile::tempdir().unwrap();
+    let options = crate::config::Options {
+        bind: Some("127.0.0.1:0".to_owned()),
+        data_dir: Some(dir.path().to_owned()),
+        controllers: Some(false),
+        ..Default::default()
+    };
+    let bare = crate::Server::start(options.resolve().unwrap()).await.unwrap();
+    assert!(bare.doors().iter().all(same) && bare.doors().len() < all().len());
+    bare.shutdown().await;
+}
+
 /// A server and what is asked of it; each request has a user agent of its own, by which its audit lines are found.
 struct Visitor {
     site: Site,
@@ -149,6 +176,22 @@ async fn every_door_refuses_strangers_and_writes_down_who_came() {
     let changed = visitor.ask(changed, Some(&token), &[], ADMIN).await;
     assert!(changed.code.is_client_error(), "{}", changed.text);
     let actions = visitor.asked.last().unwrap().0.clone();
+    // So do what becomes another protocol, and what goes on for a while.
+    let upgrade = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let socket = visitor.ask(("GET", "/v1/subscribe"), Some(&token), &upgrade, ADMIN).await;
+    assert_eq!(socket.code.as_u16(), 101, "{}", socket.text);
+    let stranger = visitor.ask(("GET", "/v1/subscribe"), None, &upgrade, ANONYMOUS).await;
+    assert_eq!(stranger.code.as_u16(), 401, "{}", stranger.text);
+    let tunnel = visitor.ask(("GET", "/v3/connect/register"), None, &upgrade, ANONYMOUS).await;
+    assert!(tunnel.code.is_client_error() || tunnel.code.as_u16() == 503, "{}", tunnel.text);
+    let watch = ("GET", "/api/v1/namespaces?watch=true&timeoutSeconds=1");
+    let watch = visitor.ask(watch, Some(&token), &[], ADMIN).await;
+    assert_eq!(watch.code.as_u16(), 200, "{}", watch.text);
 
     let Visitor { site, asked, .. } = visitor;
     let Site { server, dir } = site;
