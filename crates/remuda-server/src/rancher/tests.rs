@@ -2,6 +2,7 @@
 
 mod protection;
 mod quota;
+mod references;
 mod roles;
 mod table;
 mod writers;
