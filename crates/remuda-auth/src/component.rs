@@ -51,6 +51,8 @@ pub enum Component {
     Releases,
     /// Reads any kind for the list API, which shows each caller what they may read of it.
     ListApi,
+    /// Messages to other systems.
+    Webhooks,
 }
 
 const READ: &str = "get list watch";
@@ -103,7 +105,7 @@ const fn within(
 }
 
 impl Component {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Shared,
         Self::Installer,
         Self::ClusterApi,
@@ -117,6 +119,7 @@ impl Component {
         Self::Viewer,
         Self::Releases,
         Self::ListApi,
+        Self::Webhooks,
     ];
 
     pub fn name(self) -> &'static str {
@@ -134,6 +137,7 @@ impl Component {
             Self::Viewer => "viewer",
             Self::Releases => "releases",
             Self::ListApi => "list-api",
+            Self::Webhooks => "webhooks",
         }
     }
 
@@ -384,6 +388,8 @@ impl Component {
             }
             // Every kind there is or will be can be listed; what a caller is shown is decided by the caller's rights.
             Self::ListApi => const { &[on(READ, "*", "*")] },
+            // What it tells of it reads from the shared caches.
+            Self::Webhooks => const { &[within(RANCHER_SYSTEM, "create get patch", "core", "configmaps")] },
             Self::Releases => {
                 const {
                     &[

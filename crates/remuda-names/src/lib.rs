@@ -228,3 +228,4 @@ pub mod provisioning;
 pub mod rancher;
 pub mod sandbox;
 pub mod waiting;
+pub mod webhook;

@@ -40,6 +40,7 @@ mod shipped;
 pub mod tls;
 pub mod tokens;
 mod visible;
+mod webhooks;
 
 pub use server::{Ended, Running, Server, StartError};
 

@@ -22,6 +22,7 @@ pub use self::{admission::Admission, protection::Protection, writers::Writers};
 use crate::{
     releases,
     shipped::{self, InstallError},
+    webhooks,
 };
 
 /// What the API server is told of Rancher's kinds.
@@ -41,6 +42,7 @@ impl Kinds {
             Arc::new(Writers::new(self.clone())),
             Arc::new(Protection::new(self.clone())),
             Arc::new(releases::Admission),
+            Arc::new(webhooks::Admission),
         ]
     }
 

@@ -60,6 +60,7 @@ use crate::{
     shipped,
     tls::{self, Clients},
     visible::{self, Visible},
+    webhooks::{self, Certificates, Deliveries, Sources},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -235,10 +236,13 @@ impl Server {
                 if clusters { list_api.in_front_of(opening) } else { opening }
             }))
             .chain(list_api.openings());
+        let deliveries = Deliveries::default();
+        let mut controller_metrics = controllers.metrics();
+        deliveries.register(&mut controller_metrics);
         let kubernetes = KubernetesApi {
             api: api.clone(),
             counters: counters.clone(),
-            controllers: controllers.metrics(),
+            controllers: controller_metrics,
             fleet: Fleet {
                 objects: people.as_ref().map(|_| {
                     let informers = &controllers.ctx(Component::Shared).informers;
@@ -284,6 +288,16 @@ impl Server {
                 releases: releases.clone(),
                 presence,
             };
+            let sources = Arc::new(Sources {
+                releases: releases.clone(),
+                certificates: Box::new({
+                    let (pki, presented) = (pki.clone(), serving.presented());
+                    move || Certificates { authority: Some(pki.expires()), serving: presented.expires() }
+                }),
+                deliveries,
+            });
+            controllers
+                .keep(group(Component::Webhooks, move |ctx, stop| webhooks::run(ctx, sources.clone(), stop)));
             controllers.keep(group(Component::Releases, move |ctx, stop| {
                 releases::run(ctx, releases.clone(), release_file.clone(), stop)
             }));
