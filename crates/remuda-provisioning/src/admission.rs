@@ -8,6 +8,7 @@ mod agents;
 mod directories;
 mod environment;
 mod metadata;
+mod operations;
 mod parts;
 mod places;
 mod pools;
@@ -143,6 +144,7 @@ fn judge_spec(write: &Write<'_>, spec: &Value, known: &Known, findings: &mut Fin
         pools::config_references(old, spec, findings);
     }
     shape::check(old, spec, findings);
+    operations::check(old, spec, findings);
     unfollowed::check(write, old, spec, findings);
     endpoint(spec, findings);
     agents::customizations(spec, findings);

@@ -1,0 +1,107 @@
+//! Operations on a cluster, and how changes go through it: what could never be carried out is refused where it is
+//! written. Stored, a cluster would wait for it for ever, or call it done without having done anything.
+
+use remuda_distro::certificates::{OF_CONTROL_PLANES, OF_ETCD, OF_NODES};
+use remuda_schema::FieldError;
+use serde_json::Value;
+
+use super::{Findings, list};
+
+/// Shares of a tier, or numbers, as the planner reads them.
+const CONCURRENCIES: [&str; 2] = ["controlPlaneConcurrency", "workerConcurrency"];
+
+pub(super) fn check(old: Option<&Value>, spec: &Value, findings: &mut Findings) {
+    let before = old.map(|old| &old["rkeConfig"]).unwrap_or(&Value::Null);
+    let config = &spec["rkeConfig"];
+    let field = "spec.rkeConfig";
+    if config["rotateCertificates"] != before["rotateCertificates"] {
+        services(&format!("{field}.rotateCertificates.services"), config, findings);
+    }
+    let keys = &config["rotateEncryptionKeys"];
+    if *keys != before["rotateEncryptionKeys"] && !keys.is_null() {
+        let detail =
+            "keys of clusters are not rotated by this version: the cluster would wait for it for ever";
+        findings.bad(format!("{field}.rotateEncryptionKeys"), detail);
+    }
+    for name in CONCURRENCIES {
+        let value = &config["upgradeStrategy"][name];
+        let changed = *value != before["upgradeStrategy"][name];
+        if changed && value.as_str().is_some_and(|text| !is_concurrency(text)) {
+            let detail = "must be a number or a percentage, such as 2 or 20%; 0 is all at once";
+            findings.invalid(&format!("{field}.upgradeStrategy.{name}"), value, detail);
+        }
+    }
+}
+
+/// A service that is none would be passed over on all nodes.
+fn services(field: &str, config: &Value, findings: &mut Findings) {
+    let mut known: Vec<&str> = [OF_NODES, OF_CONTROL_PLANES, OF_ETCD].concat();
+    known.sort_unstable();
+    known.dedup();
+    for (place, service) in list(&config["rotateCertificates"]["services"]).enumerate() {
+        if service.as_str().is_some_and(|name| !known.contains(&name)) {
+            findings.invalid.push(FieldError::not_supported(format!("{field}[{place}]"), service, &known));
+        }
+    }
+}
+
+fn is_concurrency(text: &str) -> bool {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    text.is_empty() || number.is_ok_and(|number| number.is_finite() && number >= 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is wrong, one line each.
+    fn found(old: Option<&Value>, config: &Value) -> String {
+        let wrap = |config: &Value| json!({"rkeConfig": config});
+        let mut findings = Findings::default();
+        check(old.map(wrap).as_ref(), &wrap(config), &mut findings);
+        let all = findings.invalid.iter().chain(&findings.bad);
+        all.map(|error| format!("{}: {}", error.field, error.message)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn an_operation_that_cannot_run_is_refused_at_its_field() {
+        for (config, field, words) in [
+            (
+                json!({"rotateCertificates": {"generation": 1, "services": ["etcd", "postgres"]}}),
+                "rotateCertificates.services[1]",
+                "\"kubelet\"",
+            ),
+            (json!({"rotateEncryptionKeys": {"generation": 1}}), "rotateEncryptionKeys", "not rotated"),
+            (
+                json!({"upgradeStrategy": {"workerConcurrency": "many"}}),
+                "upgradeStrategy.workerConcurrency",
+                "20%",
+            ),
+            (
+                json!({"upgradeStrategy": {"controlPlaneConcurrency": "-20%"}}),
+                "upgradeStrategy.controlPlaneConcurrency",
+                "percentage",
+            ),
+        ] {
+            let told = found(None, &config);
+            assert!(told.starts_with(&format!("spec.rkeConfig.{field}: ")) && told.contains(words), "{told}");
+            assert_eq!(told.lines().count(), 1, "{told}");
+            // Stored before there was the rule, it can stay.
+            assert_eq!(found(Some(&config), &config), "");
+        }
+    }
+
+    #[test]
+    fn what_can_be_done_is_taken() {
+        for config in [
+            json!({"rotateCertificates": {"generation": 1}}),
+            json!({"rotateCertificates": {"generation": 1, "services": ["etcd", "kubelet", "k3s-server"]}}),
+            json!({"upgradeStrategy": {"workerConcurrency": "10%", "controlPlaneConcurrency": "0"}}),
+            json!({"upgradeStrategy": {"workerConcurrency": ""}}),
+        ] {
+            assert_eq!(found(None, &config), "", "{config}");
+        }
+    }
+}
