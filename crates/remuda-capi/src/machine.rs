@@ -51,6 +51,7 @@ struct Machines {
 }
 
 pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
+    capi.ctx.metrics.phases(&status::STEPS);
     watch::index(&capi.machines);
     let controller = Controller::on("machine", &capi.ctx, capi.machines.clone());
     let rules: Informer<MachineDrainRule> = capi.ctx.informers.of(Scope::all());
@@ -242,6 +243,9 @@ impl Machines {
         let api = self.api(&pass.namespace);
         let written = save(&self.capi.ctx, &api, &self.capi.machines, &*pass.before, &pass.after).await?;
         if let Some(written) = written {
+            if let Some((phase, seconds)) = status::left(&pass.before, &written) {
+                self.capi.ctx.metrics.phase_left(phase, seconds);
+            }
             pass.after = written.clone();
             pass.before = Arc::new(written);
         }

@@ -44,6 +44,11 @@ struct NameLabels {
     name: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Counters of all controllers. Clones share them.
@@ -70,13 +75,24 @@ struct Families {
     unreadable: Family<KindLabels, Counter>,
     events_dropped: Counter,
     provisioned: Histogram,
+    phases: Histograms<PhaseLabels>,
     running: Mutex<Vec<(String, Weak<dyn Running>)>>,
 }
 
-/// A queue that can tell how long its keys are being worked on.
+/// A queue that can tell how long its keys wait and are being worked on.
 pub(crate) trait Running: Send + Sync {
-    /// Seconds of all, and of the oldest.
-    fn unfinished(&self) -> (f64, f64);
+    fn ages(&self) -> Ages;
+}
+
+/// In seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Ages {
+    /// Of all work under way.
+    pub(crate) unfinished: f64,
+    /// Of the oldest of it.
+    pub(crate) longest: f64,
+    /// Of the key that waits longest for a worker.
+    pub(crate) waiting: f64,
 }
 
 /// 10 ns to 10 s by powers of ten, as client-go's.
@@ -115,6 +131,7 @@ impl Default for Metrics {
             unreadable: Family::default(),
             events_dropped: Counter::default(),
             provisioned: provisioning_buckets(),
+            phases: Family::new_with_constructor(provisioning_buckets as fn() -> Histogram),
             running: Mutex::default(),
         }))
     }
@@ -176,12 +193,29 @@ impl Metrics {
             "Time from the creation of a cluster until it was ready for the first time",
             all.provisioned.clone(),
         );
+        registry.register(
+            "remuda_machine_phase_seconds",
+            "How long machines were in a phase of their making before they left it",
+            all.phases.clone(),
+        );
         registry.register_collector(Box::new(self.clone()));
     }
 
     /// A cluster was ready for the first time, so long after it was created.
     pub fn provisioned(&self, seconds: f64) {
         self.0.provisioned.observe(seconds);
+    }
+
+    /// Phases that are told although no machine has left them yet.
+    pub fn phases(&self, phases: &[&'static str]) {
+        for phase in phases {
+            drop(self.0.phases.get_or_create_owned(&PhaseLabels { phase }));
+        }
+    }
+
+    /// A machine was in a phase for so long, and is in the next one.
+    pub fn phase_left(&self, phase: &'static str, seconds: f64) {
+        self.0.phases.get_or_create(&PhaseLabels { phase }).observe(seconds);
     }
 
     pub(crate) fn queue(&self, name: &str) -> QueueMetrics {
@@ -251,16 +285,16 @@ impl std::fmt::Debug for Metrics {
 /// The age of work under way is only known when somebody asks.
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let ages: Vec<(QueueLabels, (f64, f64))> = {
+        let ages: Vec<(QueueLabels, Ages)> = {
             let running = self.0.running.lock();
             let alive = running.iter().filter_map(|(name, queue)| Some((name, queue.upgrade()?)));
             alive
                 .map(|(name, queue)| {
-                    (QueueLabels { name: name.clone(), controller: name.clone() }, queue.unfinished())
+                    (QueueLabels { name: name.clone(), controller: name.clone() }, queue.ages())
                 })
                 .collect()
         };
-        let mut write = |name, help, pick: fn(&(f64, f64)) -> f64| {
+        let mut write = |name, help, pick: fn(&Ages) -> f64| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, age) in &ages {
                 let gauge = ConstGauge::new(pick(age));
@@ -268,8 +302,9 @@ impl Collector for Metrics {
             }
             Ok::<_, std::fmt::Error>(())
         };
-        write("workqueue_unfinished_work_seconds", "Work under way, summed", |age| age.0)?;
-        write("workqueue_longest_running_processor_seconds", "Oldest work under way", |age| age.1)
+        write("workqueue_unfinished_work_seconds", "Work under way, summed", |ages| ages.unfinished)?;
+        write("workqueue_longest_running_processor_seconds", "Oldest work under way", |ages| ages.longest)?;
+        write("workqueue_longest_waiting_seconds", "Oldest key that waits for a worker", |ages| ages.waiting)
     }
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 pub use remuda_base::Backoff;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::metrics::{Metrics, QueueMetrics, Running};
+use crate::metrics::{Ages, Metrics, QueueMetrics, Running};
 
 /// Higher goes first; the same goes in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -367,10 +367,17 @@ impl<T: Clone + Eq + Hash> State<T> {
 }
 
 impl<T: Send> Running for Shared<T> {
-    fn unfinished(&self) -> (f64, f64) {
+    fn ages(&self) -> Ages {
         let state = self.state.lock();
-        let ages = state.processing.values().map(|processing| processing.since.elapsed().as_secs_f64());
-        ages.fold((0.0, 0.0), |(sum, longest), age| (sum + age, age.max(longest)))
+        let age = |since: Instant| since.elapsed().as_secs_f64();
+        let mut ages = Ages::default();
+        for processing in state.processing.values().map(|processing| age(processing.since)) {
+            ages.unfinished += processing;
+            ages.longest = ages.longest.max(processing);
+        }
+        let waiting = state.waiting.values().map(|waiting| age(waiting.since));
+        ages.waiting = waiting.fold(0.0, f64::max);
+        ages
     }
 }
 

@@ -75,6 +75,11 @@ impl Presence {
         Some(Watching { presence: self.clone(), plan })
     }
 
+    /// How many agents watch their plans now.
+    pub fn connected(&self) -> usize {
+        self.0.state.lock().agents.values().filter(|watches| watches.open > 0).count()
+    }
+
     fn of(&self, plan: &ObjectKey) -> Option<Watches> {
         self.0.state.lock().agents.get(plan).copied()
     }

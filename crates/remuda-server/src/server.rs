@@ -249,6 +249,7 @@ impl Server {
                     (informers.of(Scope::all()), informers.of(Scope::all()))
                 }),
                 gateway: gateway.clone(),
+                presence: presence.clone(),
                 pki: pki.clone(),
                 presented: serving.presented(),
                 data_dir: dir.path().to_owned(),

@@ -28,6 +28,7 @@ mod format;
 mod mark;
 mod recover;
 mod snapshot;
+mod usage;
 mod wal;
 mod writer;
 
@@ -56,6 +57,7 @@ use self::{
 pub use self::{
     disk::{Disk, RealDisk},
     error::OpenError,
+    usage::DiskUsage,
     wal::LeftOut,
 };
 use crate::{

@@ -23,7 +23,7 @@ mod seal;
 mod store;
 mod watch;
 
-pub use embedded::{Disk, Embedded, LeftOut, OpenError, Options, RESTORE_MARGIN, RealDisk};
+pub use embedded::{Disk, DiskUsage, Embedded, LeftOut, OpenError, Options, RESTORE_MARGIN, RealDisk};
 pub use etcd::{Etcd, EtcdError, EtcdOptions, EtcdTls, Shared};
 pub use frames::Frames;
 pub use memory::Memory;

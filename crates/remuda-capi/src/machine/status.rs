@@ -11,7 +11,7 @@ use remuda_names::{
 use remuda_rollout::{
     condition::{Condition, Status},
     machine::{
-        phase::{Progress, phase},
+        phase::{Phase, Progress, phase},
         status::{self, Cluster, Gate, Input, Probe},
     },
     paused,
@@ -30,6 +30,9 @@ const OLD_READY: &[&str] = &[
     kind::OWNER_REMEDIATED,
     "DrainingSucceeded",
 ];
+/// Phases a Machine goes through until it runs.
+pub(super) const STEPS: [&str; 3] =
+    [Phase::Pending.as_str(), Phase::Provisioning.as_str(), Phase::Provisioned.as_str()];
 /// Steps that are counted while a Machine is being made.
 const OLD_STEPS: &[&str] = &["BootstrapReady", kind::INFRASTRUCTURE_READY];
 
@@ -145,6 +148,15 @@ fn old_conditions(pass: &mut Pass) {
     }
 }
 
+/// The phase of its making that a Machine has left with a write, and how many seconds it was in it.
+pub(super) fn left(before: &Machine, after: &Machine) -> Option<(&'static str, f64)> {
+    let (was, is) = (before.status.as_ref()?, after.status.as_ref()?);
+    let phase = STEPS.into_iter().find(|step| *step == was.phase).filter(|step| *step != is.phase)?;
+    let since = was.last_updated.as_ref().or(before.metadata.creation_timestamp.as_ref())?;
+    let seconds = is.last_updated.as_ref()?.0.duration_since(since.0).as_secs_f64();
+    Some((phase, seconds.max(0.0)))
+}
+
 fn set_phase(pass: &mut Pass) {
     let deleting = pass.deleting();
     let updating = pass.after.annotations().contains_key(annotation::UPDATE_IN_PROGRESS);
@@ -164,4 +176,33 @@ fn set_phase(pass: &mut Pass) {
     tracing::info!(machine = %pass.key, %phase, "machine enters phase");
     phase.as_str().clone_into(&mut status.phase);
     status.last_updated = Some(Time(Timestamp::from_second(pass.now.as_second()).unwrap_or(pass.now)));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_time_in_a_phase_is_known_when_it_is_left() {
+        let machine = |phase: &str, at: &str| -> Machine {
+            serde_json::from_value(json!({
+                "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"clusterName": "c", "bootstrap": {}, "infrastructureRef": {}},
+                "status": {"phase": phase, "lastUpdated": format!("2026-01-01T00:{at}Z")},
+            }))
+            .unwrap()
+        };
+        let check = |before: (&str, &str), after: (&str, &str), expected| {
+            assert_eq!(left(&machine(before.0, before.1), &machine(after.0, after.1)), expected);
+        };
+        check(("Pending", "00:01"), ("Provisioning", "00:03"), Some(("Pending", 2.0)));
+        check(("Provisioned", "01:00"), ("Running", "02:30"), Some(("Provisioned", 90.0)));
+        // Nothing was left, or nothing that leads to a machine that runs.
+        check(("Provisioning", "00:01"), ("Provisioning", "00:01"), None);
+        check(("Running", "01:00"), ("Deleting", "05:00"), None);
+        // A clock was set back.
+        check(("Provisioning", "05:00"), ("Provisioned", "01:00"), Some(("Provisioning", 0.0)));
+    }
 }

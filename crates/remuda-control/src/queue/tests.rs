@@ -213,6 +213,7 @@ async fn metrics_have_the_names_of_client_go() {
         r#"workqueue_retries_total{name="machine",controller="machine"} 1"#,
         r#"workqueue_unfinished_work_seconds{name="machine",controller="machine"} 3.0"#,
         r#"workqueue_longest_running_processor_seconds{name="machine",controller="machine"} 3.0"#,
+        r#"workqueue_longest_waiting_seconds{name="machine",controller="machine"} 3.0"#,
         r#"workqueue_queue_duration_seconds_count{name="machine",controller="machine"} 1"#,
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");

@@ -13,7 +13,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Phase::Pending => "Pending",
             Phase::Provisioning => "Provisioning",

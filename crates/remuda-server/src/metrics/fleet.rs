@@ -2,7 +2,7 @@
 //!
 //! All of it is read when it is asked for, from caches that are there anyway: nothing is counted that could be wrong.
 
-use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write, path::PathBuf, sync::Arc};
 
 use jiff::Timestamp;
 use remuda_api::{core::Machine, provisioning::Cluster};
@@ -12,6 +12,8 @@ use remuda_names::{
     file,
     rancher::{condition, reason},
 };
+use remuda_rke::agent_presence::Presence;
+use remuda_store::DiskUsage;
 
 use crate::{pki::Pki, tls::Presented};
 
@@ -19,6 +21,8 @@ pub(crate) struct Fleet {
     /// Nothing where this server runs no controllers.
     pub(crate) objects: Option<(Informer<Cluster>, Informer<Machine>)>,
     pub(crate) gateway: Option<Gateway>,
+    /// Nothing where other servers have agents, too.
+    pub(crate) presence: Option<Presence>,
     pub(crate) pki: Arc<Pki>,
     pub(crate) presented: Arc<Presented>,
     pub(crate) data_dir: PathBuf,
@@ -55,8 +59,19 @@ impl Fleet {
             expiries.iter().map(|(labels, value)| (labels.as_str(), *value)).collect();
         let help = "When certificates expire, in seconds since 1970.";
         gauge(text, "remuda_certificate_expiry_timestamp_seconds", help, &expiries);
-        let size = size(&self.data_dir.join(file::STORE)) as f64;
-        gauge(text, "remuda_store_size_bytes", "Size of the embedded store on disk.", &[("", size)]);
+        if let Some(presence) = &self.presence {
+            let agents = presence.connected() as f64;
+            gauge(text, "remuda_agents_connected", "Machines whose agent is connected.", &[("", agents)]);
+        }
+        let usage = DiskUsage::of(&self.data_dir.join(file::STORE));
+        let help = "Size of the embedded store on disk.";
+        gauge(text, "remuda_store_size_bytes", help, &[("", usage.bytes as f64)]);
+        let help = "Size of its log since the last checkpoint.";
+        gauge(text, "remuda_store_log_bytes", help, &[("", usage.log_bytes as f64)]);
+        let made = usage.checkpoint.and_then(|time| Timestamp::try_from(time).ok()).map(seconds);
+        let made: Vec<(&str, f64)> = made.map(|made| ("", made)).into_iter().collect();
+        let help = "When the store was last compacted into a checkpoint, in seconds since 1970.";
+        gauge(text, "remuda_store_checkpoint_timestamp_seconds", help, &made);
     }
 }
 
@@ -112,13 +127,6 @@ fn state(cluster: &Cluster) -> &'static str {
 fn phase(machine: &Machine) -> String {
     let phase = machine.status.as_ref().map(|status| status.phase.as_str()).unwrap_or_default();
     if phase.is_empty() { "Pending".to_owned() } else { phase.to_owned() }
-}
-
-/// Bytes of the files in a directory; nothing if there is none, as with other engines.
-fn size(dir: &std::path::Path) -> u64 {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let sizes = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file);
-    sizes.map(|metadata| metadata.len()).sum()
 }
 
 #[cfg(test)]

@@ -12,3 +12,4 @@ mod model;
 mod power;
 mod sealing;
 mod shared;
+mod usage;

@@ -121,7 +121,11 @@ fn metrics_tell_what_a_fleet_is_run_by() {
         "remuda_certificate_expiry_timestamp_seconds{certificate=\"authority\"} ",
         "remuda_certificate_expiry_timestamp_seconds{certificate=\"serving\"} ",
         "remuda_cluster_provisioning_seconds_count 0",
+        "remuda_agents_connected 0",
+        "remuda_machine_phase_seconds_count{phase=\"Provisioning\"} 0",
+        "remuda_store_log_bytes ",
         "workqueue_longest_running_processor_seconds",
+        "workqueue_longest_waiting_seconds",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
