@@ -5,6 +5,7 @@
 //! Writes  Machines and the objects behind them, OwnerRemediated of Machines, the owner of templates, itself.
 //! Never   changes what would replace a Machine: that is a new MachineSet's job.
 
+mod climb;
 mod create;
 mod members;
 mod preserve;
@@ -24,7 +25,7 @@ use remuda_control::{
     write::{controller_of, release},
 };
 use remuda_names::{
-    annotation::PRESERVE_FAILED,
+    annotation::{PRESERVE_FAILED, REMEDIATION_STEPS},
     capi::{annotation, finalizer, group, label},
 };
 use remuda_rollout::{
@@ -142,7 +143,7 @@ fn deployment_facts(deployment: &MachineDeployment) -> impl PartialEq + use<> {
         deployment.annotations().get(annotation::REVISION).cloned(),
         deployment.spec.remediation.clone(),
         deployment.spec.replicas,
-        deployment.annotations().get(PRESERVE_FAILED).cloned(),
+        [PRESERVE_FAILED, REMEDIATION_STEPS].map(|key| deployment.annotations().get(key).cloned()),
     )
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod flags;
 mod output;
 mod remote;
 mod remove;
+mod restart;
 mod userdata;
 
 use std::{
@@ -346,6 +347,7 @@ pub async fn run(
     let done = match &args.action {
         Action::Create(create) => work.create(create).await,
         Action::Remove { name } => work.remove(name).await,
+        Action::Restart { name } => work.restart(name).await,
         Action::Flags { .. } => Ok(()),
     };
     let _ = std::fs::remove_dir_all(work.store.path());
@@ -361,7 +363,7 @@ fn check_driver(args: &Args, environment: &Environment, store: &Store) -> Result
     let Some(expected) = &environment.driver else { return Ok(()) };
     let (name, driver) = match &args.action {
         Action::Create(create) => (&create.name, Some(create.driver.clone())),
-        Action::Remove { name } => (name, None),
+        Action::Remove { name } | Action::Restart { name } => (name, None),
         Action::Flags { .. } => return Ok(()),
     };
     let recorded = store.load(name)?.map(|machine| machine.driver_name);

@@ -29,6 +29,7 @@ use remuda_control::{
 };
 use remuda_drivers::install::BUILT_IN;
 use remuda_names::{
+    annotation::{REBOOT_REQUESTED, REBOOTED},
     capi, machines,
     rancher::{annotation, condition as kind, finalizer, label},
 };
@@ -183,7 +184,7 @@ impl Machines {
         let decision = decide(&observed, now);
         let key = ObjectKey::of(&object.metadata);
         let running = observed.job.as_ref().is_some_and(|job| job.outcome == Outcome::Running);
-        if !running && !matches!(decision.act, Act::Create { .. } | Act::Remove) {
+        if !running && !matches!(decision.act, Act::Create { .. } | Act::Remove | Act::Reboot { .. }) {
             self.lanes.leave(&key, &self.waker);
         } else if running && let Some(job) = self.jobs.get(&key.sibling(naming::job(&key.name))) {
             let lane = job.labels().get(machines::label::LANE).cloned().unwrap_or_default();
@@ -218,7 +219,12 @@ impl Machines {
         let deleting = object.metadata.deletion_timestamp.is_some();
         let job = self.job(&key, &status).await?;
         let complete = job.as_ref().is_some_and(|job| job.outcome == Outcome::Complete);
-        let wants_state = deleting || (complete && status.addresses.is_empty());
+        let rebooted = object.annotations().get(REBOOTED).cloned();
+        // Where a server's own host has the machine, only that can restart it.
+        let asked = capi.as_ref().and_then(|capi| capi.reboot.as_ref());
+        let wants_state = deleting
+            || (complete && status.addresses.is_empty())
+            || (job.is_none() && asked.is_some() && asked != rebooted.as_ref());
         let (state, creation_barred) =
             if wants_state { self.state(&namespace, &key.name).await? } else { (State::Unread, false) };
         let namespace_terminating = deleting && self.is_terminating(&namespace).await?;
@@ -233,6 +239,7 @@ impl Machines {
                 .annotations()
                 .get(annotation::FORCE_MACHINE_REMOVE)
                 .is_some_and(|yes| yes == "true"),
+            rebooted,
             status,
             owner,
             capi,
@@ -286,6 +293,7 @@ impl Machines {
             name: name.clone(),
             bootstrap_secret: machine.spec.bootstrap.data_secret_name.clone(),
             deleting: machine.metadata.deletion_timestamp.is_some(),
+            reboot: machine.annotations().get(REBOOT_REQUESTED).cloned(),
         })
     }
 

@@ -178,6 +178,18 @@ pub mod annotation {
     /// On Machines that failed and were replaced: until when they are kept. Written by their MachineSet, which does
     /// not count them; people may change the time, or take it away.
     pub const PRESERVED_UNTIL: &str = "remuda.io/preserved-until";
+    /// On MachineDeployments and MachineSets: what is tried with unhealthy Machines before they are replaced, as
+    /// `restart-service=5m,reboot=10m`. Written by people.
+    pub const REMEDIATION_STEPS: &str = "remuda.io/remediation-steps";
+    /// On Machines: when the service of the distribution was to be restarted last. Written by their MachineSet or
+    /// people, read by the planner; another value asks again.
+    pub const RESTART_REQUESTED: &str = "remuda.io/restart-requested";
+    /// On Machines: when their server was to be rebooted last. Written by their MachineSet or people, read by the
+    /// machine provider; another value asks again.
+    pub const REBOOT_REQUESTED: &str = "remuda.io/reboot-requested";
+    /// On machines of drivers, and on the Jobs that reboot them: the request that was carried out. Written and read by the
+    /// machine provider.
+    pub const REBOOTED: &str = "remuda.io/rebooted";
 }
 
 /// Notes of servers that were removed from a cluster: Secrets beside its registration tokens.

@@ -160,6 +160,8 @@ pub struct Machine {
     pub reconciled: Option<Reconciled>,
     /// All other conditions in brief.
     pub summary: Summary,
+    /// When its service was to be restarted, if anybody asked for that; another value asks again.
+    pub restart_asked: String,
     /// What the node driver knows of the server.
     pub driver: Driver,
     /// `None` until the bootstrap controller has made it.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use remuda_api::{core::Machine, rke::RkeBootstrap};
 use remuda_control::{Chain, ObjectKey, write::conditions};
 use remuda_names::{
-    annotation::PRESERVED_UNTIL,
+    annotation::{PRESERVED_UNTIL, RESTART_REQUESTED},
     capi::condition,
     rancher::{annotation, condition as rancher_condition, label, secret_key, secret_type},
 };
@@ -275,6 +275,7 @@ pub(crate) fn view(machine: &Machine, plan_secret: Option<PlanSecret>, driver: D
                 (one.type_.as_str(), one.status.as_str(), one.reason.as_str(), one.message.as_str())
             }),
         ),
+        restart_asked: machine.annotations().get(RESTART_REQUESTED).cloned().unwrap_or_default(),
         driver,
         plan_secret,
     }

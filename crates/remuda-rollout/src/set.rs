@@ -2,6 +2,7 @@
 
 mod adopt;
 mod creation;
+mod ladder;
 mod order;
 mod orphan;
 mod preflight;
@@ -13,6 +14,7 @@ mod status;
 
 pub use adopt::{Adoption, adopt};
 pub use creation::{Creations, Permit, Request as CreationRequest, Throttle};
+pub use ladder::{BadLadder, Ladder, Next as NextStep, Step, tried};
 pub use order::{DeletionOrder, priority, victims};
 pub use orphan::{Candidate, orphans};
 pub use preflight::{Check, ControlPlane, Failure, Preflight, preflight, skipped};

@@ -40,7 +40,8 @@ impl Pass<'_> {
             let marks = Marks { remove: remove.clone(), remove_old: remove, ..Marks::default() };
             self.mark(&name, &marks).await?;
         }
-        let fates = self.preserved(decided.fates)?;
+        let fates = self.climb(decided.fates)?;
+        let fates = self.preserved(fates)?;
         for (name, fate) in fates {
             let old = match &fate {
                 Fate::Delete => vec![OldCondition::good(kind::OWNER_REMEDIATED)],
@@ -50,7 +51,7 @@ impl Pass<'_> {
                     let (kind, told) = (kind::OWNER_REMEDIATED, told.join("; "));
                     vec![OldCondition::bad(kind, Severity::Warning, "WaitingForRemediation", told)]
                 }
-                Fate::Old | Fate::Deferred { .. } | Fate::Preserve { .. } => Vec::new(),
+                Fate::Old | Fate::Deferred { .. } | Fate::Preserve { .. } | Fate::Try { .. } => Vec::new(),
             };
             // The mark goes first: a Machine in deletion would never get it.
             let marks = Marks { set: vec![fate.condition()], set_old: old, ..Marks::default() };
@@ -58,6 +59,7 @@ impl Pass<'_> {
             match fate {
                 Fate::Delete => self.delete_machine(&name).await?,
                 Fate::Preserve { until } => self.preserve(&name, until).await?,
+                Fate::Try { step, until, asked: false } => self.try_step(&name, step, until).await?,
                 _ => {}
             }
         }

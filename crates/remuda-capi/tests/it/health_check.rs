@@ -350,3 +350,53 @@ async fn a_machine_that_failed_is_kept_as_long_as_asked_and_another_takes_its_pl
     until("three are left", async || ward.fleet.machine_names().await.len() == 3).await;
     assert_eq!(ward.fleet.set("web").await.status.unwrap().replicas, Some(3));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_restarted_and_rebooted_before_it_is_replaced() {
+    let ward = Ward::open().await;
+    let steps = json!({"metadata": {"annotations": {"remuda.io/remediation-steps": "restart-service=5m,reboot=10m"}}});
+    ward.fleet.patch::<MachineSet>("web", steps).await;
+    ward.check(json!({})).await;
+    ward.all_well().await;
+    let names = ward.fleet.machine_names().await;
+    let asked = async |name: &str, annotation: &str| {
+        let machine = ward.fleet.world.api::<Machine>().get_opt(name).await.unwrap();
+        machine.and_then(|machine| machine.annotations().get(annotation).cloned())
+    };
+    let reason = async |name: &str| {
+        let said = ward.says(name, "OwnerRemediated").await;
+        said.split_whitespace().nth(1).unwrap_or_default().to_owned()
+    };
+
+    // The first step helps: nothing else is asked for.
+    ward.fall_ill(&names[0]).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    until("a restart is asked for", async || asked(&names[0], "remuda.io/restart-requested").await.is_some())
+        .await;
+    until("and told", async || reason(&names[0]).await == "RestartingService").await;
+    ward.recover(&names[0]).await;
+    ward.all_well().await;
+    tokio::time::sleep(Duration::from_secs(1200)).await;
+    ward.fleet.settle().await;
+    assert_eq!(ward.fleet.machine_names().await, names);
+    assert_eq!(asked(&names[0], "remuda.io/reboot-requested").await, None);
+
+    // No step helps: they come one after the other, and then another Machine does.
+    ward.fall_ill(&names[1]).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    until("a restart is asked for", async || asked(&names[1], "remuda.io/restart-requested").await.is_some())
+        .await;
+    assert_eq!(asked(&names[1], "remuda.io/reboot-requested").await, None);
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    until("a reboot is asked for", async || asked(&names[1], "remuda.io/reboot-requested").await.is_some())
+        .await;
+    until("and told", async || reason(&names[1]).await == "Rebooting").await;
+    assert_eq!(ward.fleet.machine_names().await, names);
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    until("it is replaced", async || ward.says(&names[1], "Ready").await == "gone").await;
+
+    // Who marks a Machine wants it replaced.
+    let mark = json!({"metadata": {"annotations": {"cluster.x-k8s.io/remediate-machine": ""}}});
+    ward.fleet.patch::<Machine>(&names[2], mark).await;
+    until("it is replaced at once", async || ward.says(&names[2], "Ready").await == "gone").await;
+}

@@ -22,6 +22,11 @@ pub enum Action {
         /// The machine, as the driver knows it.
         name: String,
     },
+    /// Restarts the server.
+    Restart {
+        /// The machine, as the driver knows it.
+        name: String,
+    },
     /// Says which flags a driver has. It is about no machine.
     Flags {
         driver: String,
@@ -44,7 +49,7 @@ pub struct Create {
 /// Why a command line is not one of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    #[error("expected create, rm or flags after the options")]
+    #[error("expected create, rm, restart or flags after the options")]
     NoAction,
     #[error("unknown option {0:?}")]
     Unknown(String),
@@ -67,7 +72,8 @@ impl Args {
                 "--secret-namespace" => value.clone_into(&mut namespace),
                 "--secret-name" => value.clone_into(&mut secret),
                 "create" => break Action::Create(create(arguments)?),
-                "rm" => break remove(arguments)?,
+                "rm" => break Action::Remove { name: named(arguments)? },
+                "restart" => break Action::Restart { name: named(arguments)? },
                 "flags" => {
                     let driver = arguments.next().ok_or(Wrong::Missing("the name of the driver"))?;
                     break Action::Flags { driver };
@@ -92,7 +98,7 @@ impl Args {
     pub fn machine(&self) -> &str {
         match &self.action {
             Action::Create(create) => &create.name,
-            Action::Remove { name } => name,
+            Action::Remove { name } | Action::Restart { name } => name,
             Action::Flags { .. } => "",
         }
     }
@@ -125,7 +131,8 @@ fn create(arguments: impl Iterator<Item = String>) -> Result<Create, Wrong> {
     Ok(create)
 }
 
-fn remove(arguments: impl Iterator<Item = String>) -> Result<Action, Wrong> {
+/// The machine that is meant.
+fn named(arguments: impl Iterator<Item = String>) -> Result<String, Wrong> {
     let mut machine = None;
     for argument in arguments {
         match argument.as_str() {
@@ -134,8 +141,7 @@ fn remove(arguments: impl Iterator<Item = String>) -> Result<Action, Wrong> {
             _ => machine = Some(argument),
         }
     }
-    let name = machine.ok_or(Wrong::Missing("the name of the machine"))?;
-    Ok(Action::Remove { name })
+    machine.ok_or(Wrong::Missing("the name of the machine"))
 }
 
 #[cfg(test)]

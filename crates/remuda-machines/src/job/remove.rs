@@ -1,11 +1,13 @@
 //! Removing a server, from the record alone.
 
-use remuda_drivers::flags::Flags;
+use std::sync::Arc;
+
+use remuda_drivers::{driver::Driver, flags::Flags};
 
 use super::{Failure, Work};
 use crate::{
     flags::{hidden_variable, variable},
-    state::Phase,
+    state::{Machine, Phase},
 };
 
 impl Work<'_> {
@@ -19,19 +21,7 @@ impl Work<'_> {
             self.log.info(format!("Nothing was made of machine {name} yet"));
         } else {
             self.check_host(name, &machine)?;
-            let driver = self.open(&machine.driver_name).await?;
-            driver.load(machine.driver.clone()).await?;
-            let flags = driver.flags().await?;
-            let mut newer = Flags::default();
-            let secret = |name: &str| variable(&self.environment.variables, name);
-            newer.apply_env(&flags, secret)?;
-            for flag in &flags {
-                if let Some(text) = self.environment.variables.get(&hidden_variable(&flag.name)) {
-                    newer.set(flag.name.clone(), flag.parse(text)?);
-                }
-            }
-            self.confine_all(&flags, &newer)?;
-            driver.renew(newer).await?;
+            let driver = self.opened(&machine).await?;
             self.log.info(format!("Removing machine {name}..."));
             match driver.remove().await {
                 Err(error) if error.is_gone() => {
@@ -44,5 +34,23 @@ impl Work<'_> {
         self.remote.save(None).await?;
         self.log.info(format!("Machine {name} is removed"));
         Ok(())
+    }
+
+    /// The driver with what is recorded of a machine, and with credentials as they are now.
+    pub(super) async fn opened(&self, machine: &Machine) -> Result<Arc<dyn Driver>, Failure> {
+        let driver = self.open(&machine.driver_name).await?;
+        driver.load(machine.driver.clone()).await?;
+        let flags = driver.flags().await?;
+        let mut newer = Flags::default();
+        let secret = |name: &str| variable(&self.environment.variables, name);
+        newer.apply_env(&flags, secret)?;
+        for flag in &flags {
+            if let Some(text) = self.environment.variables.get(&hidden_variable(&flag.name)) {
+                newer.set(flag.name.clone(), flag.parse(text)?);
+            }
+        }
+        self.confine_all(&flags, &newer)?;
+        driver.renew(newer).await?;
+        Ok(driver)
     }
 }

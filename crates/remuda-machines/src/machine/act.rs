@@ -18,6 +18,7 @@ use remuda_control::{
     write,
 };
 use remuda_names::{
+    annotation::REBOOTED,
     driver::facts,
     machines::{self, QUEUED},
     rancher::{annotation, condition as kind, finalizer, label},
@@ -61,6 +62,7 @@ impl Machines {
         let task = match &act {
             Act::Create { bootstrap, .. } => Some(Task::Create { bootstrap }),
             Act::Remove => Some(Task::Remove),
+            Act::Reboot { asked } => Some(Task::Reboot { asked }),
             _ => None,
         };
         let mut variables = None;
@@ -71,7 +73,10 @@ impl Machines {
                 Ready::No(reason, why) => {
                     after = Some(SOON);
                     let now = self.ctx.clock.now();
-                    condition::set(&mut status.conditions, kind::READY, Is::False, reason, &why, now);
+                    // A server that is there stays ready while it waits to be rebooted.
+                    if !matches!(act, Act::Reboot { .. }) {
+                        condition::set(&mut status.conditions, kind::READY, Is::False, reason, &why, now);
+                    }
                 }
             }
         }
@@ -87,11 +92,12 @@ impl Machines {
         };
         match act {
             Act::Nothing => {}
-            Act::Create { .. } | Act::Remove => {
+            Act::Create { .. } | Act::Remove | Act::Reboot { .. } => {
                 if let (Some(task), Some(variables)) = (task, variables) {
                     self.start(object, observed, &status, task, &variables).await?;
                 }
             }
+            Act::NoteReboot { asked, failure } => self.note_reboot(object, &asked, failure).await?,
             Act::BarCreation => {
                 self.bar_creation(observed).await?;
                 // Secrets with state are not watched.
@@ -272,6 +278,28 @@ impl Machines {
         let params = PatchParams::apply(&self.ctx.field_manager).force();
         let applied = api.patch(&name, &params, &Patch::Apply(object)).await;
         applied.map(drop).map_err(Error::api("apply", format!("{} {name}", K::kind(&()))))
+    }
+
+    /// What was done is recorded on the machine; the Job goes in the pass after that.
+    async fn note_reboot(
+        &self,
+        object: &DynamicObject,
+        asked: &str,
+        failure: Option<String>,
+    ) -> Result<(), Error> {
+        let patch = json!({"metadata": {"uid": object.uid(), "annotations": {(REBOOTED): asked}}});
+        let api = self.api(&object.namespace().unwrap_or_default());
+        match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {}
+            Err(error) if is_missing(&error) || is_conflict(&error) => return Ok(()),
+            Err(error) => return Err(Error::api("annotate", object.name_any())(error)),
+        }
+        let (tone, reason, note) = match failure {
+            None => (Tone::Normal, "Rebooted", "the server was restarted, as was asked for".to_owned()),
+            Some(why) => (Tone::Warning, "RebootFailed", format!("the server could not be restarted: {why}")),
+        };
+        self.ctx.recorder.record(object, &self.resource, Happening { tone, reason, action: "Reboot", note });
+        Ok(())
     }
 
     /// A Secret that is gone bars creation too: no job goes on without it.

@@ -44,6 +44,15 @@ pub(crate) enum Act {
     },
     /// Make the Job that removes the server, and what it needs.
     Remove,
+    /// Make the Job that restarts the server, and what it needs.
+    Reboot {
+        asked: String,
+    },
+    /// Record that a request to reboot was carried out, or could not be.
+    NoteReboot {
+        asked: String,
+        failure: Option<String>,
+    },
     /// Record that no job may begin to make the server any more.
     BarCreation,
     /// Let the Job make no further attempt. The attempt under way is not interrupted.
@@ -109,12 +118,18 @@ pub(crate) fn decide(observed: &Observed, now: Timestamp) -> Decision {
 fn create(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
     match &observed.job {
         Some(job) if job.deleting => return Decision::new(status, Act::Nothing),
+        Some(JobView { reboots: Some(asked), outcome, .. }) => {
+            return Decision::new(status, rebooting(observed, asked, outcome));
+        }
         Some(job) => return follow(observed, job, status, now),
         None => {}
     }
     match condition::status(&status.conditions, kind::CREATE_JOB) {
         // Made, and its Job is gone.
-        Some(Is::True) => return Decision::new(status, Act::Nothing),
+        Some(Is::True) => {
+            let asked = reboot_asked(observed).map(str::to_owned);
+            return Decision::new(status, asked.map_or(Act::Nothing, |asked| Act::Reboot { asked }));
+        }
         Some(Is::False) => return retire(observed, status, now),
         Some(Is::Unknown) | None => {}
     }
@@ -131,6 +146,27 @@ fn create(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
     status.job_name = naming::job(&observed.name);
     creating(observed, &mut status, now);
     Decision::new(status, Act::Create { bootstrap: bootstrap.to_owned(), machine: capi.name.clone() })
+}
+
+/// The request to reboot that is still to be carried out. A server that was never told about is not rebooted.
+pub(super) fn reboot_asked(observed: &Observed) -> Option<&str> {
+    let capi = observed.capi.as_ref().filter(|capi| !capi.deleting && !observed.deleting)?;
+    let asked = capi.reboot.as_deref().filter(|asked| !asked.is_empty())?;
+    let paused = observed.cluster.as_ref().is_none_or(|cluster| cluster.paused);
+    let is_new = observed.rebooted.as_deref() != Some(asked);
+    (is_new && !paused && !observed.provider_id.is_empty()).then_some(asked)
+}
+
+/// Follows the Job that reboots a server: that it was done is recorded before the Job goes.
+fn rebooting(observed: &Observed, asked: &str, outcome: &Outcome) -> Act {
+    let is_noted = observed.rebooted.as_deref() == Some(asked);
+    let note = |failure| Act::NoteReboot { asked: asked.to_owned(), failure };
+    match outcome {
+        Outcome::Running => Act::Nothing,
+        _ if is_noted => Act::Prune,
+        Outcome::Complete => note(None),
+        Outcome::Failed { message, .. } => note(Some(class_of(message).1.to_owned())),
+    }
 }
 
 fn ready_to_create(observed: &Observed) -> Result<(&Capi, &str, &NodeDriver), Waiting> {
@@ -252,6 +288,8 @@ fn delete(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
     let nothing_made = observed.state.is_without_server();
     match &observed.job {
         Some(job) if job.deleting => Decision::new(status, Act::Nothing),
+        // Whether it is restarted does not matter any more.
+        Some(job) if job.reboots.is_some() => Decision::new(status, Act::DropJob),
         Some(job) if !job.removes => {
             // A record without a server stays one: creation is barred.
             let interruptible =

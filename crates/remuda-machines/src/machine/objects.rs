@@ -12,8 +12,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use remuda_drivers::secret::names_a_secret;
-use remuda_names::driver::facts;
 use remuda_names::{
+    annotation::REBOOTED,
+    driver::facts,
     machines,
     rancher::{group, label, secret_key, secret_type},
 };
@@ -67,8 +68,14 @@ pub(crate) struct Blueprint<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task<'a> {
-    Create { bootstrap: &'a str },
+    Create {
+        bootstrap: &'a str,
+    },
     Remove,
+    /// Restarts the server, as it was asked for at that time.
+    Reboot {
+        asked: &'a str,
+    },
 }
 
 /// The objects of one Job.
@@ -255,6 +262,7 @@ impl Blueprint<'_> {
                 all.extend(arguments(self.driver, fields));
             }
             Task::Remove => all.extend(["rm", "-y", "--update-config"].map(str::to_owned)),
+            Task::Reboot { .. } => all.push("restart".to_owned()),
         }
         all.push(instance);
         all
@@ -311,6 +319,9 @@ impl Blueprint<'_> {
         }
         let mut job: Job = serde_json::from_value(json!({"spec": spec}))?;
         job.metadata = self.meta(name);
+        if let Task::Reboot { asked } = self.task {
+            job.metadata.annotations.get_or_insert_default().insert(REBOOTED.to_owned(), asked.to_owned());
+        }
         if let Some(host) = self.host {
             let labels = job.metadata.labels.get_or_insert_default();
             labels.insert(machines::label::HOST.to_owned(), host.id.clone());
@@ -394,6 +405,15 @@ mod tests {
             assert!(!serde_json::to_string(&objects.job).unwrap().contains("canary"));
             let rules = objects.role.rules.as_ref().unwrap();
             assert_eq!(rules[0].resource_names.as_ref().unwrap(), &["demo.x-machine-state"]);
+        });
+    }
+
+    #[test]
+    fn a_reboot_says_which_request_it_carries_out() {
+        check(json!({"region": "nyc3"}), Task::Reboot { asked: "t1" }, |objects, args| {
+            assert_eq!(args[4..], ["restart", "demo-x"]);
+            assert_eq!(objects.job.metadata.annotations.as_ref().unwrap()[REBOOTED], "t1");
+            assert_eq!(objects.job.metadata.labels.as_ref().unwrap()[label::INFRA_REMOVE], "false");
         });
     }
 

@@ -7,6 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::{Resource, ResourceExt};
 use remuda_api::rke::Condition;
 use remuda_names::{
+    annotation::REBOOTED,
     machines::{annotation, job_condition},
     rancher::label,
 };
@@ -81,6 +82,8 @@ pub(crate) struct Observed {
     pub deleting: bool,
     /// Deletion goes on although the server cannot be removed.
     pub force: bool,
+    /// The request to reboot it that was carried out last.
+    pub rebooted: Option<String>,
     pub status: Status,
     pub owner: Owner,
     pub capi: Option<Capi>,
@@ -111,6 +114,8 @@ pub(crate) struct Capi {
     pub name: String,
     pub bootstrap_secret: Option<String>,
     pub deleting: bool,
+    /// When its server was to be rebooted, if anybody asked for it.
+    pub reboot: Option<String>,
 }
 
 /// The Cluster of Cluster API.
@@ -158,6 +163,8 @@ impl State {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobView {
     pub removes: bool,
+    /// The request to reboot the server that it carries out.
+    pub reboots: Option<String>,
     pub deleting: bool,
     /// No further attempt is made.
     pub cancelled: bool,
@@ -193,6 +200,7 @@ impl JobView {
             (None, None) => Outcome::Running,
         };
         Self {
+            reboots: job.annotations().get(REBOOTED).cloned(),
             removes: job.labels().get(label::INFRA_REMOVE).is_some_and(|removes| removes == "true"),
             deleting: job.meta().deletion_timestamp.is_some(),
             cancelled: job.annotations().get(annotation::CANCELLED).is_some_and(|yes| yes == "true"),

@@ -17,7 +17,7 @@ pub(super) fn install(
     files: &[File],
     config: Option<&(usize, String)>,
 ) -> Instruction {
-    let (stamp, drain) = stamps(renderer, files, config);
+    let (stamp, drain) = stamps(renderer, files, config, &entry.machine.restart_asked);
     let prefix = if entry.windows { "WINS_" } else { "" };
     let stamps = vec![format!("{prefix}RESTART_STAMP={stamp}"), format!("{prefix}DRAIN_HASH={drain}")];
     instruction(renderer, entry, stamps)
@@ -58,7 +58,12 @@ fn instruction(renderer: &Renderer<'_>, entry: &Entry<'_>, mut env: Vec<String>)
 }
 
 /// Restart stamp and drain hash. They differ in how they see the configuration file.
-fn stamps(renderer: &Renderer<'_>, files: &[File], config: Option<&(usize, String)>) -> (String, String) {
+fn stamps(
+    renderer: &Renderer<'_>,
+    files: &[File],
+    config: Option<&(usize, String)>,
+    restart_asked: &str,
+) -> (String, String) {
     let control_plane = &renderer.input.control_plane;
     let mut stamp = Sha256::new();
     stamp.update(control_plane.spec.provision_generation.to_string());
@@ -76,6 +81,8 @@ fn stamps(renderer: &Renderer<'_>, files: &[File], config: Option<&(usize, Strin
     let generation = control_plane.status.config_generation.to_string();
     stamp.update(&generation);
     drain.update(&generation);
+    // It is asked for since the machine is not well: nothing that could be moved away is on it.
+    stamp.update(restart_asked);
     (hex(stamp.finalize()), hex(drain.finalize()))
 }
 

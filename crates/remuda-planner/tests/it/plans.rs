@@ -375,3 +375,24 @@ fn what_cannot_be_rendered_says_why() {
          [kubernetes.io/dockerconfigjson]",
     );
 }
+
+#[test]
+fn a_restart_that_is_asked_for_concerns_one_machine_and_drains_nothing() {
+    let mut world = settled("v1.35.1+k3s1", json!({}), "a:ecw w:w x:w");
+    let env = |world: &World, machine: &str, name: &str| {
+        let plan = world.plan_of(machine).unwrap();
+        let install = plan.instructions.iter().find(|one| one.name == "install").unwrap();
+        install.env.iter().find_map(|env| env.strip_prefix(name)).unwrap().to_owned()
+    };
+    let all = |world: &World| {
+        ["a", "w", "x"]
+            .map(|machine| (env(world, machine, "RESTART_STAMP="), env(world, machine, "DRAIN_HASH=")))
+    };
+    let before = all(&world);
+    world.get_mut("w").restart_asked = "2026-01-01T00:00:00Z".to_owned();
+    world.settle();
+    let after = all(&world);
+    assert_eq!((&after[0], &after[2]), (&before[0], &before[2]));
+    assert_ne!(after[1].0, before[1].0, "another stamp restarts");
+    assert_eq!(after[1].1, before[1].1, "nothing is to be drained");
+}

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use remuda_names::{
-    annotation::PRESERVE_FAILED,
+    annotation::{PRESERVE_FAILED, REMEDIATION_STEPS},
     provisioning::annotation::CONFIG_POLICY,
     rancher::{annotation::ALLOW_SCHEMA_DROP, group, name::LOCAL},
 };
-use remuda_rollout::set::Preserve;
+use remuda_rollout::set::{Ladder, Preserve};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
@@ -51,6 +51,13 @@ pub(super) fn policies(spec: &Value, findings: &mut Findings) {
                 "spec.rkeConfig.machinePools[{place}].machineDeploymentAnnotations[{PRESERVE_FAILED}]"
             );
             findings.invalid(&field, preserve, &problem.to_string());
+        }
+        let steps = &pool["machineDeploymentAnnotations"][REMEDIATION_STEPS];
+        if let Some(Err(problem)) = steps.as_str().map(Ladder::parse) {
+            let field = format!(
+                "spec.rkeConfig.machinePools[{place}].machineDeploymentAnnotations[{REMEDIATION_STEPS}]"
+            );
+            findings.invalid(&field, steps, &problem.to_string());
         }
     }
 }

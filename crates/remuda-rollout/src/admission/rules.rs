@@ -1,7 +1,7 @@
 //! What is refused, kind by kind.
 
 use remuda_names::{
-    annotation::PRESERVE_FAILED,
+    annotation::{PRESERVE_FAILED, REMEDIATION_STEPS},
     capi::{annotation, label, taint},
 };
 use remuda_schema::FieldError;
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     amount::Amount,
     name::{self, BadTemplate},
-    set::{Check, Preserve},
+    set::{Check, Ladder, Preserve},
 };
 
 const IMMUTABLE: &str = "field is immutable";
@@ -74,7 +74,7 @@ pub(super) fn machine_set(object: &Value, old: Option<&Value>, features: Feature
     bootstrap(&mut errors, object, TEMPLATE);
     selector_matches(&mut errors, object, FieldError::invalid);
     skipped_checks(&mut errors, object);
-    preserve_failed(&mut errors, object, old);
+    unhealthy_machines(&mut errors, object, old);
     immutable_cluster(&mut errors, object, old);
     same_cluster(&mut errors, object);
     version(&mut errors, object, TEMPLATE);
@@ -90,7 +90,7 @@ pub(super) fn machine_deployment(object: &Value, old: Option<&Value>, features: 
     bootstrap(&mut errors, object, TEMPLATE);
     selector_matches(&mut errors, object, |field, _, detail| FieldError::forbidden(field, detail));
     skipped_checks(&mut errors, object);
-    preserve_failed(&mut errors, object, old);
+    unhealthy_machines(&mut errors, object, old);
     immutable_cluster(&mut errors, object, old);
     same_cluster(&mut errors, object);
     strategy(&mut errors, object);
@@ -291,16 +291,21 @@ fn skipped_checks(errors: &mut Vec<FieldError>, object: &Value) {
 }
 
 /// One that is there already stays: somebody may have to write something else.
-fn preserve_failed(errors: &mut Vec<FieldError>, object: &Value, old: Option<&Value>) {
-    let path = ["metadata", "annotations", PRESERVE_FAILED];
-    let Some(written) =
-        at(object, &path).filter(|written| old.and_then(|old| at(old, &path)) != Some(*written))
-    else {
-        return;
-    };
-    if let Err(problem) = Preserve::parse(written.as_str().unwrap_or_default()) {
-        let field = format!("metadata.annotations[{PRESERVE_FAILED}]");
-        errors.push(FieldError::invalid(field, written, &problem.to_string()));
+fn unhealthy_machines(errors: &mut Vec<FieldError>, object: &Value, old: Option<&Value>) {
+    let problems: [(&str, fn(&str) -> Option<String>); 2] = [
+        (PRESERVE_FAILED, |text| Preserve::parse(text).err().map(|problem| problem.to_string())),
+        (REMEDIATION_STEPS, |text| Ladder::parse(text).err().map(|problem| problem.to_string())),
+    ];
+    for (annotation, problem) in problems {
+        let path = ["metadata", "annotations", annotation];
+        let written = at(object, &path);
+        let written = written.filter(|written| old.and_then(|old| at(old, &path)) != Some(*written));
+        if let Some(written) = written
+            && let Some(problem) = problem(written.as_str().unwrap_or_default())
+        {
+            let field = format!("metadata.annotations[{annotation}]");
+            errors.push(FieldError::invalid(field, written, &problem));
+        }
     }
 }
 

@@ -313,3 +313,16 @@ fn a_wish_to_keep_failed_machines_must_be_one_that_can_be_read() {
     check("MachineDeployment", object.clone(), None, told);
     check("MachineDeployment", object.clone(), Some(&object), "");
 }
+
+#[test]
+fn steps_before_a_replacement_must_be_some_that_there_are() {
+    let mut object = defaulted("MachineDeployment", deployment());
+    object["metadata"]["annotations"] =
+        json!({"remuda.io/remediation-steps": "restart-service=5m,reboot=10m"});
+    check("MachineDeployment", object.clone(), None, "");
+    object["metadata"]["annotations"] = json!({"remuda.io/remediation-steps": "pray=5m"});
+    let told = "metadata.annotations[remuda.io/remediation-steps]: Invalid value: \"pray=5m\": has a step \"pray\": it \
+                must be restart-service=TIME or reboot=TIME";
+    check("MachineDeployment", object.clone(), None, told);
+    check("MachineDeployment", object.clone(), Some(&object), "");
+}

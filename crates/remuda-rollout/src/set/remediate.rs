@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use remuda_names::capi::condition as kind;
 
-use super::preflight::Failure;
+use super::{ladder::Step, preflight::Failure};
 use crate::{
     amount::Amount,
     condition::{Condition, Status},
@@ -32,6 +32,13 @@ pub enum Fate {
     Preserve {
         until: Timestamp,
     },
+    /// Have it restarted or rebooted, which has until then to help.
+    Try {
+        step: Step,
+        until: Timestamp,
+        /// It was asked for before.
+        asked: bool,
+    },
     Old,
     Deferred {
         max_in_flight: Amount,
@@ -47,6 +54,14 @@ impl Fate {
             Fate::Preserve { until } => (
                 "MachinePreserved",
                 format!("Machine was replaced and is kept until {}", crate::text::time(*until)),
+            ),
+            Fate::Try { step, until, .. } => (
+                step.reason(),
+                format!(
+                    "Machine is replaced if {} has not helped by {}",
+                    step.as_str(),
+                    crate::text::time(*until)
+                ),
             ),
             Fate::Old => (
                 "CannotBeRemediated",

@@ -22,9 +22,15 @@ fn fresh() -> Observed {
         provider_id: String::new(),
         deleting: false,
         force: false,
+        rebooted: None,
         status: Status::default(),
         owner: Owner::Machine("m".into()),
-        capi: Some(Capi { name: "m".into(), bootstrap_secret: Some("boot".into()), deleting: false }),
+        capi: Some(Capi {
+            name: "m".into(),
+            bootstrap_secret: Some("boot".into()),
+            deleting: false,
+            reboot: None,
+        }),
         cluster: Some(Cluster { paused: false, provisioned: true }),
         node_driver: Some(NodeDriver { url: "u".into(), checksum: "c".into(), interruptible: true }),
         job: None,
@@ -38,6 +44,7 @@ fn fresh() -> Observed {
 fn job(removes: bool, outcome: Outcome) -> Option<JobView> {
     Some(JobView {
         removes,
+        reboots: None,
         deleting: false,
         cancelled: false,
         waiting: None,
@@ -318,4 +325,41 @@ fn no_machine_with_a_server_is_ever_let_go_without_its_removal() {
             }
         }
     }
+}
+
+/// A server that runs, and whose reboot was asked for.
+fn asked(reboot: &str, rebooted: Option<&str>) -> Observed {
+    let made = having(fresh(), kind::CREATE_JOB, Is::True, "", NOW);
+    let capi = made.capi.clone().map(|capi| Capi { reboot: Some(reboot.into()), ..capi });
+    Observed { capi, provider_id: "demo://1".into(), rebooted: rebooted.map(str::to_owned), ..made }
+}
+
+#[test]
+fn a_server_is_rebooted_once_for_each_request() {
+    check(asked("t1", None), "Reboot\nCreateJob=True");
+    check(asked("t1", Some("t1")), "Nothing\nCreateJob=True");
+    check(asked("t2", Some("t1")), "Reboot\nCreateJob=True");
+    check(asked("", None), "Nothing\nCreateJob=True");
+
+    let job = |outcome| job(false, outcome).map(|job| JobView { reboots: Some("t1".into()), ..job });
+    let with = |observed: Observed, outcome| Observed { job: job(outcome), ..observed };
+    check(with(asked("t1", None), Outcome::Running), "Nothing\nCreateJob=True");
+    check(with(asked("t1", None), Outcome::Complete), "NoteReboot\nCreateJob=True");
+    // A failure is no reason to replace the server, and not tried for ever.
+    check(with(asked("t1", None), failed("quota: no", NOW)), "NoteReboot\nCreateJob=True");
+    check(with(asked("t1", Some("t1")), Outcome::Complete), "Prune\nCreateJob=True");
+    // Asked for again meanwhile: one after the other.
+    check(with(asked("t2", None), Outcome::Complete), "NoteReboot\nCreateJob=True");
+}
+
+#[test]
+fn what_is_not_there_or_goes_is_not_rebooted() {
+    check(Observed { provider_id: String::new(), ..asked("t1", None) }, "Nothing\nCreateJob=True");
+    let paused = Some(Cluster { paused: true, provisioned: true });
+    check(Observed { cluster: paused, ..asked("t1", None) }, "Nothing\nCreateJob=True");
+    let capi = asked("t1", None).capi.map(|capi| Capi { deleting: true, ..capi });
+    check(Observed { capi, ..asked("t1", None) }, "Nothing\nCreateJob=True");
+    let job = job(false, Outcome::Running).map(|job| JobView { reboots: Some("t1".into()), ..job });
+    let dying = deleting(Observed { job, ..asked("t1", None) }, made(Phase::Delivered));
+    assert_eq!(decide(&dying, at(NOW)).act, Act::DropJob);
 }
