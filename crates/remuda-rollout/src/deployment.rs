@@ -146,7 +146,8 @@ pub struct Desired {
     pub revision_history: Option<String>,
     /// The `disable-machine-create` annotation.
     pub disable_create: bool,
-    pub note: Option<Note>,
+    /// Each once, in the order in which they came up.
+    pub notes: Vec<Note>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -160,10 +161,10 @@ pub enum Waiting {
 pub enum Note {
     /// The current set has more than the deployment asks for.
     TooMany,
-    /// There is room to grow.
-    Room { machines: i32, replicas: i32, surge: i32 },
+    /// There is room to grow. Replacing on deletion knows no surge.
+    Room { machines: i32, replicas: i32, surge: Option<i32> },
     /// There is none.
-    NoRoom { machines: i32, replicas: i32, surge: i32 },
+    NoRoom { machines: i32, replicas: i32, surge: Option<i32> },
     /// More machines are available than have to be.
     Spare { available: i32, required: i32 },
     /// The set counted on machines that do not exist, or none of its machines is available.
@@ -183,16 +184,12 @@ impl fmt::Display for Note {
                 f.write_str("scale down to align MachineSet spec.replicas to MachineDeployment spec.replicas")
             }
             Note::Room { machines, replicas, surge } => {
-                write!(
-                    f,
-                    "{machines} current Machines < {replicas} MachineDeployment spec.replicas + {surge} maxSurge"
-                )
+                write!(f, "{machines} current Machines < {replicas} MachineDeployment spec.replicas")?;
+                surge.map_or(Ok(()), |surge| write!(f, " + {surge} maxSurge"))
             }
             Note::NoRoom { machines, replicas, surge } => {
-                write!(
-                    f,
-                    "{machines} current Machines >= {replicas} MachineDeployment spec.replicas + {surge} maxSurge"
-                )
+                write!(f, "{machines} current Machines >= {replicas} MachineDeployment spec.replicas")?;
+                surge.map_or(Ok(()), |surge| write!(f, " + {surge} maxSurge"))
             }
             Note::Spare { available, required } => {
                 write!(f, "{available} available replicas > {required} minimum available replicas")
@@ -219,7 +216,7 @@ struct Draft<'a> {
     /// Oldest first.
     old: Vec<&'a Set>,
     intents: BTreeMap<&'a str, i32>,
-    notes: BTreeMap<&'a str, Note>,
+    notes: BTreeMap<&'a str, Vec<Note>>,
 }
 
 /// A sum that stays at the largest number instead of passing it.
@@ -250,7 +247,14 @@ impl<'a> Draft<'a> {
 
     fn intend(&mut self, name: &'a str, replicas: i32, note: Note) {
         self.intents.insert(name, replicas);
-        self.notes.insert(name, note);
+        self.note(name, note);
+    }
+
+    fn note(&mut self, name: &'a str, note: Note) {
+        let known = self.notes.entry(name).or_default();
+        if !known.contains(&note) {
+            known.push(note);
+        }
     }
 
     fn intended(&self, set: &Set) -> i32 {
@@ -309,7 +313,7 @@ fn finish(draft: Draft<'_>, reason: Option<CreateReason>, waiting: Option<Waitin
             revision,
             revision_history,
             disable_create: !current && !draft.deployment.is_rolling(),
-            note: draft.notes.get(set.name.as_str()).cloned(),
+            notes: draft.notes.get(set.name.as_str()).cloned().unwrap_or_default(),
         });
     }
     let create = match (draft.creating, reason) {

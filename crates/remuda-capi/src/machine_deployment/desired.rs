@@ -66,7 +66,7 @@ pub(super) fn new_set(
         revision: Some(create.revision.clone()),
         revision_history: None,
         disable_create: false,
-        note: None,
+        notes: Vec::new(),
     };
     let template = with_cluster(deployment);
     let mut labels = deployment.spec.selector.match_labels.clone().unwrap_or_default();

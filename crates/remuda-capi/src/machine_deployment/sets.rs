@@ -167,7 +167,7 @@ impl Pass<'_> {
         if desired.replicas != desired.from {
             let direction = if desired.replicas > desired.from { "up" } else { "down" };
             let Desired { name, from, replicas, .. } = desired;
-            let why = desired.note.as_ref().map(ToString::to_string).unwrap_or_default();
+            let why = desired.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             tracing::info!(set = name, from, to = replicas, why, "MachineSet scaled");
             let note = format!("Scaled {direction} MachineSet {name}: {from} -> {replicas}");
             recorder.normal(&self.deployment, "SuccessfulScale", "Scale", note);

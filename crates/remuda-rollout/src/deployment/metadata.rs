@@ -104,7 +104,7 @@ mod tests {
             revision: Some("2".into()),
             revision_history: None,
             disable_create: false,
-            note: None,
+            notes: Vec::new(),
         };
         let own = map(&[
             ("team", "blue"),

@@ -210,7 +210,7 @@ proptest! {
             for desired in plan.sets.iter().filter(|desired| !desired.current && desired.replicas < desired.from) {
                 let set = world.views().into_iter().find(|set| set.name == desired.name).unwrap();
                 let deleted = (set.actual() - desired.replicas).max(0).min(set.available());
-                let spends = deleted > 0 && desired.note != Some(Note::Stuck);
+                let spends = deleted > 0 && !desired.notes.contains(&Note::Stuck);
                 let left = world.count(Some(Server::Up)) - deleted;
                 prop_assert!(!spends || left >= required, "{desired:?} {world:?}");
             }

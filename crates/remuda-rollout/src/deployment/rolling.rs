@@ -20,14 +20,15 @@ pub(super) fn grow(draft: &mut Draft<'_>) {
     }
     let surge = draft.deployment.fenceposts().surge;
     let machines = draft.machines();
+    let said = draft.deployment.is_rolling().then_some(surge);
     let room = wanted.saturating_add(surge).saturating_sub(machines);
     if room <= 0 {
-        draft.notes.insert(name, Note::NoRoom { machines, replicas: wanted, surge });
+        draft.note(name, Note::NoRoom { machines, replicas: wanted, surge: said });
         return;
     }
     // Without a surge there is no limit of its own: what is missing is exactly the room.
     let grown = has + room.min(wanted - has);
-    draft.intend(name, grown, Note::Room { machines, replicas: wanted, surge });
+    draft.intend(name, grown, Note::Room { machines, replicas: wanted, surge: said });
 }
 
 /// Shrinks old sets by what is not needed to stay available.

@@ -105,8 +105,8 @@ fn render(plan: &Plan) -> String {
         if set.disable_create {
             text.push_str(" no-create");
         }
-        if let Some(note) = &set.note {
-            text.push_str(&format!(": {note}"));
+        for (place, note) in set.notes.iter().enumerate() {
+            text.push_str(&format!("{}{note}", if place == 0 { ": " } else { ", " }));
         }
         text.push('\n');
     }
@@ -273,13 +273,13 @@ fn on_delete_waits_for_somebody_to_delete() {
     check(
         "replicas=3 ondelete",
         "a a 3/2/2 rev=1\nb b 0/0/0 rev=2",
-        "b current 0 rev 2: 3 current Machines >= 3 MachineDeployment spec.replicas + 0 maxSurge
+        "b current 0 rev 2: 3 current Machines >= 3 MachineDeployment spec.replicas
          a old 3->2 no-create: scale down to align to existing Machines",
     );
     check(
         "replicas=3 ondelete",
         "a a 2/2/2 rev=1\nb b 0/0/0 rev=2",
-        "b current 0->1 rev 2: 2 current Machines < 3 MachineDeployment spec.replicas + 0 maxSurge
+        "b current 0->1 rev 2: 2 current Machines < 3 MachineDeployment spec.replicas
          a old 2 no-create",
     );
 }
@@ -289,8 +289,8 @@ fn on_delete_scales_down_from_what_is_left() {
     check(
         "replicas=1 ondelete",
         "a a 3/2/2 rev=1\nb b 0/0/0 rev=2",
-        "b current 0 rev 2: 3 current Machines >= 1 MachineDeployment spec.replicas + 0 maxSurge
-         a old 3->1 no-create: scale down to align MachineSet spec.replicas to MachineDeployment spec.replicas",
+        "b current 0 rev 2: 3 current Machines >= 1 MachineDeployment spec.replicas
+         a old 3->1 no-create: scale down to align to existing Machines, scale down to align MachineSet spec.replicas to MachineDeployment spec.replicas",
     );
 }
 
