@@ -8,6 +8,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use remuda_control::{Ctx, Informer, write::difference};
+use remuda_names::capi::condition as kind;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -34,6 +35,7 @@ pub(crate) async fn save<K: Managed>(
     if before == after {
         return Ok(None);
     }
+    let after = &pause_observed(before, after);
     let what = || format!("{} {}/{}", K::KIND, before.namespace().unwrap_or_default(), before.name_any());
     let encode = |object: &K| {
         serde_json::to_value(object).map_err(|source| remuda_control::Error::Encode { what: what(), source })
@@ -60,6 +62,17 @@ pub(crate) async fn save<K: Managed>(
         cache.wait_for(&version, PATIENCE).await;
     }
     Ok(written)
+}
+
+/// What is said of a pause holds for the generation that was looked at. It is written with what else is, and alone
+/// it is no reason to write: the first write of a generation has it.
+fn pause_observed<K: Managed>(before: &K, after: &K) -> K {
+    let goes_on = |condition: &Condition| condition.type_ == kind::PAUSED && condition.status == "False";
+    let mut after = after.clone();
+    if let Some(place) = after.conditions().iter().position(goes_on) {
+        after.conditions_mut()[place].observed_generation = before.meta().generation;
+    }
+    after
 }
 
 /// The merge patch of everything but the status. Lists of owners and finalizers are replaced as a whole, so

@@ -95,9 +95,9 @@ wire! {
 
     pub struct OldMachineDeploymentStatus {
         pub conditions: Vec<OldCondition>,
-        pub updated_replicas: i32,
-        pub ready_replicas: i32,
-        pub available_replicas: i32,
-        pub unavailable_replicas: i32,
+        pub updated_replicas: Option<i32>,
+        pub ready_replicas: Option<i32>,
+        pub available_replicas: Option<i32>,
+        pub unavailable_replicas: Option<i32>,
     }
 }

@@ -61,8 +61,8 @@ wire! {
         pub conditions: Vec<OldCondition>,
         pub failure_reason: Option<String>,
         pub failure_message: Option<String>,
-        pub ready_replicas: i32,
-        pub available_replicas: i32,
-        pub unavailable_replicas: i32,
+        pub ready_replicas: Option<i32>,
+        pub available_replicas: Option<i32>,
+        pub unavailable_replicas: Option<i32>,
     }
 }

@@ -63,8 +63,9 @@ wire! {
         pub conditions: Vec<OldCondition>,
         pub failure_reason: Option<String>,
         pub failure_message: Option<String>,
-        pub fully_labeled_replicas: i32,
-        pub ready_replicas: i32,
-        pub available_replicas: i32,
+        /// Counts of older versions are there when they are 0, too.
+        pub fully_labeled_replicas: Option<i32>,
+        pub ready_replicas: Option<i32>,
+        pub available_replicas: Option<i32>,
     }
 }

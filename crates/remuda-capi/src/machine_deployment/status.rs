@@ -64,8 +64,8 @@ impl Pass<'_> {
             let status = set.status.as_ref().and_then(|status| status.deprecated.as_ref()?.v1beta1.clone());
             status.unwrap_or_default()
         };
-        let sum = |of: fn(&remuda_api::core::OldMachineSetStatus) -> i32| {
-            sets.iter().map(|set| of(&old(set))).fold(0, i32::saturating_add)
+        let sum = |of: fn(&remuda_api::core::OldMachineSetStatus) -> Option<i32>| {
+            sets.iter().map(|set| of(&old(set)).unwrap_or(0)).fold(0, i32::saturating_add)
         };
         let (ready, available) = (sum(|set| set.ready_replicas), sum(|set| set.available_replicas));
         let total = sets.iter().map(|set| set.spec.replicas.unwrap_or(0)).fold(0, i32::saturating_add);
@@ -102,10 +102,11 @@ impl Pass<'_> {
         *self.deployment.old_conditions_mut() = view::write_old(&conditions);
         let status = self.deployment.status.get_or_insert_default();
         let deprecated = status.deprecated.get_or_insert_default().v1beta1.get_or_insert_default();
-        deprecated.updated_replicas = current.and_then(|set| set.status.as_ref()?.replicas).unwrap_or(0);
-        deprecated.ready_replicas = ready;
-        deprecated.available_replicas = available;
-        deprecated.unavailable_replicas = total.saturating_sub(available).max(0);
+        let updated = current.and_then(|set| set.status.as_ref()?.replicas).unwrap_or(0);
+        deprecated.updated_replicas = Some(updated);
+        deprecated.ready_replicas = Some(ready);
+        deprecated.available_replicas = Some(available);
+        deprecated.unavailable_replicas = Some(total.saturating_sub(available).max(0));
     }
 }
 

@@ -101,9 +101,9 @@ impl Pass<'_> {
         *self.set.old_conditions_mut() = view::write_old(&old);
         let status = self.set.status.get_or_insert_default();
         let deprecated = status.deprecated.get_or_insert_default().v1beta1.get_or_insert_default();
-        deprecated.fully_labeled_replicas = fully;
-        deprecated.ready_replicas = ready;
-        deprecated.available_replicas = available;
+        deprecated.fully_labeled_replicas = Some(fully);
+        deprecated.ready_replicas = Some(ready);
+        deprecated.available_replicas = Some(available);
     }
 
     fn old_machines_ready(&self) -> OldCondition {

@@ -44,9 +44,9 @@ impl Pools {
         if let Some(members) = &pass.members {
             let replicas = status.replicas.unwrap_or(0);
             let old = status.deprecated.get_or_insert_default().v1beta1.get_or_insert_default();
-            old.ready_replicas = members.ready;
-            old.available_replicas = members.available;
-            old.unavailable_replicas = replicas.saturating_sub(members.available).max(0);
+            old.ready_replicas = Some(members.ready);
+            old.available_replicas = Some(members.available);
+            old.unavailable_replicas = Some(replicas.saturating_sub(members.available).max(0));
         }
         let versions = if has_machines {
             let machines: Vec<Machine> = machines::of_pool(&self.capi, &pass.before)
@@ -203,7 +203,7 @@ fn tell_phase(pass: &mut Pass) {
         infrastructure_provisioned: status.initialization.infrastructure_provisioned == Some(true),
         has_nodes: !status.node_refs.is_empty(),
         desired,
-        ready: old.map_or(0, |old| old.ready_replicas),
+        ready: old.and_then(|old| old.ready_replicas).unwrap_or(0),
         external,
         deleting: pass.before.metadata.deletion_timestamp.is_some(),
     };

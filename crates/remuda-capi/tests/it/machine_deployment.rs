@@ -67,7 +67,10 @@ async fn a_deployment_makes_a_set_and_says_how_it_is() {
     assert_eq!(condition(&deployment, "RollingOut"), "False NotRollingOut");
     assert_eq!(condition(&deployment, "MachinesUpToDate"), "True UpToDate");
     let old = status.deprecated.unwrap().v1beta1.unwrap();
-    assert_eq!((old.updated_replicas, old.ready_replicas, old.unavailable_replicas), (3, 3, 0));
+    assert_eq!(
+        (old.updated_replicas, old.ready_replicas, old.unavailable_replicas),
+        (Some(3), Some(3), Some(0))
+    );
 
     let set = fleet.sets().await.remove(0);
     let name = set.name_any();

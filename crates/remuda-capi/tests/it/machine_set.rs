@@ -77,7 +77,10 @@ async fn a_set_makes_machines_and_what_is_behind_them() {
     assert_eq!(condition(&set, "ScalingUp"), "False NotScalingUp");
     assert_eq!(condition(&set, "MachinesReady"), "True Ready");
     let old = status.deprecated.unwrap().v1beta1.unwrap();
-    assert_eq!((old.fully_labeled_replicas, old.ready_replicas, old.available_replicas), (3, 3, 3));
+    assert_eq!(
+        (old.fully_labeled_replicas, old.ready_replicas, old.available_replicas),
+        (Some(3), Some(3), Some(3))
+    );
     let told = events(&fleet.world, "MachineSet").await;
     assert_eq!(told.iter().filter(|event| event.starts_with("SuccessfulCreate")).count(), 3, "{told:?}");
 }

@@ -159,7 +159,10 @@ async fn a_pool_takes_over_its_servers_and_lets_them_go() {
     assert_eq!(status.node_refs[1].name.as_deref(), Some("b"));
     assert_eq!(status.versions[0].version, "v1.34.1");
     let old = status.deprecated.unwrap().v1beta1.unwrap();
-    assert_eq!((old.ready_replicas, old.available_replicas, old.unavailable_replicas), (2, 2, 0));
+    assert_eq!(
+        (old.ready_replicas, old.available_replicas, old.unavailable_replicas),
+        (Some(2), Some(2), Some(0))
+    );
     let nodes: Api<Node> = Api::all(remote.client());
     until("nodes say whose they are", async || {
         let node = nodes.get("a").await.unwrap();
