@@ -9,6 +9,7 @@
 //! | [`hex()`] | lower-case hexadecimal |
 //! | [`chain`] | an error and what caused it, on one line |
 //! | [`backoff`] | how long to wait after failures |
+//! | [`json_stream`] | where objects end in a stream of JSON |
 //!
 //! Pure, and without dependencies: the smallest programs link it.
 
@@ -17,6 +18,7 @@ pub mod calendar;
 pub mod chain;
 pub mod duration;
 mod hex;
+pub mod json_stream;
 pub mod quantity;
 pub mod quote;
 

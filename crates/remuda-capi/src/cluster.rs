@@ -70,7 +70,9 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     ];
     let told = waker.clone();
     let connections = capi.workloads.subscribe(move |event| match event.what {
-        What::Connected | What::Disconnected | What::Silent(_) => told.wake(event.cluster.clone()),
+        What::Connected | What::Disconnected | What::Silent(_) | What::Watch => {
+            told.wake(event.cluster.clone())
+        }
         What::Node { .. } => {}
     });
     let this = Arc::new(Clusters { capi, waker, secrets });

@@ -100,7 +100,7 @@ fn checks_of(checks: &Informer<MachineHealthCheck>, machine: &Machine) -> Vec<Ob
 fn concerns(event: &Event) -> bool {
     match &event.what {
         What::Connected | What::Disconnected => true,
-        What::Silent(_) => false,
+        What::Silent(_) | What::Watch => false,
         What::Node { old: Some(old), new: Some(new) } => {
             let conditions = |node: &k8s_openapi::api::core::v1::Node| {
                 node.status.as_ref().and_then(|status| status.conditions.clone())

@@ -148,7 +148,7 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
                     let namespace = cluster.namespace.as_deref().unwrap_or_default();
                     pools.keys_by_index(BY_CLUSTER, &cluster_value(namespace, &cluster.name))
                 }
-                What::Silent(_) => Vec::new(),
+                What::Silent(_) | What::Watch => Vec::new(),
             };
             for key in keys {
                 waker.wake(key);

@@ -16,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use http::Uri;
 use http_body::{Frame, SizeHint};
+use remuda_base::json_stream::Scanner;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -107,6 +108,8 @@ pub struct BoundedBody<B> {
     watch: bool,
     /// Bytes of the answer, or of the event that is being received.
     received: usize,
+    /// Where that event is.
+    event: Scanner,
     /// Whether an event has ended since something was given back.
     passed: bool,
     share: Option<Share>,
@@ -119,7 +122,7 @@ impl<B> BoundedBody<B> {
         let mut words = uri.query().unwrap_or_default().split('&');
         let watch = words.any(|word| matches!(word, "watch" | "watch=true" | "watch=1"));
         let path = uri.path().to_owned();
-        Self { body, path, watch, received: 0, passed: false, share: None, tell: None }
+        Self { body, path, watch, received: 0, event: Scanner::default(), passed: false, share: None, tell: None }
     }
 
     /// Also bounded by what is left for all. An event is held until the next one begins: whoever reads a watch has
@@ -154,14 +157,19 @@ impl<B> BoundedBody<B> {
             share.take(self.received)?;
         }
         self.hold(data.len())?;
-        for part in data.split_inclusive(|byte| *byte == b'\n') {
-            self.received += part.len();
+        // Events need not be lines: any stream of JSON objects is a watch.
+        let mut rest = data;
+        while !rest.is_empty() {
+            let end = self.event.end(rest);
+            let part = end.unwrap_or(rest.len());
+            self.received = self.received.saturating_add(part);
             if self.received > EVENT {
                 return Err(TooMuch::Event { path: self.path.clone() });
             }
-            if part.ends_with(b"\n") {
+            if end.is_some() || (self.event.is_between() && rest.ends_with(b"\n")) {
                 (self.received, self.passed) = (0, true);
             }
+            rest = &rest[part..];
         }
         Ok(())
     }
@@ -233,6 +241,20 @@ mod tests {
             read += frame?.into_data().map_or(0, |data| data.len());
         }
         Ok(read)
+    }
+
+    #[test]
+    fn events_are_told_apart_without_newlines() {
+        let mut body = BoundedBody::new(&"/api/v1/nodes?watch=1".parse().unwrap(), ());
+        let event = format!("{{\"type\":\"ADDED\",\"object\":{{\"a\":\"{}\"}}}}", "}".repeat(1 << 20));
+        for _ in 0..16 {
+            for piece in event.as_bytes().chunks(100_000) {
+                body.count(piece).unwrap();
+            }
+        }
+        let endless = event.replace("}}", "");
+        let error = (0..8).find_map(|_| body.count(endless.as_bytes()).err());
+        assert!(error.is_some());
     }
 
     #[tokio::test]

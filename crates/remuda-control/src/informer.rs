@@ -6,6 +6,7 @@
 //! [`Informer::wait_for`].
 
 mod cache;
+mod events;
 mod reflector;
 mod registry;
 
@@ -161,6 +162,7 @@ struct Shared {
     /// read this cache.
     subscribers: Mutex<Vec<Subscriber>>,
     progress: watch::Sender<Progress>,
+    trouble: watch::Sender<Option<Arc<str>>>,
     metrics: InformerMetrics,
 }
 
@@ -235,6 +237,12 @@ impl<K: Cached> Informer<K> {
     /// it can, or before anybody tried.
     pub fn stale_since(&self) -> Option<Instant> {
         self.0.progress.borrow().lost
+    }
+
+    /// Why there is no watch: the last failure since there was one. While a watch is refused, what is cached is as old
+    /// as the last list, which is made again each time the watch is tried.
+    pub fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.0.trouble.subscribe()
     }
 
     /// Returns when the first list is in: at once, ever after. A kind that is not served makes

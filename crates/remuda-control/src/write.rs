@@ -3,6 +3,7 @@
 mod children;
 pub mod conditions;
 mod create;
+mod delete;
 mod evict;
 mod finalize;
 mod owners;
@@ -16,6 +17,7 @@ pub(crate) use self::children::Memory;
 pub use self::{
     children::{Applied, ApplySet},
     create::get_or_create,
+    delete::delete,
     evict::evict,
     finalize::{Guarded, finalize, guard, release},
     owners::{adopt, controller_of, is_controlled_by, owner_reference},

@@ -21,7 +21,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine};
-use remuda_control::{Controller, Informer, Next, ObjectKey, Waker, drive};
+use remuda_control::{Controller, Informer, Next, ObjectKey, Waker, drive, write::delete};
 use remuda_names::{capi::label as capi_label, rancher::label};
 use remuda_workload::{Refused, What};
 use tokio_util::sync::CancellationToken;
@@ -166,7 +166,8 @@ impl StaleNodes {
         let Some(node) = found.filter(still) else { return Ok(true) };
         let preconditions = Preconditions { uid: node.uid(), resource_version: node.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match lease.call(nodes.delete(name, &params)).await {
+        let client = lease.client();
+        match lease.call(delete(&client, nodes.resource_url(), name, &params)).await {
             Err(_) => Ok(false),
             // Gone, or it changed: then its event wakes us.
             Ok(Err(error)) if is_code(&error, 404) || is_code(&error, 409) => Ok(true),

@@ -132,6 +132,9 @@ pub struct Health {
     pub why: Option<String>,
     /// It was because the cluster sends more than we take.
     pub is_excessive: bool,
+    /// Why its nodes cannot be watched although it answers: they are as old as the last list of them, which is made
+    /// again from time to time.
+    pub unwatched: Option<String>,
 }
 
 /// Something about a connection, or behind it, changed.
@@ -149,6 +152,8 @@ pub enum What {
     Disconnected,
     /// The cluster has not answered for one of [`Options::graces`].
     Silent(Duration),
+    /// Whether nodes can be watched changed: see [`Health::unwatched`].
+    Watch,
     /// A node changed in something that is kept of it.
     Node { old: Option<Arc<Node>>, new: Option<Arc<Node>> },
 }

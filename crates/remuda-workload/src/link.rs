@@ -9,7 +9,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
 use remuda_base::Backoff;
 use remuda_control::{Chain, Informer, Informers, Scope, bounded::TooMuch, informer};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 
 use crate::{
     Down, Entry, Inner, What,
@@ -25,11 +28,17 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_sec
 /// nothing but patience.
 const IN_LANE: Duration = Duration::from_secs(1);
 
+/// How long nodes may be neither watched nor listed although the cluster answers, before that is a failure like any
+/// other. A list is tried again twice a minute.
+const UNLISTED: Duration = Duration::from_secs(90);
+
 /// A connection.
 pub(super) struct Link {
     pub(super) client: Client,
     /// The cluster has sent more than we take.
     excess: Excess,
+    /// Why nodes are not watched.
+    trouble: watch::Receiver<Option<Arc<str>>>,
     /// Stops when dropped.
     _informers: Informers,
     _subscription: informer::Subscription,
@@ -198,7 +207,8 @@ async fn make(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Result<(Link, Informer<
         let what = What::Node { old: change.old.clone(), new: change.new.clone() };
         telling.tell(&told.cluster, what);
     });
-    Ok((Link { client, excess, _informers: informers, _subscription: subscription }, nodes))
+    let trouble = nodes.trouble();
+    Ok((Link { client, excess, trouble, _informers: informers, _subscription: subscription }, nodes))
 }
 
 /// Asks whether anybody is there. Only a good answer is one: what sits between us and the cluster may answer too.
@@ -225,11 +235,18 @@ fn failure(error: &kube::Error) -> Failure {
 async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
     loop {
         let (due, grace) = (entry.next_probe(inner), entry.next_grace(inner));
-        let excess = entry.state.read().link.as_ref().map(|link| link.excess.clone());
-        let Some(excess) = excess else {
+        let link = entry.state.read().link.as_ref().map(|link| (link.excess.clone(), link.trouble.clone()));
+        let Some((excess, mut trouble)) = link else {
             return End::Lost;
         };
+        let unwatched = entry.state.read().health.unwatched.is_some();
         tokio::select! {
+            // That its words change is no news.
+            Ok(now) = trouble.wait_for(|now| now.is_some() != unwatched) => {
+                entry.state.write().health.unwatched = now.as_deref().map(str::to_owned);
+                inner.tell(&entry.cluster, What::Watch);
+                continue;
+            }
             why = excess.noted() => {
                 tracing::warn!(cluster = %entry.cluster, error = why, "workload cluster sends too much");
                 entry.failed(inner, &Failure { why, kind: Kind::Excess });
@@ -262,13 +279,18 @@ async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
             return End::Lost;
         };
         match probe(&client, inner.options.probe_timeout).await {
-            Ok(()) => {
+            Ok(()) if entry.unlisted().is_none() => {
                 if entry.answered(inner) {
                     // Those who were turned away meanwhile.
                     inner.tell(&entry.cluster, What::Connected);
                 }
             }
-            Err(failure) => {
+            answer => {
+                let failure = match answer {
+                    Err(failure) => failure,
+                    // It is there, and nobody can say how its nodes are.
+                    Ok(()) => Failure { why: entry.unlisted().unwrap_or_default(), kind: Kind::Other },
+                };
                 let failures = entry.failed(inner, &failure);
                 tracing::debug!(cluster = %entry.cluster, failures, error = failure.why, "probe failed");
                 if failure.kind == Kind::Unauthorized {
@@ -286,6 +308,7 @@ impl crate::State {
     fn take_down(&mut self) {
         self.link = None;
         self.health.connected = false;
+        self.health.unwatched = None;
     }
 }
 
@@ -295,11 +318,20 @@ impl Entry {
             let mut state = self.state.write();
             state.nodes = Some(nodes);
             state.health.connected = true;
+            state.health.unwatched = None;
             state.link.replace(link)
         };
         // Outside of the lock: ending it may take locks of its own.
         drop(old);
         self.answered(inner);
+    }
+
+    /// Why nodes have not been heard of for too long, if so.
+    fn unlisted(&self) -> Option<String> {
+        let state = self.state.read();
+        let stale = state.nodes.as_ref()?.stale_since()?;
+        let why = state.health.unwatched.as_deref().unwrap_or("no answer");
+        (stale.elapsed() > UNLISTED).then(|| format!("nodes can neither be watched nor listed: {why}"))
     }
 
     /// The cluster answered. Tells whether it had not before.

@@ -1,6 +1,7 @@
 //! What a Cluster says about itself.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, ReplicaStatus, StatusVersion};
 use remuda_names::capi::condition;
@@ -38,8 +39,21 @@ pub(super) fn write(
     let machines: Vec<Machine> = observed.machines.iter().map(|machine| view::machine(machine)).collect();
     write_phase(after, told);
     write_counters(observed, after, &machines);
+    let watched = |cluster: &Cluster| remote_connection(cluster).is_none_or(|told| told.message.is_empty());
+    let was_watched = watched(after);
     write_conditions(observed, after, stage, &machines, now);
+    if observed.health.unwatched.is_some() && was_watched && !watched(after) {
+        told.push(Told::Unwatched);
+    }
     write_old(observed, after, stage, &machines, now);
+}
+
+/// What is said of the connection to the workload cluster.
+pub(super) fn remote_connection(cluster: &Cluster) -> Option<&Condition> {
+    cluster
+        .conditions()
+        .iter()
+        .find(|known| known.type_ == condition::REMOTE_CONNECTION_PROBE && known.status == "True")
 }
 
 fn write_phase(after: &mut Cluster, told: &mut Vec<Told>) {
@@ -195,6 +209,7 @@ fn write_conditions(
             },
         ),
         probe: probe(&observed.health, now),
+        unwatched: observed.health.unwatched.as_deref(),
         descendants: observed.unreadable.is_empty().then_some(Descendants {
             machines,
             deployments: &deployments,

@@ -8,7 +8,10 @@ use remuda_rollout::{
     handoff::{self, Found, Provisioned, Report},
 };
 
-use super::observe::{Observed, Referred};
+use super::{
+    observe::{Observed, Referred},
+    status,
+};
 use crate::{Error, providers::Provided};
 
 /// The API refuses longer messages.
@@ -20,12 +23,19 @@ pub(super) enum Told {
     Infrastructure,
     ControlPlane,
     Phase(Phase),
+    /// Nodes of the workload cluster cannot be watched.
+    Unwatched,
     Deleted,
 }
 
 impl Told {
     pub(super) fn record(self, recorder: &Recorder, cluster: &Cluster) {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        if self == Told::Unwatched {
+            let note =
+                status::remote_connection(cluster).map(|told| told.message.clone()).unwrap_or_default();
+            return recorder.warning(cluster, "NodeWatchFailed", "WatchNodes", note);
+        }
         let (reason, note) = match self {
             Told::Infrastructure => (
                 remuda_names::capi::condition::INFRASTRUCTURE_READY,
@@ -36,6 +46,7 @@ impl Told {
                 format!("Cluster {name} ControlPlaneInitialized is now True"),
             ),
             Told::Phase(phase) => (phase.as_str(), format!("Cluster {name} is {phase}")),
+            Told::Unwatched => return,
             Told::Deleted => ("Deleted", format!("Cluster {name} has been deleted")),
         };
         recorder.normal(cluster, reason, "Reconcile", note);

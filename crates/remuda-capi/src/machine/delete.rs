@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, ResourceExt, api::DeleteParams};
 use remuda_api::core::{MachineDeletionStatus, NodeReference};
-use remuda_control::Chain;
+use remuda_control::{Chain, write::delete};
 use remuda_rollout::{
     condition::old::{OldCondition, Severity},
     contract::{ControlPlaneObject, InfraMachine},
@@ -366,7 +366,8 @@ impl Machines {
         let answer = match self.capi.workloads.lease(&pass.cluster_key, &self.waker, &pass.key) {
             Ok(lease) => {
                 let nodes: Api<Node> = Api::all(lease.client());
-                lease.call(nodes.delete(name, &DeleteParams::default())).await
+                let (client, params) = (lease.client(), DeleteParams::default());
+                lease.call(delete(&client, nodes.resource_url(), name, &params)).await
             }
             Err(Refused::Down(down)) => Err(down),
             Err(Refused::Busy) => {

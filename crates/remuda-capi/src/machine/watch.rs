@@ -141,7 +141,7 @@ fn to_workloads(capi: &Arc<Capi>, waker: &Waker) -> remuda_workload::Subscriptio
             What::Silent(grace) if *grace >= GRACE => {
                 machines.keys_by_index(BY_CLUSTER, &cluster_value(namespace, cluster))
             }
-            What::Silent(_) => Vec::new(),
+            What::Silent(_) | What::Watch => Vec::new(),
             What::Node { old, new } => {
                 let mut woken = Vec::new();
                 for node in old.iter().chain(new) {

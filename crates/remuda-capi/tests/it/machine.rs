@@ -2,6 +2,7 @@
 
 mod deleting;
 mod failing;
+mod odd;
 mod seeing;
 
 use std::{sync::Arc, time::Duration};

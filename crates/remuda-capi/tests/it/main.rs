@@ -10,6 +10,7 @@ mod machine;
 mod machine_deployment;
 mod machine_deployment_whole;
 mod machine_set;
+mod odd;
 mod pool;
 mod resource_set;
 mod workload;

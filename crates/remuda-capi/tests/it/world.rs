@@ -24,6 +24,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::odd;
+
 /// Group of the provider.
 pub(crate) const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// Its kinds. They keep the v1beta2 contract in version v1.
@@ -97,12 +99,16 @@ impl Deref for World {
 
 /// Workload clusters by key. One that is not here cannot be reached.
 #[derive(Clone, Default)]
-pub(crate) struct Workloads(Arc<Mutex<HashMap<ObjectKey, remuda_testkit::World>>>);
+pub(crate) struct Workloads {
+    clusters: Arc<Mutex<HashMap<ObjectKey, remuda_testkit::World>>>,
+    /// How they answer.
+    pub(crate) manners: Arc<Mutex<odd::Manners>>,
+}
 
 impl Workloads {
     pub(crate) async fn start(&self, cluster: &str) -> remuda_testkit::World {
         let world = remuda_testkit::World::with(config).await;
-        self.0.lock().insert(ObjectKey::namespaced("default", cluster), world.clone());
+        self.clusters.lock().insert(ObjectKey::namespaced("default", cluster), world.clone());
         world
     }
 }
@@ -116,7 +122,8 @@ fn config() -> remuda_apiserver::Config {
 
 impl Connect for Workloads {
     fn connect(&self, cluster: &ObjectKey) -> BoxFuture<'_, Result<Client, Down>> {
-        let found = self.0.lock().get(cluster).map(remuda_testkit::World::client);
+        let found = self.clusters.lock().get(cluster).map(remuda_testkit::World::client);
+        let found = found.map(|client| odd::client(client, self.manners.clone()));
         Box::pin(async move { found.ok_or_else(|| Down { why: "no such cluster".to_owned() }) })
     }
 }

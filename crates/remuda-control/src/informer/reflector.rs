@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
-use futures::StreamExt;
+use http::{HeaderValue, header::ACCEPT_ENCODING};
 use kube::{
     Client, Error,
     api::{ListParams, VersionMatch, WatchParams},
@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, cache::Object, registry::Bounding};
+use super::{Shared, cache::Object, events::Events, registry::Bounding};
 use crate::{
     error::{Chain, status_of},
     key::ObjectKey,
@@ -110,6 +110,9 @@ enum End {
     /// The kind is not served.
     Absent,
     Failed(Error),
+    /// The watch was refused, which says nothing of the list: that is how changes are seen then, as often as the watch
+    /// is tried.
+    Refused(Error),
     /// No answer in time.
     Silent,
 }
@@ -181,7 +184,7 @@ impl Troubles {
                 self.absences = self.absences.saturating_add(1);
                 ABSENCE.jittered(self.absences, rand::random())
             }
-            End::Failed(_) | End::Silent => {
+            End::Failed(_) | End::Refused(_) | End::Silent => {
                 self.outages = self.outages.saturating_add(1);
                 OUTAGE.jittered(self.outages, rand::random())
             }
@@ -207,7 +210,22 @@ impl Shared {
                 progress.lost.get_or_insert(now);
             });
         }
+        let why = match end {
+            End::Failed(error) | End::Refused(error) => Some(Chain(error).to_string()),
+            End::Silent => Some("no answer in time".to_owned()),
+            End::Closed | End::ClosedEarly | End::LostTrack | End::Absent => None,
+        };
+        if let Some(why) = why {
+            self.trouble.send_if_modified(|trouble| {
+                let differs = trouble.as_deref() != Some(&*why);
+                differs.then(|| *trouble = Some(why.into())).is_some()
+            });
+        }
         match end {
+            End::Refused(error) if troubles.outages == 1 && !quiet => {
+                tracing::warn!(%kind, error = %Chain(error), "watch refused, listing again and again instead");
+            }
+            End::Refused(error) => tracing::debug!(%kind, error = %Chain(error), "watch refused again"),
             End::Failed(error) if troubles.outages == 1 && !quiet => {
                 tracing::warn!(%kind, error = %Chain(error), "watch failed");
             }
@@ -228,7 +246,7 @@ fn next_position(position: Position, end: &End) -> Position {
         End::Failed(error) if status_of(error).is_some() => position,
         // The server was away. It may come back from a backup, where our version is in the
         // future and a watch would be silent; a list tells.
-        End::Failed(_) | End::Silent | End::ClosedEarly => match position {
+        End::Failed(_) | End::Refused(_) | End::Silent | End::ClosedEarly => match position {
             Position::At(version) => Position::List(Some(version)),
             list @ Position::List(_) => list,
         },
@@ -362,6 +380,17 @@ fn judge(error: Error) -> End {
     }
 }
 
+/// The answer to the request for a watch, sorted. One that is too busy has not refused.
+fn judge_opening(error: Error) -> End {
+    let is_refusal = |code| (400..500).contains(&code) && code != 429;
+    match judge(error) {
+        End::Failed(error) if status_of(&error).is_some_and(|status| is_refusal(status.code)) => {
+            End::Refused(error)
+        }
+        end => end,
+    }
+}
+
 /// The server has not reached the version we asked for. It may never: it may have been restored.
 fn is_too_new(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -391,20 +420,24 @@ async fn watch_from(
     } else {
         request.watch(&params, version)
     };
-    let request = match request {
+    let mut request = match request {
         Ok(request) => request,
         Err(error) => return End::Failed(Error::BuildRequest(error)),
     };
-    let opening = source.client.request_events::<Box<RawValue>>(request);
-    let events = match tokio::time::timeout(WATCH_START_TIMEOUT, opening).await {
-        Ok(Ok(events)) => events,
-        Ok(Err(error)) => return judge(error),
+    // Some servers compress each event by itself, which those who decompress do not expect.
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let opening = source.client.request_stream(request);
+    let stream = match tokio::time::timeout(WATCH_START_TIMEOUT, opening).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return judge_opening(error),
         Err(_) => return End::Silent,
     };
-    let mut events = std::pin::pin!(events);
+    let stream = std::pin::pin!(stream);
+    let mut events = Events::new(stream);
     let (since, agreed) = (Instant::now(), Duration::from_secs(u64::from(seconds)));
     *opened = Some(since);
     shared.progress.send_if_modified(|progress| progress.lost.take().is_some());
+    shared.trouble.send_if_modified(|trouble| trouble.take().is_some());
     loop {
         let event = match tokio::time::timeout(agreed + MARGIN, events.next()).await {
             Ok(Some(Ok(event))) => event,
@@ -518,6 +551,18 @@ mod tests {
         assert_eq!(after(at(), End::Closed), "at 7");
         assert_eq!(after(at(), End::Silent), "list 7");
         assert_eq!(after(at(), End::ClosedEarly), "list 7");
+    }
+
+    #[test]
+    fn a_watch_that_is_refused_is_tried_again_from_a_list() {
+        for code in [401, 403, 405] {
+            let end = judge_opening(status(code, ""));
+            assert!(matches!(end, End::Refused(_)), "{code}");
+            assert_eq!(after(Position::At("7".to_owned()), end), "list 7");
+        }
+        let busy = judge_opening(status(429, ""));
+        assert_eq!(after(Position::At("7".to_owned()), busy), "at 7");
+        assert!(matches!(judge_opening(status(410, "")), End::LostTrack));
     }
 
     #[test]

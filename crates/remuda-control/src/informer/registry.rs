@@ -255,6 +255,7 @@ impl Informers {
             cache: RwLock::new(Cache::new(of_type.meta)),
             subscribers: Mutex::default(),
             progress: watch::Sender::default(),
+            trouble: watch::Sender::default(),
             metrics: self.0.metrics.informer(&kind.to_string(), scope.to_string()),
             kind: kind.clone(),
         });

@@ -13,7 +13,7 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use remuda_api::{core::Machine, rke::RkeBootstrap};
-use remuda_control::{Chain, ObjectKey};
+use remuda_control::{Chain, ObjectKey, write::delete};
 use remuda_names::rancher::label;
 
 use super::Bootstraps;
@@ -51,7 +51,8 @@ impl Bootstraps {
             let name = node.name_any();
             let preconditions = Preconditions { uid: node.uid(), resource_version: None };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match lease.call(nodes.delete(&name, &params)).await {
+            let client = lease.client();
+            match lease.call(delete(&client, nodes.resource_url(), &name, &params)).await {
                 Err(_) => return self.again(bootstrap),
                 Ok(Err(error)) if !is_code(&error, 404) && !is_code(&error, 409) => {
                     let error = Chain(&error);

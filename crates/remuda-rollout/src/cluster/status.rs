@@ -45,6 +45,8 @@ pub struct Input<'a> {
     pub infrastructure: Option<Provider<'a>>,
     pub control_plane: Option<ControlPlane<'a>>,
     pub probe: Probe,
+    /// Why Nodes cannot be watched although the workload cluster answers.
+    pub unwatched: Option<&'a str>,
     /// `None` if they could not be listed.
     pub descendants: Option<Descendants<'a>>,
     /// Reason and message of the stage of deletion, if the Cluster is in deletion.
@@ -122,7 +124,12 @@ fn remote_connection(input: &Input<'_>, now: Timestamp) -> Option<Condition> {
         Some(success) if seconds_between(success, now) > GRACE => {
             failed(format!("Remote connection probe failed, probe last succeeded at {}", text::time(success)))
         }
-        Some(_) => Some(Condition::new(kind::REMOTE_CONNECTION_PROBE, Is::True, "ProbeSucceeded", "")),
+        Some(_) => {
+            let message = input.unwatched.map_or_else(String::new, |why| {
+                format!("Nodes cannot be watched and are listed from time to time instead: {why}")
+            });
+            Some(Condition::new(kind::REMOTE_CONNECTION_PROBE, Is::True, "ProbeSucceeded", message))
+        }
     }
 }
 

@@ -49,6 +49,7 @@ fn input(world: &World) -> Input<'_> {
             conditions: &world.plane,
         }),
         probe: Probe { last_success: Some(at(990)), failures: 0 },
+        unwatched: None,
         descendants: Some(Descendants {
             machines: &world.machines,
             deployments: &world.deployments,
