@@ -167,6 +167,9 @@ pub mod annotation {
     /// On Machines of servers that registered themselves: `true` leaves on the server what was installed there when
     /// the Machine is deleted. Written by people.
     pub const KEEP_HOST: &str = "remuda.io/keep-host";
+    /// On RKEClusters: the Machine whose address the endpoint is, if nobody gave one. Written and read by their
+    /// controller, which takes another Machine when that one goes.
+    pub const ENDPOINT_OF: &str = "remuda.io/endpoint-of";
     /// On notes of removed servers: when that was.
     pub const REMOVED_AT: &str = "remuda.io/removed-at";
     /// On plan Secrets: checksum of the plan that cleans a server whose Machine goes. Written and read by the

@@ -39,6 +39,13 @@ async fn a_cluster_comes_up_changes_rests_and_goes() {
         assert_eq!(machine.spec.provider_id, format!("k3s://{id}"));
         assert_eq!(machine.status.unwrap().node_ref.name, id);
     }
+    // Where its API is, as nobody said so: at the server, whose address the Cluster has from there.
+    let infrastructure = world.api::<RkeCluster>().get(CLUSTER).await.unwrap();
+    let endpoint = infrastructure.spec.control_plane_endpoint.clone();
+    let addresses = world.machine("server").await.unwrap().status.unwrap().addresses;
+    assert!(addresses.iter().any(|address| address.address == endpoint.host), "{endpoint:?} {addresses:?}");
+    assert_eq!(infrastructure.annotations()["remuda.io/endpoint-of"], machine_name("server"));
+    assert_eq!(world.api::<Cluster>().get(CLUSTER).await.unwrap().spec.control_plane_endpoint, endpoint);
     let secret = world.plan_secret("server").await;
     assert!(secret.annotations()["rke.cattle.io/join-url"].starts_with("https://10.0.0."));
     assert_eq!(secret.labels()["rke.cattle.io/init-node"], "true");
