@@ -18,7 +18,7 @@ const INGRESS_DEFAULT: [&str; 1] = ["ingressclass.kubernetes.io/is-default-class
 const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 
 impl Inner {
-    async fn all_of(&self, prefix: String) -> ApiResult<Vec<Value>> {
+    pub(crate) async fn all_of(&self, prefix: String) -> ApiResult<Vec<Value>> {
         let query = ListQuery { prefix, ..ListQuery::default() };
         let page = self.store.list(query).await.map_err(store_error)?;
         page.records.iter().map(|record| crate::convert::parse(record)).collect()

@@ -14,6 +14,7 @@ mod namespaces;
 mod queue;
 mod signing;
 mod triage;
+pub(crate) mod volumes;
 
 use std::sync::{
     Arc,
@@ -56,6 +57,10 @@ pub(crate) enum Work {
     ApiServices,
     /// What the quotas of a namespace limit.
     Quotas(String),
+    /// A claim that is to go and may be in use.
+    Claim(Arc<str>),
+    /// A volume that is to go and may be in use.
+    Volume(Arc<str>),
 }
 
 pub(crate) struct Controllers {
@@ -141,6 +146,8 @@ impl Inner {
             Work::CertificateRequest(name) => self.sign_request(name).await,
             Work::ApiServices => self.publish_api_services().await,
             Work::Quotas(namespace) => self.recount(namespace).await,
+            Work::Claim(key) => self.release_claim(key).await,
+            Work::Volume(key) => self.release_volume(key).await,
         }
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     call::Call,
+    controllers::volumes,
     options::DeleteOptions,
     registry::Resource,
     server::Inner,
@@ -47,7 +48,11 @@ impl Inner {
             }
             ("", "Pod") => self.admit_pod(call, object).await?,
             ("", "Service") => self.give_address(call, object, None)?,
-            ("", "PersistentVolumeClaim") => self.set_storage_class(object).await?,
+            ("", "PersistentVolumeClaim") => {
+                self.set_storage_class(object).await?;
+                volumes::protect(object, volumes::OF_CLAIMS);
+            }
+            ("", "PersistentVolume") => volumes::protect(object, volumes::OF_VOLUMES),
             ("networking.k8s.io", "Ingress") => self.set_ingress_class(object).await?,
             ("certificates.k8s.io", "CertificateSigningRequest") => {
                 object["spec"]["username"] = call.user.name.as_str().into();

@@ -15,6 +15,7 @@ use super::{
     Work,
     accounts::{ACCOUNT_NAME, TOKEN_TYPE},
     queue::Queue,
+    volumes,
 };
 use crate::{
     delete::{FOREGROUND, ORPHAN},
@@ -63,6 +64,12 @@ struct OwnerRef {
     blocks: bool,
 }
 
+impl HeadMeta<'_> {
+    fn has(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|known| known == finalizer)
+    }
+}
+
 impl Head<'_> {
     /// The service account a token Secret is for; `None` of anything else.
     fn account(&self) -> Option<String> {
@@ -100,6 +107,8 @@ pub(crate) struct Triage {
     tokens: Tokens,
     /// Names of quotas by namespace.
     quotas: HashMap<String, HashSet<String>>,
+    /// Keys of claims that are to go and are held, by namespace.
+    held_claims: HashMap<String, HashSet<Arc<str>>>,
 }
 
 /// Token Secrets and the service accounts they are for: with ten thousand Secrets in a namespace nobody should have
@@ -308,6 +317,20 @@ impl Triage {
         }
     }
 
+    /// Pods are looked through for a claim only while it is held.
+    fn held_claim(&mut self, key: &Arc<str>, place: &str, held: bool, queue: &Queue<Work>) {
+        let namespace = place.split_once('/').map_or("", |(namespace, _)| namespace);
+        if held {
+            self.held_claims.entry(namespace.to_owned()).or_default().insert(key.clone());
+            queue.add(Work::Claim(key.clone()));
+        } else if let Some(claims) = self.held_claims.get_mut(namespace) {
+            claims.remove(key);
+            if claims.is_empty() {
+                self.held_claims.remove(namespace);
+            }
+        }
+    }
+
     fn kinds(
         &mut self,
         record: &Record,
@@ -357,6 +380,19 @@ impl Triage {
                 let namespace = parts.rest.split_once('/').map(|(namespace, _)| namespace);
                 let account = account.zip(namespace).map(|(name, namespace)| format!("{namespace}/{name}"));
                 self.tokens.set(&record.key, account);
+            }
+            ("core", "persistentvolumeclaims") => {
+                let held = going && !gone && head.metadata.has(volumes::OF_CLAIMS);
+                self.held_claim(&record.key, parts.rest, held, queue);
+            }
+            ("core", "persistentvolumes") if going && !gone && head.metadata.has(volumes::OF_VOLUMES) => {
+                queue.add(Work::Volume(record.key.clone()));
+            }
+            ("core", "pods") => {
+                let namespace = parts.rest.split_once('/').map_or("", |(namespace, _)| namespace);
+                for claim in self.held_claims.get(namespace).into_iter().flatten() {
+                    queue.add(Work::Claim(claim.clone()));
+                }
             }
             ("rbac.authorization.k8s.io", "clusterroles") => queue.add(Work::Aggregation),
             ("certificates.k8s.io", "certificatesigningrequests") if !gone => {

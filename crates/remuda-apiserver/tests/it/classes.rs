@@ -156,3 +156,40 @@ async fn a_bootstrap_token_goes_when_it_expires() {
     server.until(&format!("{secrets}/bootstrap-token-bbbbbb"), |answer| answer.code == 404).await;
     server.get(&format!("{secrets}/bootstrap-token-aaaaaa")).await.expect(200);
 }
+
+#[tokio::test]
+async fn claims_and_volumes_in_use_stay() {
+    let server = server().await;
+    let claims = format!("{NS}/persistentvolumeclaims");
+    let claim = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let made = server.post(&claims, claim("used")).await.expect(201);
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    server.post(&claims, claim("free")).await.expect(201);
+    let mut user = pod("user", json!({}));
+    user["spec"]["nodeName"] = "n".into();
+    user["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "used"}}]);
+    server.post(&format!("{NS}/pods"), user).await.expect(201);
+    for name in ["used", "free"] {
+        server.delete(&format!("{claims}/{name}")).await.expect(200);
+    }
+    server.until(&format!("{claims}/free"), |answer| answer.code == 404).await;
+    let held = server.get(&format!("{claims}/used")).await.expect(200);
+    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+    server.delete_with(&format!("{NS}/pods/user"), json!({"gracePeriodSeconds": 0})).await.expect(200);
+    server.until(&format!("{claims}/used"), |answer| answer.code == 404).await;
+
+    let volumes = "/api/v1/persistentvolumes";
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/v"}}});
+    server.post(volumes, volume).await.expect(201);
+    let status = |phase: &str| json!({"status": {"phase": phase}});
+    let merge = "application/merge-patch+json";
+    server.patch(&format!("{volumes}/v/status"), merge, status("Bound")).await.expect(200);
+    server.delete(&format!("{volumes}/v")).await.expect(200);
+    server.get(&format!("{volumes}/v")).await.expect(200);
+    server.patch(&format!("{volumes}/v/status"), merge, status("Released")).await.expect(200);
+    server.until(&format!("{volumes}/v"), |answer| answer.code == 404).await;
+}
