@@ -387,7 +387,10 @@ impl Component {
                 }
             }
             // Every kind there is or will be can be listed; what a caller is shown is decided by the caller's rights.
-            Self::ListApi => const { &[on(READ, "*", "*")] },
+            // Preferences of users are the one thing it writes.
+            Self::ListApi => {
+                const { &[on(READ, "*", "*"), within(GLOBAL_DATA, "create delete update", "core", "configmaps")] }
+            }
             // What it tells of it reads from the shared caches.
             Self::Webhooks => const { &[within(RANCHER_SYSTEM, "create get patch", "core", "configmaps")] },
             Self::Releases => {
@@ -436,7 +439,7 @@ mod tests {
             assert!(!user.is_master());
             for grant in component.grants() {
                 for word in grant.verbs.split(' ').chain(grant.groups.split(' ')) {
-                    // One reads every kind for callers, and only reads.
+                    // One reads every kind for callers.
                     assert!(word != "*" || component == Component::ListApi, "{component:?} names {word}");
                     assert!(!["escalate", "bind", "impersonate"].contains(&word), "{component:?} may {word}");
                 }

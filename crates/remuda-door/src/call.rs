@@ -103,6 +103,11 @@ pub type Answer = Result<Response<Body>, Refusal>;
 pub trait Handler: Send + Sync + 'static {
     /// `body` ends with an error where the door's limit is.
     fn handle(&self, call: Call, body: Body) -> BoxFuture<'_, Answer>;
+
+    /// The answer to a request that is refused, by the frame or by this handler, in the form its clients know.
+    fn refused(&self, refusal: Refusal) -> Response<Body> {
+        refusal.response()
+    }
 }
 
 /// A door with what is behind it.

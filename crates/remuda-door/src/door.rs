@@ -63,6 +63,9 @@ pub enum Access {
     Anonymous,
     /// Whoever shows a credential that is no user's and that the handler judges; this says which.
     Credential(&'static str),
+    /// Everybody: whoever shows no credential comes as `system:anonymous`, one that is shown must be good. The handler
+    /// decides what strangers get.
+    Optional,
     /// Every user of the management API.
     Authenticated,
     /// Users who may use the path with the method as verb (RBAC `nonResourceURLs`).
@@ -130,6 +133,7 @@ impl Door {
         let access = match self.access {
             Access::Anonymous => "everybody".to_owned(),
             Access::Credential(which) => which.to_owned(),
+            Access::Optional => "everybody; what is shown is decided by who calls".to_owned(),
             Access::Authenticated => "users".to_owned(),
             Access::Permission => "users with the path in a role (`nonResourceURLs`)".to_owned(),
             Access::Api => "decided by the API".to_owned(),

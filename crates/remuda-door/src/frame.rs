@@ -123,7 +123,10 @@ impl<A: Api> Frame<A> {
             let message = "the server failed to handle the request";
             Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message))
         });
-        let mut response = result.unwrap_or_else(Refusal::response);
+        let mut response = result.unwrap_or_else(|refusal| match &self.handlers[place] {
+            Some(handler) => handler.refused(refusal),
+            None => refusal.response(),
+        });
         let code = response.status();
         headers::guard(door, code, response.headers_mut());
         let refused = response.extensions_mut().remove::<Refused>();
@@ -163,7 +166,7 @@ impl<A: Api> Frame<A> {
     ) -> Result<Response<Body>, Refusal> {
         let door = self.table.doors()[place];
         let Some(handler) = &self.handlers[place] else { return Err(Refusal::not_found()) };
-        if matches!(door.access, Access::Authenticated | Access::Permission) {
+        if matches!(door.access, Access::Optional | Access::Authenticated | Access::Permission) {
             match self.management.authenticate(&head).await {
                 Ok(caller) => entry.caller = caller,
                 Err(denied) => {
@@ -173,7 +176,7 @@ impl<A: Api> Frame<A> {
                     return Err(denied.refusal);
                 }
             }
-            if entry.caller.is_anonymous() {
+            if entry.caller.is_anonymous() && door.access != Access::Optional {
                 return Err(Refusal::unauthorized("Unauthorized"));
             }
         }

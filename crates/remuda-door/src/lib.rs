@@ -15,6 +15,7 @@ mod frame;
 mod headers;
 mod refusal;
 mod session;
+mod websocket;
 
 pub use remuda_auth::audit::AuditLine;
 
@@ -27,4 +28,5 @@ pub use self::{
     headers::document_headers,
     refusal::Refusal,
     session::{begin_session, cookie, csrf_proof, end_session, set_cookie},
+    websocket::WebSocket,
 };

@@ -159,7 +159,14 @@ impl Assets {
 
 pub(crate) async fn handle(shared: &Shared, head: &Parts) -> Result<Response<Body>, Refusal> {
     match head.uri.path() {
-        path::PING => Ok(text(StatusCode::OK, "pong")),
+        // Clients wait for this word and then expect that everything is there.
+        path::PING if !shared.clusters.is_synced() => {
+            Err(Refusal::not_yet("this server has just started and is not ready yet").after(1))
+        }
+        path::PING => {
+            ready(shared)?;
+            Ok(text(StatusCode::OK, "pong"))
+        }
         path::CACERTS => cacerts(shared, head).await,
         path::CACERTS_SETTING => {
             ready(shared)?;

@@ -1,6 +1,6 @@
 //! The doors of people: which paths are theirs, and on which terms.
 
-use remuda_door::{Access, Cookie, Door, Owned, Shown};
+use remuda_door::{ANY_METHOD, Access, Cookie, Door, Owned, Shown};
 use remuda_names::identity::path;
 
 /// Bodies of requests are small.
@@ -60,8 +60,17 @@ pub static LOCAL_LOGIN: Door = Door {
     )
 };
 
-pub static PROVIDERS: Door =
-    public("providers", "how people can log in", &[Owned::Exact(path::PROVIDERS)], &["GET"]);
+pub static PROVIDERS: Door = public("providers", "how people can log in", PROVIDER_PATHS, &["GET"]);
+
+const PROVIDER_PATHS: &[Owned] = &[Owned::Exact(path::PROVIDERS), Owned::Exact(path::NEW_PROVIDERS)];
+
+/// Clients try one root after the other, and go on to the next if the answer is 404 and no other.
+pub static NOTHING_PUBLIC: Door = public(
+    "nothing-public",
+    "nothing: not found",
+    &[Owned::Tree(path::PUBLIC), Owned::Tree(path::PUBLIC_V3)],
+    ANY_METHOD,
+);
 
 pub static SSO: Door = public(
     "sso",
@@ -91,4 +100,5 @@ pub static KUBECONFIGS: Door = known(
 );
 
 /// All of them.
-pub static ALL: [&Door; 8] = [&LOGIN, &LOCAL_LOGIN, &PROVIDERS, &SSO, &LOGOUT, &TOKENS, &USERS, &KUBECONFIGS];
+pub static ALL: [&Door; 9] =
+    [&LOGIN, &LOCAL_LOGIN, &PROVIDERS, &NOTHING_PUBLIC, &SSO, &LOGOUT, &TOKENS, &USERS, &KUBECONFIGS];

@@ -3,6 +3,7 @@
 //! | path | is |
 //! |---|---|
 //! | `POST /v3-public/localProviders/local?action=login`, `POST /v1-public/login` | a session for a password |
+//! | `GET /v3-public/authProviders`, `GET /v1-public/authproviders` | how people can log in |
 //! | `GET /v1-public/sso`, `GET /verify-auth` | a session of an OpenID provider |
 //! | `POST /v1/logout`, `POST /v3/tokens?action=logout` | its end |
 //! | `/v3/tokens`, `/v3/tokens/NAME` | tokens of the caller: list, make, look at, revoke |
@@ -26,13 +27,14 @@ mod sso;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use remuda_auth::attributes::Attributes;
 use remuda_control::{Chain, Ctx};
 use remuda_door::{Answer, Body, Call, Handler, Opening, Refusal};
 use remuda_identity::{Error, Identity, Issued};
 use remuda_names::{
     identity::{extra, login_reason, oidc, path, second_factor::action::RESET},
+    list_api,
     rancher::group::MANAGEMENT,
 };
 use serde_json::{Value, json};
@@ -62,14 +64,18 @@ impl Login {
         let action = call.action();
         let post = call.head.method == Method::POST;
         let below = |prefix: &str| -> Option<&str> { path.strip_prefix(prefix)?.strip_prefix('/') };
+        if std::ptr::eq(call.door, &doors::NOTHING_PUBLIC) {
+            return Err(Refusal::not_found());
+        }
         match path.as_str() {
-            path::PROVIDERS => {
-                let sso = self.identity.has_sso().then(sso_provider);
-                Ok(collection([provider()].into_iter().chain(sso).collect()))
+            path::PROVIDERS | path::NEW_PROVIDERS => {
+                let base = self.kubeconfigs.server(&call.head);
+                let sso = self.identity.has_sso().then(|| sso_provider(&base));
+                Ok(collection([provider(&base)].into_iter().chain(sso).collect()))
             }
             path::SSO => self.begin_sso(&call).await,
             path::SSO_BACK => self.finish_sso(&call).await,
-            path::LOCAL_LOGIN if !post => Ok(ok(&provider())),
+            path::LOCAL_LOGIN if !post => Ok(ok(&provider(&self.kubeconfigs.server(&call.head)))),
             path::LOCAL_LOGIN if action != "login" => {
                 Err(Refusal::method_not_allowed(doors::LOCAL_LOGIN.methods))
             }
@@ -105,8 +111,26 @@ impl Login {
 
 impl Handler for Login {
     fn handle(&self, call: Call, body: Body) -> BoxFuture<'_, Answer> {
-        Box::pin(self.answer(call, body))
+        Box::pin(async move {
+            let known = !call.caller.is_anonymous();
+            let mut response = self.answer(call, body).await.unwrap_or_else(Refusal::response);
+            mark(&mut response, known);
+            Ok(response)
+        })
     }
+
+    fn refused(&self, refusal: Refusal) -> Response<Body> {
+        let known = refusal.code != StatusCode::UNAUTHORIZED;
+        let mut response = refusal.response();
+        mark(&mut response, known);
+        response
+    }
+}
+
+/// Says whether the request came with good credentials.
+fn mark(response: &mut Response<Body>, known: bool) {
+    let word = HeaderValue::from_static(if known { "true" } else { "false" });
+    response.headers_mut().insert(HeaderName::from_static(list_api::header::AUTHENTICATED), word);
 }
 
 /// What went wrong with an account, as the caller is told.
@@ -174,12 +198,19 @@ fn collection(data: Vec<Value>) -> Response<Body> {
     ok(&json!({"type": "collection", "data": data}))
 }
 
-fn provider() -> Value {
-    json!({"id": "local", "type": "localProvider", "actions": {"login": format!("{}?action=login", path::LOCAL_LOGIN)}})
+fn provider(base: &str) -> Value {
+    let own = format!("{base}{}", path::LOCAL_LOGIN);
+    json!({
+        "id": "local", "type": "localProvider", "baseType": "authProvider", "name": "local",
+        "links": {"self": own}, "actions": {"login": format!("{own}?action=login")},
+    })
 }
 
-fn sso_provider() -> Value {
-    json!({"id": oidc::PROVIDER, "type": "genericOIDCProvider", "redirectUrl": path::SSO})
+fn sso_provider(base: &str) -> Value {
+    json!({
+        "id": oidc::PROVIDER, "type": "genericOIDCProvider", "baseType": "authProvider", "name": oidc::PROVIDER,
+        "links": {"self": format!("{base}{}/{}", path::PROVIDERS, oidc::PROVIDER)}, "redirectUrl": path::SSO,
+    })
 }
 
 /// A token with its key, which is told once.

@@ -35,15 +35,21 @@ struct LoginBody {
 
 impl Login {
     pub(crate) async fn login(&self, call: &Call, body: Body) -> Answer {
-        // A form of another site cannot send this, and so cannot log a browser in as another user.
         let kind = call.head.headers.get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if !kind.starts_with("application/json") {
-            let message = "the body must be application/json";
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-        }
+        // A form of another site cannot send this, and so cannot log a browser in as another user. Programs say
+        // nothing about their bodies; they get no cookie.
+        let from_script = kind.starts_with("application/json");
         let address = call.peer.ip();
         let asked: LoginBody = body.json().await?;
+        if asked.response_type == "cookie" && !from_script {
+            let message = "the body must be application/json where a cookie is asked for";
+            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+        let token_kind = match asked.response_type.split('_').next() {
+            Some("kubeconfig") => token_kind::KUBECONFIG,
+            _ => token_kind::SESSION,
+        };
         let LoginBody { username, password, description, ttl, .. } = &asked;
         let issued = match &asked.code {
             Some(code) => self.identity.redeem_sso(code, &asked.verifier, description, *ttl, address).await,
@@ -58,7 +64,7 @@ impl Login {
                     otp: asked.otp.as_deref(),
                     address,
                     user_agent,
-                    kind: token_kind::SESSION,
+                    kind: token_kind,
                     description,
                     ttl: *ttl,
                 };
@@ -67,7 +73,7 @@ impl Login {
         };
         let issued = issued.map_err(refusal)?;
         let mut shown = shown(&issued);
-        let cookie = asked.response_type.is_empty() || asked.response_type == "cookie";
+        let cookie = from_script && matches!(asked.response_type.as_str(), "" | "cookie");
         if asked.response_type == "cookie"
             && let Some(shown) = shown.as_object_mut()
         {

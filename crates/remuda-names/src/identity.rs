@@ -8,6 +8,12 @@ pub mod path {
     pub const LOCAL_LOGIN: &str = "/v3-public/localProviders/local";
     /// How people can log in.
     pub const PROVIDERS: &str = "/v3-public/authProviders";
+    /// What people see who are not logged in, as newer clients ask for it. Everything else below is nothing.
+    pub const PUBLIC: &str = "/v1-public";
+    /// The same, as browsers and Rancher's tools ask for it.
+    pub const PUBLIC_V3: &str = "/v3-public";
+    /// How people can log in, as newer clients ask.
+    pub const NEW_PROVIDERS: &str = "/v1-public/authproviders";
     /// Login, as newer ones do it.
     pub const LOGIN: &str = "/v1-public/login";
     /// Begins a login at an OpenID provider.

@@ -1,11 +1,17 @@
 //! The list API: paths, headers and labels that clients of Rancher's Steve know.
 
+use crate::rancher::setting;
+
 /// HTTP paths.
 pub mod path {
     /// Everything of the list API of the server itself is here and below.
     pub const ROOT: &str = "/v1";
     /// The same, as the cluster `local`.
     pub const LOCAL_ROOT: &str = "/k8s/clusters/local/v1";
+    /// Settings. Some of them pages need before anybody has logged in.
+    pub const SETTINGS: &str = "/v1/management.cattle.io.settings";
+    /// The same, as older clients ask for them.
+    pub const SETTINGS_V3: &str = "/v3/settings";
 }
 
 /// HTTP headers of answers.
@@ -27,3 +33,45 @@ pub mod state {
     /// The controller of the kind has not done all of the newest spec yet.
     pub const IN_PROGRESS: &str = "in-progress";
 }
+
+/// What the dashboard of a user remembers on the server.
+pub mod preferences {
+    /// Name of the schema.
+    pub const ID: &str = "userpreference";
+    pub const PLURAL: &str = "userpreferences";
+    /// ConfigMaps of the namespace for global data: this, and the name of the user. Written and read by the list API.
+    pub const PREFIX: &str = "preferences-";
+    /// The same of users whose names cannot be part of one; their names follow in hexadecimal digits.
+    pub const ENCODED_PREFIX: &str = "preferences.";
+    /// Key of the ConfigMap: a JSON object of texts.
+    pub const KEY: &str = "preferences";
+}
+
+/// Settings everybody may read, also those who have not logged in: how a page of a login looks, and what this server is
+/// trusted by.
+pub const PUBLIC_SETTINGS: &[&str] = &[
+    setting::CACERTS,
+    "first-login",
+    "ui-banner-footer",
+    "ui-banner-header",
+    "ui-banner-login-consent",
+    "ui-banners",
+    "ui-brand",
+    setting::UI_DEFAULT_LANDING,
+    "ui-favicon",
+    "ui-issues",
+    "ui-link-color",
+    "ui-login-background-dark",
+    "ui-login-background-light",
+    "ui-pl",
+    "ui-primary-color",
+];
+
+/// Settings every user may read: clients do nothing without them.
+pub const COMMON_SETTINGS: &[&str] = &[
+    setting::INSTALL_UUID,
+    setting::K8S_VERSION,
+    setting::SERVER_URL,
+    setting::SERVER_VERSION,
+    setting::TELEMETRY,
+];

@@ -465,6 +465,12 @@ pub mod setting {
     pub const RELEASE_DATA: &str = "rke-metadata-config";
     /// Version of this server.
     pub const SERVER_VERSION: &str = "server-version";
+    /// Version of Kubernetes clients offer first. Empty: they choose one of those there are.
+    pub const K8S_VERSION: &str = "k8s-version";
+    /// Page people land on after their login, in Rancher's dashboard. Clients set it and do nothing without it.
+    pub const UI_DEFAULT_LANDING: &str = "ui-default-landing";
+    /// Whether figures are sent to anybody: `out`, this server sends none.
+    pub const TELEMETRY: &str = "telemetry-opt";
     /// `false`: tokens machines boot with stay good.
     pub const INSTALLER_TOKEN_TTL_ENABLED: &str = "system-agent-installer-token-ttl-enabled";
     /// How long they are good.

@@ -88,6 +88,9 @@ pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
         (setting::AUTH_IMAGE, AUTH_IMAGE.to_owned()),
         (setting::RELEASE_DATA, String::new()),
         (setting::SERVER_VERSION, options.server_version.clone()),
+        (setting::K8S_VERSION, String::new()),
+        (setting::UI_DEFAULT_LANDING, "vue".to_owned()),
+        (setting::TELEMETRY, "out".to_owned()),
         (setting::TOKEN_TTL, String::new()),
         (setting::TOKEN_GRACE, String::new()),
     ];

@@ -1,8 +1,10 @@
-//! Actions on nodes of clusters: cordon, uncordon, drain, stopDrain.
+//! Actions on nodes of clusters (cordon, uncordon, drain, stopDrain), and on clusters (kubeconfigs).
 //!
 //! A management Node says which node of which cluster is meant. What is done is done in that cluster, as the caller: the
 //! cluster decides. Actions are offered to whoever has a role there that allows them, and only those that make sense
 //! now.
+
+mod kubeconfig;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -179,6 +181,9 @@ fn drain_input(body: &[u8]) -> Result<DrainInput, Refusal> {
 
 /// Adds to shown objects what their caller may do with them now.
 pub(crate) async fn offer(api: &Shared, visit: &Visit, kind: &Kind, call: &Call, objects: &mut [Value]) {
+    if visit.is_management() && kubeconfig::is_cluster(kind) {
+        return kubeconfig::offer(api, visit, kind, objects);
+    }
     let Some(nodes) = api.nodes.as_ref().filter(|_| is_node(kind) && visit.is_management()) else { return };
     let mut offers: HashMap<String, bool> = HashMap::new();
     for object in objects {
@@ -212,6 +217,10 @@ pub(crate) async fn act(
     call: &Call,
     body: Body,
 ) -> Result<Value, Refusal> {
+    let clusters = visit.is_management() && kubeconfig::is_cluster(kind) && !name.is_empty();
+    if clusters && wanted.eq_ignore_ascii_case(kubeconfig::NAME) {
+        return kubeconfig::act(api, name, call, body).await;
+    }
     let action = Action::parse(wanted).filter(|_| is_node(kind) && visit.is_management());
     let (Some(action), Some(nodes), false) = (action, &api.nodes, name.is_empty()) else {
         let wanted: String = wanted.chars().take(64).collect();

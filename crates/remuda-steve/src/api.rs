@@ -24,15 +24,17 @@ use crate::{
     answer::{answer, failure, nothing},
     cluster, counts,
     discovery::{Remembered, definitions},
-    doors::LIST_API,
+    doors::{LIST_API, OLDER_SETTINGS, SETTINGS},
     ext::{self, Ext},
     indexes::Indexes,
     kind::Kind,
     list,
     parts::PartOfCluster,
+    preferences,
     query::{ListQuery, Parameters},
     rights::Rights,
     schema,
+    settings::{self, OlderSettings},
     show::Base,
     subscribe,
     visit::{Source, Visit, unknown},
@@ -107,7 +109,12 @@ impl ListApi {
     }
 
     pub fn openings(&self) -> Vec<Opening> {
-        vec![Opening { door: &LIST_API, handler: Arc::new(Own(self.0.clone())) }]
+        let own: Arc<dyn Handler> = Arc::new(Own(self.0.clone()));
+        vec![
+            Opening { door: &LIST_API, handler: own.clone() },
+            Opening { door: &SETTINGS, handler: own },
+            Opening { door: &OLDER_SETTINGS, handler: Arc::new(OlderSettings(self.0.clone())) },
+        ]
     }
 
     /// The door of clusters, with the list API of each in front of what is behind it.
@@ -137,6 +144,10 @@ struct Own(Arc<Shared>);
 impl Handler for Own {
     fn handle(&self, call: Call, body: Body) -> BoxFuture<'_, Answer> {
         Box::pin(async move { Ok(self.0.management(call, body).await) })
+    }
+
+    fn refused(&self, refusal: Refusal) -> Response<Body> {
+        settings::refused(refusal)
     }
 }
 
@@ -182,6 +193,9 @@ impl Shared {
         };
         let base = Base { api: format!("https://{}{prefix}", host_of(&call)) };
         let asked = Asked::new(rest, call.head.uri.query(), &call.head.headers);
+        if call.caller.is_anonymous() {
+            return settings::for_strangers(self, &call, &base, &asked).await;
+        }
         let visit = match self.visit(&call, base.clone()).await {
             Ok(visit) => visit,
             Err(refusal) => return failure(&base, refusal),
@@ -285,6 +299,12 @@ impl Shared {
                     (_, None) => Done::Nothing,
                 })
             }
+            (preferences::ID | preferences::PLURAL, rest) if visit.is_management() => {
+                Ok(match preferences::handle(&self.client, &visit, rest, &call, body).await? {
+                    (code, Some(value)) => Done::Value(code, value),
+                    (_, None) => Done::Nothing,
+                })
+            }
             ("ext.cattle.io.selfuser" | "ext.cattle.io.selfusers", []) => selfuser(&visit, &call),
             (name, rest) => {
                 let kind = visit.kind(name)?;
@@ -307,14 +327,15 @@ impl Shared {
             (_, []) => ("", ""),
             (true, [namespace]) => (*namespace, ""),
             (false, [name]) => ("", *name),
-            (true, [namespace, name]) => (*namespace, *name),
-            // Links of single kinds; there are none yet.
+            (true, [namespace, name]) | (true, [namespace, name, _]) => (*namespace, *name),
+            (false, [name, _]) => ("", *name),
             _ => return Err(Refusal::not_found()),
         };
-        if parameters.get("link").is_some() {
-            return Err(Refusal::not_found());
-        }
         let key = (namespace, name);
+        let behind = rest.get(if kind.namespaced { 2 } else { 1 }).copied();
+        if let Some(link) = behind.or(parameters.get("link")) {
+            return linked(&visit, kind, key, link, &call).await;
+        }
         if let Some(action) = parameters.get("action") {
             let shown = actions::act(self, &visit, kind, key, action, &call, body).await?;
             return Ok(Done::Value(StatusCode::OK, shown));
@@ -403,6 +424,26 @@ enum Done {
     Value(StatusCode, Value),
     Nothing,
     Response(Response<Body>),
+}
+
+/// What a link of an object leads to. Links of single kinds (shells, logs) are none yet.
+async fn linked(
+    visit: &Visit,
+    kind: &Kind,
+    (namespace, name): (&str, &str),
+    link: &str,
+    call: &Call,
+) -> Result<Done, Refusal> {
+    if link != "view" || name.is_empty() {
+        return Err(Refusal::not_found());
+    }
+    if !matches!(call.head.method, Method::GET | Method::HEAD) {
+        return Err(Refusal::method_not_allowed(&["GET"]));
+    }
+    let request = http::Request::get(kind.path(namespace, name)).body(Vec::new());
+    let request = request.map_err(|_| Refusal::not_found())?;
+    let object: Value = visit.client.request(request).await.map_err(crate::answer::refused)?;
+    Ok(Done::Value(StatusCode::OK, object))
 }
 
 /// Who the caller is, as Rancher's dashboard asks.

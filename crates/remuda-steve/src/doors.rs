@@ -16,5 +16,26 @@ pub static LIST_API: Door = Door {
     personal: true,
 };
 
+/// Settings, some of which pages need before anybody has logged in.
+pub static SETTINGS: Door = Door {
+    name: "settings",
+    purpose: "settings as the list API shows them; strangers see those of a login page",
+    paths: &[Owned::Tree(path::SETTINGS)],
+    access: Access::Optional,
+    ..LIST_API
+};
+
+/// The same for older clients, to read.
+pub static OLDER_SETTINGS: Door = Door {
+    name: "older-settings",
+    purpose: "settings with the value that counts; strangers see those of a login page",
+    paths: &[Owned::Tree(path::SETTINGS_V3)],
+    methods: &["GET", "HEAD"],
+    access: Access::Optional,
+    shown: Shown::Path,
+    body: 0,
+    ..LIST_API
+};
+
 /// All doors of the list API.
-pub static ALL: [&Door; 1] = [&LIST_API];
+pub static ALL: [&Door; 3] = [&LIST_API, &SETTINGS, &OLDER_SETTINGS];

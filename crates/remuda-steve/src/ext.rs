@@ -29,13 +29,17 @@ pub(crate) enum Ext {
     Token,
     Kubeconfig,
     PasswordChange,
+    /// Of a session. Sessions here end at a time that was said when they began, whether they are used or not: what is
+    /// told is that time, and being active changes nothing.
+    UserActivity,
 }
 
 /// What a request ends with: an answer, or nothing to say.
 pub(crate) type Ended = (StatusCode, Option<Value>);
 
 impl Ext {
-    pub(crate) const ALL: [Self; 3] = [Self::Token, Self::Kubeconfig, Self::PasswordChange];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Token, Self::Kubeconfig, Self::PasswordChange, Self::UserActivity];
 
     /// Id of its schema, its plural, and the methods of objects and of the collection.
     pub(crate) fn schema(
@@ -52,6 +56,9 @@ impl Ext {
                 &[],
                 &["POST"],
             ),
+            Self::UserActivity => {
+                ("ext.cattle.io.useractivity", "ext.cattle.io.useractivities", &["GET", "PUT"], &[])
+            }
         }
     }
 
@@ -68,6 +75,7 @@ impl Ext {
             Self::Token => "Token",
             Self::Kubeconfig => "Kubeconfig",
             Self::PasswordChange => "PasswordChangeRequest",
+            Self::UserActivity => "UserActivity",
         }
     }
 
@@ -136,6 +144,18 @@ pub(crate) async fn answer(
             let answer = ext.object(&visit.base, "", json!({"userID": call.caller.name}), status);
             Ok((StatusCode::CREATED, Some(answer)))
         }
+        (Ext::UserActivity, [name], &Method::GET | &Method::HEAD | &Method::PUT) => {
+            let path = format!("{TOKENS}/{}", plain(name)?);
+            let token = ask(api, call, Method::GET, &path, None).await?;
+            let status = json!({"expiresAt": token["expiresAt"]});
+            let mut activity = ext.object(&visit.base, name, json!({}), status);
+            if let Some(links) = activity["links"].as_object_mut() {
+                let own = links.remove("remove").unwrap_or_default();
+                links.insert("update".to_owned(), own);
+            }
+            Ok((StatusCode::OK, Some(activity)))
+        }
+        (Ext::UserActivity, ..) => Err(Refusal::method_not_allowed(&["GET", "PUT"])),
         (Ext::Token, [] | [_], _) => Err(Refusal::method_not_allowed(&["GET", "POST", "DELETE"])),
         (_, [], _) => Err(Refusal::method_not_allowed(&["POST"])),
         _ => Err(Refusal::not_found()),
@@ -143,7 +163,7 @@ pub(crate) async fn answer(
 }
 
 /// A request to a door of people, by the caller of this one.
-async fn ask(
+pub(crate) async fn ask(
     api: &Shared,
     call: &Call,
     method: Method,
@@ -174,7 +194,7 @@ async fn ask(
 }
 
 /// A name that can be part of a path as it is; what is none names nothing.
-fn plain(name: &str) -> Result<&str, Refusal> {
+pub(crate) fn plain(name: &str) -> Result<&str, Refusal> {
     let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     let good = !name.is_empty() && name.bytes().all(is_name) && name != "." && name != "..";
     good.then_some(name).ok_or_else(Refusal::not_found)

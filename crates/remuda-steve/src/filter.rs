@@ -2,7 +2,7 @@
 //!
 //! Terms of one parameter are alternatives; all parameters must hold.
 
-use crate::path::{Cell, Path};
+use crate::{path::Cell, relation::Field};
 
 /// Longest parameter that is read.
 const LONGEST: usize = 16 << 10;
@@ -29,7 +29,7 @@ enum Operator {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Term {
-    pub(crate) field: Path,
+    pub(crate) field: Field,
     operator: Operator,
     values: Vec<String>,
 }
@@ -51,7 +51,7 @@ impl Filter {
     }
 
     /// Whether one of the alternatives holds. One without any holds always.
-    pub(crate) fn matches(&self, get: impl Fn(&Path) -> Cell) -> bool {
+    pub(crate) fn matches(&self, get: impl Fn(&Field) -> Cell) -> bool {
         self.terms.is_empty() || self.terms.iter().any(|term| term.matches(&get(&term.field)))
     }
 }
@@ -63,9 +63,8 @@ impl Term {
             Some(rest) => (true, rest.trim_start()),
             None => (false, text),
         };
-        let end = field_end(rest);
-        let field = Path::parse(&rest[..end]).ok_or_else(bad)?;
-        let (operator, value) = operator(rest[end..].trim_start()).ok_or_else(bad)?;
+        let (field, rest) = Field::begin(rest).ok_or_else(bad)?;
+        let (operator, value) = operator(rest).ok_or_else(bad)?;
         if negated {
             let is_bare = operator == Operator::Exists;
             return if is_bare {
@@ -131,20 +130,6 @@ pub(crate) fn number(text: &str) -> Option<f64> {
         return number.is_finite().then_some(number);
     }
     remuda_base::quantity::nanos(text).map(|nanos| nanos as f64 / 1e9)
-}
-
-/// Where the field ends: at the first operator or space outside of brackets.
-fn field_end(text: &str) -> usize {
-    let mut inside = false;
-    for (at, letter) in text.char_indices() {
-        match letter {
-            '[' => inside = true,
-            ']' => inside = false,
-            '=' | '!' | '~' | '<' | '>' | ' ' | '\t' if !inside => return at,
-            _ => {}
-        }
-    }
-    text.len()
 }
 
 /// The operator at the beginning, and the value behind it.
@@ -234,7 +219,7 @@ mod tests {
             "spec": {"replicas": 3, "paused": false, "tags": ["a", "b"], "memory": "2Gi"},
         });
         let parsed = Filter::parse(filter).unwrap();
-        assert_eq!(parsed.matches(|path| path.value(&object)), expected, "{filter}");
+        assert_eq!(parsed.matches(|field| field.path.value(&object)), expected, "{filter}");
     }
 
     #[test]

@@ -47,10 +47,10 @@ proptest! {
 
     #[test]
     fn a_filter_is_read_or_refused(
-        text in "[a-z.\\[\\]()=!~<>,'\"\\\\ ]{0,40}|\\PC{0,40}", object in object(),
+        text in "[a-z.\\[\\]()=!~<>,'\"\\\\ ]{0,40}|[a-z.]{1,4} ?=> ?(\\[[a-z./\\[\\]]{0,4}\\]){0,5}[=~]?[a-z]?|\\PC{0,40}", object in object(),
     ) {
         if let Ok(filter) = Filter::parse(&text) {
-            filter.matches(|path| path.value(&object));
+            filter.matches(|field| field.path.value(&object));
         }
     }
 

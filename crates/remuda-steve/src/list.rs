@@ -13,9 +13,10 @@ use crate::{
     kind::Kind,
     order::Rank,
     query::{ListQuery, Places, Summary},
+    relation::Related,
     row::Row,
     show::collection,
-    visit::Visit,
+    visit::{Snapshot, Visit},
 };
 
 /// The answer to a list.
@@ -26,12 +27,24 @@ pub(crate) async fn list(
     query: &ListQuery,
 ) -> Result<Value, Refusal> {
     let snapshot = visit.rows(kind, namespace, query.revision).await?;
+    of_rows(visit, kind, namespace, query, snapshot).await
+}
+
+/// The answer to a list of these rows.
+pub(crate) async fn of_rows(
+    visit: &Visit,
+    kind: &Arc<Kind>,
+    namespace: &str,
+    query: &ListQuery,
+    snapshot: Snapshot,
+) -> Result<Value, Refusal> {
     let places = match &query.places {
         Some(places) => Some(namespaces_of(visit, places).await?),
         None => None,
     };
+    let related = Related::of(visit, query).await?;
     visit.with_owned(kind).await;
-    let rows = selected(snapshot.rows, kind, query, places.as_ref(), visit.now);
+    let rows = selected(snapshot.rows, kind, query, places.as_ref(), &related, visit.now);
     let count = rows.len();
     let (page, pages, next) = paged(&rows, query);
     let path = match namespace {
@@ -98,13 +111,16 @@ fn selected(
     kind: &Kind,
     query: &ListQuery,
     places: Option<&Restricted>,
+    related: &Related,
     now: i64,
 ) -> Vec<Arc<Row>> {
     let mut rows: Vec<Arc<Row>> = rows
         .into_iter()
         .filter(|row| places.is_none_or(|places| places.includes(kind, row)))
         .filter(|row| query.labels.is_everything() || row.is_selected(&query.labels))
-        .filter(|row| query.filters.iter().all(|filter| filter.matches(|path| row.value(path, now))))
+        .filter(|row| {
+            query.filters.iter().all(|filter| filter.matches(|field| related.value(row, field, now)))
+        })
         .collect();
     if query.sort.is_empty() {
         return rows;
@@ -112,7 +128,7 @@ fn selected(
     let ranks: HashMap<*const Row, Vec<Rank>> = rows
         .iter()
         .map(|row| {
-            let ranks = query.sort.iter().map(|key| key.rank(&row.value(&key.field, now))).collect();
+            let ranks = query.sort.iter().map(|key| key.rank(&related.value(row, &key.field, now))).collect();
             (Arc::as_ptr(row), ranks)
         })
         .collect();
@@ -239,7 +255,7 @@ mod tests {
     fn pages_together_are_the_whole_list_once() {
         let query = asked("sort=spec.size,-metadata.fields[0]&filter=metadata.labels[pool]=p1&pagesize=7");
         let kind = Kind::default();
-        let all = selected(rows(100), &kind, &query, None, 0);
+        let all = selected(rows(100), &kind, &query, None, &Related::default(), 0);
         assert_eq!(all.len(), 50);
         let mut seen = Vec::new();
         for page in 1..=9 {

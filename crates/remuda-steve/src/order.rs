@@ -2,17 +2,14 @@
 
 use std::{cmp::Ordering, net::IpAddr};
 
-use crate::{
-    filter::number,
-    path::{Cell, Path},
-};
+use crate::{filter::number, path::Cell, relation::Field};
 
 /// Fields a list is sorted by at most.
 const MOST: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) field: Path,
+    pub(crate) field: Field,
     pub(crate) descending: bool,
     by_address: bool,
 }
@@ -25,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Vec<Key> {
             None => (false, part),
         };
         let inner = part.strip_prefix("ip(").and_then(|part| part.strip_suffix(')'));
-        let field = Path::parse(inner.unwrap_or(part))?;
+        let field = Field::parse(inner.unwrap_or(part))?;
         Some(Key { field, descending, by_address: inner.is_some() })
     });
     keys.take(MOST).collect()
@@ -38,13 +35,16 @@ pub(crate) enum Rank {
     Number(f64),
     Address(IpAddr),
     Text(String),
+    /// There is no related object, or it says nothing.
+    Unrelated,
 }
 
 impl Key {
     pub(crate) fn rank(&self, cell: &Cell) -> Rank {
         let text = cell.first();
         if text.is_empty() {
-            return Rank::Missing;
+            // Behind all others, as Steve has it; fields of the object itself have always come first.
+            return if self.field.via.is_some() { Rank::Unrelated } else { Rank::Missing };
         }
         if self.by_address {
             return text.parse().map_or_else(|_| Rank::Text(text.to_lowercase()), Rank::Address);
@@ -105,6 +105,8 @@ mod tests {
         check("-a", &["b", "A", ""], &["b", "A", ""]);
         check("a", &["2Gi", "100Mi", "1"], &["1", "100Mi", "2Gi"]);
         check("a", &["3d4h", "90s", "5h"], &["90s", "5h", "3d4h"]);
+        check("a=>[v1][Node][b][c]", &["", "b", "a"], &["a", "b", ""]);
+        check("-a => [v1][Node][b][c]", &["b", "", "a"], &["", "b", "a"]);
         check("ip(a)", &["10.0.0.10", "10.0.0.9", "2.1.1.1"], &["2.1.1.1", "10.0.0.9", "10.0.0.10"]);
     }
 

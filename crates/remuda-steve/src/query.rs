@@ -151,8 +151,12 @@ fn places(parameters: &Parameters) -> Option<Places> {
     const NAME: &str = "projectsornamespaces";
     const NOT: &str = "projectsornamespaces!";
     let names = |value: &str| -> Vec<String> {
-        let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-        names.map(str::to_owned).collect()
+        let names = value.split(',').map(str::trim);
+        // Rancher's dashboard says of some what they are.
+        let names = names.map(|name| {
+            ["ns://", "project://"].iter().find_map(|kind| name.strip_prefix(kind)).unwrap_or(name)
+        });
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
     };
     if let Some(value) = parameters.get(NOT) {
         return Some(Places { names: names(value), not: true });
@@ -161,6 +165,9 @@ fn places(parameters: &Parameters) -> Option<Places> {
     let names = names(value);
     (!names.is_empty()).then_some(Places { names, not: false })
 }
+
+#[cfg(test)]
+mod requests;
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     ext::Ext,
     kind::Kind,
+    preferences,
     rights::Sheet,
     show::{Base, collection},
     visit::Visit,
@@ -45,7 +46,8 @@ fn schema(base: &Base, id: &str, plural: &str, object: &[&str], collection: &[&s
 pub(crate) fn all(visit: &Visit) -> BTreeMap<String, Value> {
     let sheet = visit.rights.sheet();
     let ext = Ext::ALL.into_iter().filter(|_| visit.is_management()).map(Ext::schema);
-    let own = OWN.iter().copied().chain(ext).map(|(id, plural, object, collection)| {
+    let preferences = visit.is_management().then_some(preferences::SCHEMA);
+    let own = OWN.iter().copied().chain(ext).chain(preferences).map(|(id, plural, object, collection)| {
         (id.to_owned(), schema(&visit.base, id, plural, object, collection))
     });
     let kinds = visit.catalogue.all();

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use remuda_names::{
     capi::group::CORE as CAPI,
     list_api::state::IN_PROGRESS,
-    rancher::{condition, group::MANAGEMENT},
+    rancher::{annotation, condition, group::MANAGEMENT},
 };
 use serde_json::{Value, json};
 
@@ -159,6 +159,12 @@ fn stages(group: &str, kind: &str, object: &Value, conditions: &[Condition<'_>])
     if group == MANAGEMENT && kind == "Node" {
         return node(object, conditions);
     }
+    if group == MANAGEMENT
+        && kind == "Cluster"
+        && let Some(state) = waiting_for_agent(object, conditions)
+    {
+        return state;
+    }
     own_summary(object)
         .or_else(|| workload::state(group, kind, object, conditions))
         .or_else(|| conditions::state(conditions))
@@ -197,6 +203,25 @@ fn node(object: &Value, conditions: &[Condition<'_>]) -> State {
         (false, _) => "active",
     };
     conditions::state(conditions).unwrap_or_else(|| State::named(word))
+}
+
+/// A cluster that is imported waits for its agent until that has been connected once, whatever its conditions say.
+fn waiting_for_agent(object: &Value, conditions: &[Condition<'_>]) -> Option<State> {
+    let is = |kind: &str| conditions.iter().any(|known| known.is(kind, "True"));
+    let is_made_here = object["metadata"]["annotations"][annotation::ADMINISTRATED] == "true";
+    let is_local = object["spec"]["internal"] == true;
+    let has_driver = object["status"]["driver"].as_str().is_some_and(|driver| !driver.is_empty());
+    // The agent was deployed when it has been connected, and has been since.
+    let was_there = is(condition::AGENT_DEPLOYED) || is(condition::CONNECTED) || has_driver;
+    if was_there || is_made_here || is_local {
+        return None;
+    }
+    let why = conditions.iter().find(|known| known.kind == condition::CONNECTED);
+    let state = State::moving("pending", why.map_or("", |why| why.message));
+    Some(match why {
+        Some(why) => state.because(why),
+        None => state,
+    })
 }
 
 /// Drivers are switched on and off; their condition `Active` is False in both an error and in what was asked for.

@@ -11,10 +11,9 @@ mod watch;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{SinkExt, StreamExt};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use hyper::upgrade::OnUpgrade;
+use http::Response;
 use hyper_util::rt::TokioIo;
-use remuda_door::{Body, Call, Refusal};
+use remuda_door::{Body, Call, Refusal, WebSocket};
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::{Instant, interval_at, timeout},
@@ -23,7 +22,6 @@ use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
         Message,
-        handshake::derive_accept_key,
         protocol::{Role, WebSocketConfig},
     },
 };
@@ -36,8 +34,6 @@ use self::{
 };
 use crate::{api::Shared, visit::Visit};
 
-/// A subprotocol that is a credential: browsers cannot set other headers.
-const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 /// Messages that wait for the socket.
 const QUEUE: usize = 64;
 /// Subscriptions of one socket.
@@ -58,25 +54,8 @@ struct Socket {
 
 /// Turns a request into a socket.
 pub(crate) fn open(api: &Arc<Shared>, visit: Visit, call: Call) -> Result<Response<Body>, Refusal> {
-    let headers = &call.head.headers;
-    let key = headers.get(header::SEC_WEBSOCKET_KEY);
-    let is_current = headers.get(header::SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
-    let wanted = call.head.method == Method::GET
-        && has(headers, &header::CONNECTION, "upgrade")
-        && has(headers, &header::UPGRADE, "websocket");
-    let (Some(key), true, true) = (key, is_current, wanted) else {
-        return Err(Refusal::bad("a WebSocket of version 13 over HTTP/1.1 is expected here"));
-    };
-    let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
-    let accept = accept.map_err(|_| Refusal::bad("Sec-WebSocket-Key is no key"))?;
-    let Some(upgrade) = call.head.extensions.get::<OnUpgrade>().cloned() else {
-        return Err(Refusal::bad("this connection cannot become a WebSocket"));
-    };
-    // A client that offers protocols wants one chosen; a credential among them is none.
-    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
-    let offered = offered.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-    let mut offered = offered.map(str::trim).filter(|name| !name.is_empty() && !name.starts_with(BEARER));
-    let chosen = offered.next().and_then(|name| HeaderValue::try_from(name).ok());
+    let accepted = WebSocket::accept(&call.head)?;
+    let (upgrade, response) = (accepted.upgrade, accepted.response);
     let (socket, stop) = (Arc::new(Socket { api: api.clone(), visit }), api.stop.clone());
     let revoked = call.caller.revoked.clone().unwrap_or_default();
     api.tasks.spawn(async move {
@@ -93,21 +72,7 @@ pub(crate) fn open(api: &Arc<Shared>, visit: Visit, call: Call) -> Result<Respon
             () = stop.cancelled() => {}
         }
     });
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    if let Some(chosen) = chosen {
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, chosen);
-    }
     Ok(response)
-}
-
-fn has(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
 }
 
 /// Subscriptions that run, by what they wish.

@@ -24,6 +24,7 @@ const fn door(name: &'static str, paths: &'static [Owned], access: Access) -> Do
 }
 
 pub(super) static OPEN: Door = door("open", &[Owned::Exact("/open")], Access::Anonymous);
+static VISITORS: Door = door("visitors", &[Owned::Exact("/visitors")], Access::Optional);
 pub(super) static USERS: Door = door("users", &[Owned::Tree("/users")], Access::Authenticated);
 pub(super) static ADMIN: Door = door("admin", &[Owned::Exact("/admin")], Access::Permission);
 pub(super) static API: Door = Door { methods: ANY_METHOD, ..door("api", &[Owned::Rest], Access::Api) };
@@ -101,12 +102,18 @@ impl Handler for Echo {
             Ok(response)
         })
     }
+
+    fn refused(&self, refusal: Refusal) -> Response<Body> {
+        let mut response = refusal.as_error().response();
+        response.headers_mut().insert("x-form", http::HeaderValue::from_static("own"));
+        response
+    }
 }
 
 fn frame() -> (Frame<Kubernetes>, Arc<Names>) {
     let names = Arc::new(Names::default());
-    let openings =
-        [&OPEN, &USERS, &ADMIN].map(|door| Opening { door, handler: Arc::new(Echo) as Arc<dyn Handler> });
+    let openings = [&OPEN, &VISITORS, &USERS, &ADMIN]
+        .map(|door| Opening { door, handler: Arc::new(Echo) as Arc<dyn Handler> });
     (Frame::new(Kubernetes, [&API], openings.to_vec(), Arc::new(names.clone())), names)
 }
 
@@ -130,6 +137,9 @@ async fn every_end_of_a_request_leaves_its_line() {
     for (method, uri, token, line) in [
         ("GET", "/open", "bad", "system:anonymous GET /open 200 OK Some(true)"),
         ("POST", "/open?action=login&code=secret", "", "found-out POST /open?action=login 200 OK Some(true)"),
+        ("GET", "/visitors", "", "system:anonymous GET /visitors 200 OK Some(true)"),
+        ("GET", "/visitors", "ann", "ann GET /visitors 200 OK Some(true)"),
+        ("GET", "/visitors", "bad", "system:anonymous GET /visitors 401 Unauthorized Unauthorized None"),
         ("GET", "/users/x", "", "system:anonymous GET /users/x 401 Unauthorized Unauthorized None"),
         ("GET", "/users", "bad", "system:anonymous GET /users 401 Unauthorized Unauthorized None"),
         ("GET", "/users", "liar", "liar GET /users 401 Unauthorized Unauthorized None"),
@@ -150,6 +160,8 @@ async fn every_end_of_a_request_leaves_its_line() {
         assert_eq!(response.headers()["x-content-type-options"], "nosniff");
         assert_eq!(response.headers()["referrer-policy"], "no-referrer");
         assert_eq!(response.headers()["cache-control"], "no-store");
+        let has_form = response.headers().contains_key("x-form");
+        assert_eq!(has_form, !response.status().is_success(), "a refusal has the form of its door");
     }
 }
 

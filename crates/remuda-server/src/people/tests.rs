@@ -4,6 +4,8 @@ mod auditor;
 mod identity;
 mod kubeconfig;
 mod list_api;
+mod list_rights;
+mod list_use;
 mod login;
 mod sso;
 mod visible;
@@ -82,21 +84,44 @@ impl Site {
         headers: &[(&str, &str)],
         body: Value,
     ) -> Got {
+        let kind = [("content-type", "application/json")];
+        self.send_as(token, method, path, &[&kind, headers].concat(), body).await
+    }
+
+    /// The same, without a word about what is sent.
+    pub(crate) async fn send_as(
+        &self,
+        token: Option<&str>,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> Got {
+        self.send_text(token, method, path, headers, body.to_string()).await
+    }
+
+    pub(crate) async fn send_text(
+        &self,
+        token: Option<&str>,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> Got {
         // Not as a client of Kubernetes, which tries again by itself.
         let mut config = self.config().await;
         config.auth_info = AuthInfo::default();
         let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
             .build(config.rustls_https_connector().unwrap());
         let uri = format!("{}{path}", self.server.url());
-        let mut request =
-            Request::builder().method(method).uri(uri).header("content-type", "application/json");
+        let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let body = Full::new(Bytes::from(body.to_string()));
+        let body = Full::new(Bytes::from(body));
         let (head, body) = client.request(request.body(body).unwrap()).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let text = String::from_utf8_lossy(&body).into_owned();

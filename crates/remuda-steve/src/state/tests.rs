@@ -179,3 +179,24 @@ fn conditions_are_marked_one_by_one() {
     assert_eq!(flag("Ready", "False"), (false, true));
     assert_eq!(flag("Ready", "True"), (false, false));
 }
+
+#[test]
+fn an_imported_cluster_is_pending_until_its_agent_has_been_there() {
+    const CLUSTER: &str = "management.cattle.io/Cluster";
+    check(CLUSTER, json!({"spec": {}}), "pending moving");
+    let waiting = with(&[("Connected", "False", "Disconnected"), ("Provisioned", "Unknown", "")]);
+    check(CLUSTER, waiting.clone(), "pending moving: Disconnected");
+    let mut here = waiting.clone();
+    here["metadata"]["annotations"] = json!({"provisioning.cattle.io/administrated": "true"});
+    check(CLUSTER, here, "provisioning moving: Provisioned");
+    let mut known = waiting;
+    known["status"]["driver"] = "imported".into();
+    check(CLUSTER, known, "provisioning moving: Provisioned");
+    let lost = with(&[
+        ("AgentDeployed", "True", ""),
+        ("Connected", "False", ""),
+        ("Ready", "False", "Disconnected"),
+    ]);
+    check(CLUSTER, lost, "unavailable moving: Disconnected");
+    check(CLUSTER, json!({"spec": {"internal": true}}), "active");
+}

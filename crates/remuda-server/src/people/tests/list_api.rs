@@ -320,6 +320,11 @@ async fn tokens_are_made_and_their_value_is_told_once() {
     let one = desk.get(&path).await;
     assert_eq!(one["spec"]["description"], "for a script");
     assert!(!one.to_string().contains(value) && !one.to_string().contains("hash"));
+    let activity = format!("/v1/ext.cattle.io.useractivities/{name}");
+    let seen = desk.get(&activity).await;
+    assert_eq!((&seen["id"], &seen["status"]["expiresAt"]), (&json!(name), &one["status"]["expiresAt"]));
+    assert_eq!(desk.send("PUT", &activity, seen.clone()).await, (200, seen));
+    assert_eq!(desk.send("POST", "/v1/ext.cattle.io.useractivities", json!({})).await.0, 405);
     // Others know nothing of it.
     let ann = desk.site.user("u-ann", json!({})).await;
     desk.site.gets(&ann, &path, 404).await;
