@@ -45,6 +45,7 @@ pub(crate) const BOUNDARIES: &[Boundary] = &[
     random("second factors", "remuda-identity", &["second_factor::fuzz::"]),
     random("bearer tokens", "remuda-apiserver", &["authn::fuzz::"]),
     random("lists", "remuda-steve", &["fuzz::", "rights::tests::"]),
+    random("terminals", "remuda-terminal", &["fuzz::"]),
     random("doors", "remuda-server", &["doors::fuzz::", "doors::tests::"]),
     random("executables", "remuda-oci", &["executable::fuzz::"]),
     fixed("connections", "remuda-server", LIB, &["accept::"]),

@@ -1,10 +1,12 @@
 // The application: session, shell, routes, and what every page may use.
 
-import { get, whenExpired } from './core/api.js';
+import { get, mayAsk, whenExpired } from './core/api.js';
+import { PATH as AUDIT } from './core/audit.js';
 import { h, render, scheduler } from './core/dom.js';
 import { Keys } from './core/keys.js';
 import { CLUSTER, MACHINE, NODE_DRIVER, SETTING, USER, mayCreate } from './core/objects.js';
 import { BASE, Router, match, to } from './core/router.js';
+import { keep, kept } from './core/preferences.js';
 import { applyPrefs, loadPrefs, logout, savePrefs, whoAmI } from './core/session.js';
 import { Socket } from './core/socket.js';
 import { LiveList, LiveObject } from './core/store.js';
@@ -26,6 +28,7 @@ import { objectPage } from './pages/explore/object.js';
 import { usersPage } from './pages/users.js';
 import { tokensPage } from './pages/tokens.js';
 import { settingsPage } from './pages/settings.js';
+import { auditPage } from './pages/audit.js';
 import { rolesPage } from './pages/roles.js';
 import { configsPage, credentialsPage, driversPage } from './pages/infrastructure.js';
 import { GLOBAL_ROLE, SECRET, configSchemas } from './core/access.js';
@@ -52,6 +55,7 @@ const ROUTES = [
   ['/users', usersPage],
   ['/tokens', tokensPage],
   ['/settings', settingsPage],
+  ['/audit', auditPage],
   ['/roles', rolesPage],
   ['/credentials', credentialsPage],
   ['/drivers', driversPage],
@@ -71,6 +75,7 @@ class App {
     this.page = null;
     /** Instead of the shell: login, or a failure to start. @type {(() => any) | null} */
     this.alone = null;
+    this.mayAudit = false;
     this.navOpen = false;
     this.lostSince = 0;
     this.expired = false;
@@ -81,6 +86,8 @@ class App {
     this.keys = new Keys();
     /** @type {Map<string, Socket>} */
     this.sockets = new Map();
+    /** @type {any} */
+    this.keeping = 0;
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => applyPrefs(this.prefs));
     whenExpired(() => this.ended());
     this.keys.global = [
@@ -136,6 +143,10 @@ class App {
       return this.redraw();
     }
     this.socket().connect();
+    // What was chosen just before a page was left is not on the server yet.
+    if (this.prefs.unsaved) this.prefer({});
+    else kept(this.user.id).then((found) => this.prefer(found, false));
+    mayAsk('get', AUDIT).then((may) => { this.mayAudit = may; this.redraw(); }, () => {});
     this.moved('path');
   }
 
@@ -255,16 +266,32 @@ class App {
       { label: 'Theme: dark', icon: 'moon', run: () => this.prefer({ theme: 'dark' }) },
       { label: 'Theme: as the system', icon: 'sun', run: () => this.prefer({ theme: 'auto' }) },
       { label: this.prefs.density === 'dense' ? 'Rows: normal' : 'Rows: dense', icon: 'density', run: () => this.prefer({ density: this.prefs.density === 'dense' ? 'normal' : 'dense' }) },
+      { label: 'Preferences', icon: 'settings', run: () => this.preferences() },
       { label: 'Keys', icon: 'search', run: () => this.help() },
       { label: 'Log out', icon: 'out', run: () => this.logout() },
     ];
   }
 
-  /** @param {any} change */
-  prefer(change) {
-    this.prefs = { ...this.prefs, ...change };
+  /** @param {any} change @param {boolean} [tell] whether the server keeps it */
+  prefer(change, tell = true) {
+    this.prefs = { ...this.prefs, ...change, unsaved: tell };
     savePrefs(this.prefs);
     this.redraw();
+    if (!tell) return;
+    clearTimeout(this.keeping);
+    // Several choices are one.
+    this.keeping = setTimeout(() => keep(this.user.id, this.prefs).then(() => { this.prefs.unsaved = false; savePrefs(this.prefs); }, () => toast('Your preferences are kept in this browser only: the server did not take them', 'bad')), 500);
+  }
+
+  preferences() {
+    const zones = Intl.supportedValuesOf ? Intl.supportedValuesOf('timeZone') : [];
+    const choice = (/** @type {string} */ label, /** @type {'theme' | 'density' | 'zone'} */ name, /** @type {[string, string][]} */ of, /** @type {() => void} */ redraw) => h('label', { class: 'field' }, h('span', null, label),
+      h('select', { name, value: this.prefs[name], onchange: (/** @type {any} */ event) => { this.prefer({ [name]: event.target.value }); redraw(); } }, of.map(([value, word]) => h('option', { key: value, value }, word))));
+    openDialog((close, redraw) => h('div', null, h('h2', null, 'Preferences'), h('div', { class: 'dialog-body fields' },
+      choice('Theme', 'theme', [['auto', 'As the system'], ['light', 'Light'], ['dark', 'Dark']], redraw),
+      choice('Rows', 'density', [['normal', 'Normal'], ['dense', 'Dense']], redraw),
+      choice('Times', 'zone', [['', `Of this browser (${Intl.DateTimeFormat().resolvedOptions().timeZone})`], ['UTC', 'UTC'], ...zones.filter((one) => one !== 'UTC').map((one) => /** @type {[string, string]} */ ([one, one.replaceAll('_', ' ')]))], redraw),
+      h('p', { class: 'muted small' }, 'They are kept with your user, for every browser you log in with.')), h('div', { class: 'act' }, button({ label: 'Done', kind: 'primary', run: () => close() }))), { label: 'Preferences' });
   }
 
   palette() {
@@ -292,6 +319,7 @@ class App {
     if (this.schema(NODE_DRIVER)) places.push(['Providers', 'Drivers', 'import', to('drivers')]);
     if (configSchemas(this.schemas.values()).length) places.push(['Providers', 'Configurations', 'sheet', to('configurations')]);
     if (this.schema(SETTING)) places.push(['Server', 'Settings', 'settings', to('settings')]);
+    if (this.mayAudit) places.push(['Server', 'Audit', 'clock', to('audit')]);
     return places;
   }
 
@@ -324,6 +352,7 @@ class App {
       h('button', { type: 'button', class: 'find', id: 'find', onclick: () => this.palette() }, icon('search'), h('span', null, 'Find clusters, machines, actions …'), h('kbd', null, 'Ctrl K')),
       h('div', { class: 'live', title: away ? 'Changes are looked for every few seconds' : 'Changes appear as they happen' }, h('span', { class: `dot ${away ? 'away' : ''}` }), h('span', { class: 'live-word' }, away ? 'not live' : 'live')),
       h('button', { type: 'button', class: 'me', title: name, 'aria-label': `${name}: log out and more`, onclick: (/** @type {any} */ event) => openMenu(event.currentTarget, [
+        { label: 'Preferences …', icon: 'settings', run: () => this.preferences() },
         { label: 'Tokens and sessions', icon: 'key', href: to('tokens') },
         { label: 'Log out', icon: 'out', run: () => this.logout() },
       ]) }, icon('people'), h('span', null, name)));

@@ -138,6 +138,8 @@ pub mod path {
     pub const VISIBLE: &str = "/remuda/v1/visible/";
     /// GET answers with the newest lines of the audit log. Authorised as a non-resource URL.
     pub const AUDIT: &str = "/remuda/v1/audit";
+    /// A WebSocket: a shell in a container of a cluster, emulated by the server for pages of the dashboard.
+    pub const TERMINAL: &str = "/remuda/v1/terminal";
     /// Programs for machines of other architectures: GET lists them, POST adds one. Authorised as a non-resource URL.
     pub const ASSETS: &str = "/remuda/v1/assets";
     /// Releases and channels of K3s, as clients of Rancher ask for them.

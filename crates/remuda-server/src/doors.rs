@@ -82,9 +82,10 @@ pub static BACKUP: Door =
 pub static ROTATE_KEYS: Door =
     maintenance("rotate-keys", "a new encryption key for what is stored", &[Owned::Exact(path::ROTATE_KEYS)]);
 
-/// Filters may be shown: they hold nothing that opens anything.
+/// Filters may be shown: they hold nothing that opens anything. There is a page of it in the dashboard.
 pub static AUDIT: Door = Door {
     methods: &["GET"],
+    cookie: Cookie::Fetch,
     shown: Shown::Query,
     ..maintenance("audit", "the newest lines of the audit log", &[Owned::Exact(path::AUDIT)])
 };
@@ -96,7 +97,15 @@ pub(crate) static OF_API: [&Door; 3] = [&KUBERNETES, &LOCAL, &METRICS];
 pub fn all() -> Vec<&'static Door> {
     let own = [&BACKUP, &ROTATE_KEYS, &AUDIT, &VISIBLE, &RELEASES, &remuda_dashboard::DASHBOARD];
     let (people, clusters) = (remuda_login::doors::ALL, remuda_gateway::doors::ALL);
-    OF_API.into_iter().chain(own).chain(people).chain(clusters).chain(remuda_steve::doors::ALL).collect()
+    let pages = [&remuda_terminal::TERMINAL_DOOR];
+    OF_API
+        .into_iter()
+        .chain(own)
+        .chain(people)
+        .chain(clusters)
+        .chain(remuda_steve::doors::ALL)
+        .chain(pages)
+        .collect()
 }
 
 /// The API, with what this server adds to its metrics.

@@ -24,6 +24,7 @@ use remuda_identity::FirstUser;
 use remuda_names::file;
 use remuda_rke::agent_presence::Presence;
 use remuda_steve::{ListApi, ListApiOptions, NodeActions};
+use remuda_terminal::Terminals;
 use tokio::{
     net::TcpListener,
     task::JoinSet,
@@ -225,6 +226,10 @@ impl Server {
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
+        let terminals = gateway.iter().flat_map(Gateway::openings).find_map(|opening| {
+            let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
+            clusters.then(|| Terminals::new(opening, tasks.clone(), stop.clone()).opening())
+        });
         let openings = maintenance
             .openings()
             .into_iter()
@@ -235,10 +240,15 @@ impl Server {
                 let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
                 if clusters { list_api.in_front_of(opening) } else { opening }
             }))
+<<<<<<< HEAD
             .chain(list_api.openings());
         let deliveries = Deliveries::default();
         let mut controller_metrics = controllers.metrics();
         deliveries.register(&mut controller_metrics);
+=======
+            .chain(list_api.openings())
+            .chain(terminals);
+>>>>>>> e9993e9 (terminal, dashboard: shells in Pods, the audit log, preferences)
         let kubernetes = KubernetesApi {
             api: api.clone(),
             counters: counters.clone(),

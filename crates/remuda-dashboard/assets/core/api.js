@@ -122,8 +122,13 @@ export function v1(root, type, id) {
   return [`${root}/v1/${type}`, ...parts].join('/');
 }
 
-/** Whether a cluster lets the caller do something that links and schemas do not tell of. @param {string} root @param {any} attributes */
-export async function mayDo(root, attributes) {
-  const answer = await post(`${root}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: attributes } });
+/** What a review says about the caller. @param {string} root @param {any} spec */
+async function reviewed(root, spec) {
+  const answer = await post(`${root}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec });
   return Boolean(answer?.status?.allowed);
 }
+
+/** Whether a cluster lets the caller do something that links and schemas do not tell of. @param {string} root @param {any} attributes */
+export const mayDo = (root, attributes) => reviewed(root, { resourceAttributes: attributes });
+/** The same of a path of this server. @param {string} verb @param {string} path */
+export const mayAsk = (verb, path) => reviewed('', { nonResourceAttributes: { verb, path } });

@@ -1,8 +1,9 @@
 // Who is logged in, and what they prefer. No token is ever in reach of a script: the session is a cookie of the server's.
 
 import { cookie, get, post } from './api.js';
+import { inZone } from './time.js';
 
-/** What a person prefers on this device. @typedef {{theme: 'auto' | 'light' | 'dark', density: 'normal' | 'dense', columns: Record<string, string[]>}} Prefs */
+/** What a person prefers on this device. @typedef {{theme: 'auto' | 'light' | 'dark', density: 'normal' | 'dense', columns: Record<string, string[]>, zone: string, unsaved?: boolean}} Prefs */
 
 const KEY = 'remuda.prefs';
 
@@ -20,9 +21,11 @@ export function loadPrefs() {
       theme: ['auto', 'light', 'dark'].includes(found.theme) ? found.theme : 'auto',
       density: found.density === 'dense' ? 'dense' : 'normal',
       columns: columnPrefs(found.columns),
+      zone: typeof found.zone === 'string' ? found.zone : '',
+      unsaved: found.unsaved === true,
     };
   } catch {
-    return { theme: 'auto', density: 'normal', columns: {} };
+    return { theme: 'auto', density: 'normal', columns: {}, zone: '' };
   }
 }
 
@@ -31,6 +34,7 @@ export function applyPrefs(prefs) {
   const dark = prefs.theme === 'dark' || (prefs.theme === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
   document.documentElement.dataset.theme = dark ? 'dark' : 'light';
   document.documentElement.dataset.density = prefs.density;
+  inZone(prefs.zone);
 }
 
 /** @param {Prefs} prefs */

@@ -30,16 +30,28 @@ export function age(at, now) {
   return Number.isNaN(time) ? '' : span((now - time) / 1000);
 }
 
+/** The zone times are shown in; that of the browser without one. @type {string | undefined} */
+let zone;
+
+/** A zone that is none is left out. @param {string} name */
+export function inZone(name) {
+  try {
+    zone = name ? new Intl.DateTimeFormat(undefined, { timeZone: name }).resolvedOptions().timeZone : undefined;
+  } catch {
+    zone = undefined;
+  }
+}
+
 /** In the time zone of who looks. @param {string | undefined} at */
 export function absolute(at) {
   const time = new Date(at || '');
-  return Number.isNaN(time.getTime()) ? '' : time.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+  return Number.isNaN(time.getTime()) ? '' : time.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium', timeZone: zone });
 }
 
 /** `12:04` today, otherwise with the date. @param {string} at @param {number} now */
 export function clock(at, now) {
   const time = new Date(at);
-  const today = new Date(now).toDateString() === time.toDateString();
-  const hours = time.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
-  return today ? hours : `${time.toLocaleDateString(undefined, { month: 'short', day: 'numeric' })} ${hours}`;
+  const day = (/** @type {Date} */ one) => one.toLocaleDateString('en', { timeZone: zone });
+  const hours = time.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', timeZone: zone });
+  return day(new Date(now)) === day(time) ? hours : `${time.toLocaleDateString(undefined, { month: 'short', day: 'numeric', timeZone: zone })} ${hours}`;
 }

@@ -231,6 +231,16 @@ fn what_a_person_may_not_do_is_not_offered() {
     browser.click("#more");
     browser.sees("Download YAML");
     assert!(!browser.shows("Delete"));
+    // A member sees what is theirs on every page, and no page asks for what is not.
+    browser.complaints();
+    for page in
+        ["", "machines", "clusters/fleet-default/edge/machines", "clusters/fleet-default/edge/related"]
+    {
+        browser.load(&format!("/dashboard/{page}"));
+        browser.wait("document.querySelector('.app .head') && !document.querySelector('.skeleton')");
+        let complaints = browser.complaints();
+        assert!(complaints.is_empty(), "{page}: {complaints:?}");
+    }
     browser.load("/dashboard/create");
     browser.sees("You may not create clusters");
     browser.load("/dashboard/clusters/fleet-default/other");

@@ -37,8 +37,15 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn open() -> Desk {
+        Self::open_with(|_| Vec::new())
+    }
+
+    /// With more arguments for the server, which may be about the place.
+    pub(crate) fn open_with(arguments: impl FnOnce(&Place) -> Vec<String>) -> Desk {
         let place = Place::new();
-        let server = Server::start(&place.data(), &[]);
+        let arguments = arguments(&place);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let server = Server::start(&place.data(), &arguments);
         fs::create_dir_all(place.join("home")).unwrap();
         Desk { server, place, runtime: tokio::runtime::Runtime::new().unwrap() }
     }

@@ -8,6 +8,7 @@ import { toYaml } from '../../core/yaml.js';
 import { ageOf, badge, button, card, causeLine, conditionTable, copyable, empty, facts, pageHead, phase, skeleton, stateBadge, tabs } from '../../parts/basics.js';
 import { confirm, copy, save, toast } from '../../parts/layers.js';
 import { LogView } from '../../parts/log.js';
+import { TerminalView } from '../../parts/terminal.js';
 import { YamlEdit } from '../../parts/yaml-edit.js';
 import { yamlView } from '../../parts/yaml-view.js';
 import { eventTable } from '../parts/evidence.js';
@@ -66,6 +67,9 @@ export function objectPage(ctx) {
   let revealed = false;
   /** @type {boolean | null} */
   let mayLog = null;
+  let mayShell = false;
+  /** @type {TerminalView | null} */
+  let shell = null;
   /** @type {any} */
   let events = null;
   /** @type {any} */
@@ -76,7 +80,7 @@ export function objectPage(ctx) {
   let previous = false;
   /** @type {YamlEdit | null} */
   let edit = null;
-  ctx.onStop(() => log?.stop());
+  ctx.onStop(() => { log?.stop(); shell?.stop(); });
 
   /** @type {any} */
   let asking;
@@ -85,12 +89,15 @@ export function objectPage(ctx) {
   async function askForLogs() {
     try {
       mayLog = await mayDo(where.root, { verb: 'get', resource: 'pods', subresource: 'log', namespace, name });
+      // Pods of this server itself run nowhere.
+      mayShell = where.id !== 'local' && (await mayDo(where.root, { verb: 'create', resource: 'pods', subresource: 'exec', namespace, name }));
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 403) {
         asking = setTimeout(askForLogs, 2_000);
         return;
       }
       mayLog = false;
+      mayShell = false;
     }
     ctx.redraw();
   }
@@ -140,6 +147,18 @@ export function objectPage(ctx) {
     ], `Log of ${container}`);
   }
 
+  function terminal() {
+    const all = object.item.spec?.containers || [];
+    if (!all.some((/** @type {any} */ one) => one.name === container)) container = all[0]?.name || '';
+    if (!container) return empty({ title: 'No containers' });
+    shell ??= new TerminalView(ctx.redraw, () => /** @type {HTMLElement | null} */ (document.querySelector('.tabs [aria-current]'))?.focus());
+    const view = shell;
+    const source = { cluster: where.id, namespace, pod: name, container };
+    // Once its place is in the document, which says how large it is.
+    queueMicrotask(() => tabNow() === 'shell' && requestAnimationFrame(() => view === shell && tabNow() === 'shell' && view.open(source)));
+    return view.draw(h('label', { class: 'field-inline' }, h('span', null, 'Container'), h('select', { id: 'container', value: container, onchange: (/** @type {any} */ event) => { container = event.target.value; ctx.redraw(); } }, all.map((/** @type {any} */ one) => h('option', { key: one.name, value: one.name }, one.name)))));
+  }
+
   const podRow = (/** @type {any} */ one) => h('tr', { key: one.id }, h('td', null, stateBadge(one)), h('td', { class: 'wrap' }, h('a', { class: 'link', href: objectHref(where.id, POD, one.id) }, one.metadata.name)), h('td', { class: 'muted' }, ageOf(one.metadata.creationTimestamp)));
 
   function overview() {
@@ -171,8 +190,13 @@ export function objectPage(ctx) {
 
   function body() {
     if (tabNow() !== 'logs') log?.stop();
+    if (tabNow() !== 'shell' && shell) {
+      shell.stop();
+      shell = null;
+    }
     switch (tabNow()) {
       case 'logs': return mayLog === null ? skeleton(4) : mayLog ? logs() : empty({ title: 'Logs of this Pod are not for you to see' });
+      case 'shell': return mayLog === null ? skeleton(4) : mayShell ? terminal() : empty({ title: 'A shell in this Pod is not for you' });
       case 'events':
         events ??= ctx.list({ type: EVENT, root: where.root, namespace: namespace || undefined, filter: [`involvedObject.name=${quoted(name)}`], sort: '-lastTimestamp' }, { size: 200 });
         return card('', phase(events, () => eventTable(events.items)));
@@ -183,6 +207,7 @@ export function objectPage(ctx) {
   }
   ctx.keys([
     { keys: 'e', what: 'edit', run: () => ctx.go(`${base}/edit`), when: () => may(object.item, 'update') },
+    { keys: 's', what: 'shell', run: () => ctx.go(`${base}/shell`), when: () => mayShell },
     { keys: 'y', what: 'YAML', run: () => ctx.go(`${base}/yaml`) },
   ]);
 
@@ -199,6 +224,7 @@ export function objectPage(ctx) {
       /** @type {[string, any, string][]} */
       const parts = [['overview', 'Overview', base]];
       if (type === POD && mayLog) parts.push(['logs', 'Logs', `${base}/logs`]);
+      if (type === POD && mayShell) parts.push(['shell', 'Shell', `${base}/shell`]);
       if (where.lists(EVENT) && type !== EVENT) parts.push(['events', 'Events', `${base}/events`]);
       parts.push(['yaml', 'YAML', `${base}/yaml`]);
       if (editing) parts.push(['edit', 'Edit', `${base}/edit`]);

@@ -46,8 +46,11 @@ fn roles_are_given_and_taken_and_sessions_ended() {
     // Who may not see those of others is not asked whether they want to.
     third.load("/dashboard/tokens");
     third.sees("This session");
-    // Who has no cluster may not list them: home has said so, and with it the console.
-    third.complaints();
+    // Who has no cluster has an empty home, and nothing was refused on the way there.
+    third.load("/dashboard/");
+    third.sees("Clusters you are given a role in appear here.");
+    let complaints = third.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
     third.load("/dashboard/tokens");
     third.sees("This session");
     assert!(!third.shows("Everybody’s"));
@@ -106,4 +109,57 @@ fn credentials_are_made_and_drivers_switched() {
     browser.wait(&format!("{row}?.querySelector('.badge').innerText === 'Inactive'"));
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:?}");
+}
+
+/// What a person prefers is there in another browser, and the audit log says what they did to those who may read it.
+#[test]
+fn preferences_follow_a_person_and_the_audit_log_is_read_by_those_who_may() {
+    let desk = Desk::open_with(|place| {
+        vec!["--audit-log".to_owned(), place.join("audit.log").display().to_string()]
+    });
+    let Some(browser) = Browser::open(&desk.server.url) else { return };
+    user(&desk, "ann", "admin");
+    user(&desk, "bob", "user-base");
+    enter(&browser, "ann");
+    browser.click(".me");
+    browser.press("Preferences …");
+    for (name, value) in [("theme", "dark"), ("zone", "Asia/Tokyo")] {
+        browser.script(&format!(
+            "const one = document.querySelector('dialog[open] [name={name}]'); one.value = '{value}'; one.dispatchEvent(new Event('change'))"
+        ));
+    }
+    browser.press("Done");
+    browser.wait("document.documentElement.dataset.theme === 'dark'");
+    browser.wait("JSON.parse(localStorage.getItem('remuda.prefs')).unsaved === false");
+    let other = Browser::open(&desk.server.url).unwrap();
+    enter(&other, "ann");
+    other.wait("document.documentElement.dataset.theme === 'dark'");
+    other.wait("JSON.parse(localStorage.getItem('remuda.prefs')).zone === 'Asia/Tokyo'");
+
+    other.load("/dashboard/users");
+    other.wait("document.querySelector('.rail a[href=\"/dashboard/audit\"]')");
+    other.press("Audit");
+    let row = "[...document.querySelectorAll('table.audit tbody tr')].find((one) => one.innerText.includes('/v1/userpreferences/user-ann') && one.innerText.includes('put'))";
+    other.wait(&format!("{row}?.innerText.includes('200')"));
+    other.script(&format!("{row}.querySelector('button').click()"));
+    other.wait("location.search.includes('user=user-ann') && document.querySelector('[aria-pressed=true]')");
+    other.wait("[...document.querySelectorAll('table.audit .c-wide button')].every((one) => one.innerText === 'user-ann')");
+    let complaints = other.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    if let Some(axe) = super::axe() {
+        for theme in ["light", "dark"] {
+            other.script(&format!("document.documentElement.dataset.theme = '{theme}'"));
+            assert_eq!(other.violations(&axe), json!([]), "{theme}");
+        }
+    }
+
+    let third = Browser::open(&desk.server.url).unwrap();
+    enter(&third, "bob");
+    third.load("/dashboard/tokens");
+    third.sees("This session");
+    assert!(!third.shows("Audit"), "it is not for him");
+    let refused = third.script(
+        "const request = new XMLHttpRequest(); request.open('GET', '/remuda/v1/audit', false); request.send(); return request.status",
+    );
+    assert_eq!(refused, 403);
 }

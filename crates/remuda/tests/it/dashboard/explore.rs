@@ -139,6 +139,28 @@ fn a_cluster_is_explored_and_changed_by_those_who_may() {
     browser.wait("document.querySelector('.log').innerText.trim() === 'from the side'");
     scene.quiet("logs");
 
+    // A shell runs in the Pod; what it writes is text, in its colours, as wide as the page.
+    scene.load("/r/pod/default/chatty/shell");
+    browser.wait("document.querySelector('.term-card .badge')?.innerText === 'Open'");
+    let screen = "document.querySelector('.term-rows').innerText";
+    browser.wait("document.querySelector('.term-rows').innerText.trim() && document.activeElement.matches('.term-input')");
+    browser.type_into(".term-input", "stty size; printf '\\033[31mre%s\\033[0m \\346\\274\\242 <img src=x onerror=window.planted=3>\\n' d\u{e007}");
+    browser
+        .wait("[...document.querySelectorAll('.term-row .t-f1')].some((one) => one.textContent === 'red')");
+    browser.wait(&format!("{screen}.includes('漢 <img')"));
+    let size = "const rows = document.querySelectorAll('.term-row').length; return new RegExp(`^${rows} \\d+$`, 'm').test(document.querySelector('.term-rows').innerText)";
+    assert_eq!(browser.script(size), true, "{}", browser.script(&format!("return {screen}")));
+    browser.type_into(".term-input", "i=0; while true; do i=$((i+1)); echo line $i; done\u{e007}");
+    browser.wait(&format!("/line \\d{{4}}/.test({screen})"));
+    browser.type_into(".term-input", "\u{e009}c\u{e000}");
+    browser.type_into(".term-input", "echo o''ver\u{e007}");
+    browser.wait(&format!("/^over$/m.test({screen})"));
+    browser.script("document.querySelector('.term').dispatchEvent(new WheelEvent('wheel', {deltaY: -2000, bubbles: true, cancelable: true}))");
+    browser.sees("rows back");
+    browser.type_into(".term-input", "exit\u{e007}");
+    browser.sees("The shell has ended.");
+    scene.quiet("shell");
+
     // A secret is shown when it is asked for, wherever it is.
     scene.load("/r/secret?q=door-key");
     browser.click("table.rows tbody a.n");
@@ -201,6 +223,8 @@ fn a_cluster_is_explored_and_changed_by_those_who_may() {
             ("light", "/r/pod/default/chatty"),
             ("dark", "/r/pod/default/chatty/logs"),
             ("light", "/r/pod/default/chatty/logs"),
+            ("dark", "/r/pod/default/chatty/shell"),
+            ("light", "/r/pod/default/chatty/shell"),
             ("dark", "/r/secret/default/door-key"),
             ("light", "/r/configmap/default/settings/edit"),
         ] {
