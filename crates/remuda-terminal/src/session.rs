@@ -9,7 +9,7 @@ use futures::{SinkExt, StreamExt};
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use remuda_door::{Body, Call, Opening};
+use remuda_door::{Body, Call, Opening, Refusal};
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream},
     time::{Instant, interval_at, sleep_until, timeout},
@@ -98,7 +98,7 @@ async fn way(there: DuplexStream, clusters: Opening, call: Call) {
             let (head, body) = request.into_parts();
             let call = Call { door: clusters.door, peer, caller, management, head };
             let answer = clusters.handler.handle(call, Body::Incoming(body)).await;
-            Ok::<Response<Body>, Infallible>(answer.unwrap_or_else(|refusal| refusal.response()))
+            Ok::<Response<Body>, Infallible>(answer.unwrap_or_else(Refusal::response))
         }
     });
     let served = http1::Builder::new().serve_connection(TokioIo::new(there), service).with_upgrades().await;

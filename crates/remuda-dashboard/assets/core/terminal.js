@@ -55,8 +55,8 @@ export function lookOf(run) {
   if (flags & FLAGS.underlined) names.push('t-under');
   if (flags & FLAGS.inverse) {
     if (foreground === null && background === null) names.push('t-inverse');
+    // Backgrounds are pale or dark, by the theme: what has no colour of its own can be read on all of them.
     [foreground, background] = [background, foreground];
-    if (foreground === null && background !== null) names.push('t-on');
   }
   /** @param {number | string | null} colour @param {string} prefix */
   const named = (colour, prefix) => {

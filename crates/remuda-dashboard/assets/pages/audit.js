@@ -48,7 +48,7 @@ export function auditPage(ctx) {
       h('td', { class: 'c-state' }, badge(toneOf(line), line.code ? String(line.code) : 'none', line.why || undefined)),
       h('td', { class: 'c-num muted', title: line.at }, line.at ? clock(line.at, Date.now()) : ''),
       h('td', { class: 'c-wide' }, h('button', { type: 'button', class: 'link plain-button', title: `Only ${line.who}`, onclick: () => ctx.setQuery({ user: line.who }) }, line.who), line.as ? h('span', { class: 'sub' }, `as ${line.as}`) : null),
-      h('td', { class: 'wrap' }, h('b', null, line.verb), ' ', h('span', { class: 'mono small' }, line.what), line.code >= 400 && line.why ? h('span', { class: 'sub' }, line.why) : null),
+      h('td', { class: 'wrap' }, h('b', null, line.verb), ' ', h('span', { class: 'mono small', title: line.what }, line.what), line.code >= 400 && line.why ? h('span', { class: 'sub' }, line.why) : null),
       h('td', { class: 'p3 c-num muted', title: line.agent }, line.from)))));
 
   return {

@@ -25,7 +25,7 @@ test('colours and looks are classes or colours, and never anything else', () => 
   assert.deepEqual(lookOf(['x']), { color: '', background: '', className: '' });
   assert.deepEqual(lookOf(['x', 1, null, 9]), { color: '', background: '', className: 't-bold t-under t-f1' });
   assert.deepEqual(lookOf(['x', null, null, 16]).className, 't-inverse');
-  assert.equal(lookOf(['x', 2, null, 16]).className, 't-on t-b2');
+  assert.equal(lookOf(['x', 2, null, 16]).className, 't-b2');
   assert.deepEqual(lookOf(['x', '#010203', 200]).color, '#010203');
   assert.equal(lookOf(['x', 'red;background:url(x)', null]).color, '');
 });
