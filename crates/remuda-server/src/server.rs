@@ -240,15 +240,11 @@ impl Server {
                 let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
                 if clusters { list_api.in_front_of(opening) } else { opening }
             }))
-<<<<<<< HEAD
-            .chain(list_api.openings());
+.chain(list_api.openings())
+            .chain(terminals);
         let deliveries = Deliveries::default();
         let mut controller_metrics = controllers.metrics();
         deliveries.register(&mut controller_metrics);
-=======
-            .chain(list_api.openings())
-            .chain(terminals);
->>>>>>> e9993e9 (terminal, dashboard: shells in Pods, the audit log, preferences)
         let kubernetes = KubernetesApi {
             api: api.clone(),
             counters: counters.clone(),
