@@ -240,7 +240,7 @@ impl Server {
                 let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
                 if clusters { list_api.in_front_of(opening) } else { opening }
             }))
-.chain(list_api.openings())
+            .chain(list_api.openings())
             .chain(terminals);
         let deliveries = Deliveries::default();
         let mut controller_metrics = controllers.metrics();

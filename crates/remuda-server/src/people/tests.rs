@@ -1,6 +1,7 @@
 //! People on a whole server, through its socket.
 
 mod auditor;
+mod hostile;
 mod identity;
 mod kubeconfig;
 mod list_api;
