@@ -122,7 +122,16 @@ impl<B> BoundedBody<B> {
         let mut words = uri.query().unwrap_or_default().split('&');
         let watch = words.any(|word| matches!(word, "watch" | "watch=true" | "watch=1"));
         let path = uri.path().to_owned();
-        Self { body, path, watch, received: 0, event: Scanner::default(), passed: false, share: None, tell: None }
+        Self {
+            body,
+            path,
+            watch,
+            received: 0,
+            event: Scanner::default(),
+            passed: false,
+            share: None,
+            tell: None,
+        }
     }
 
     /// Also bounded by what is left for all. An event is held until the next one begins: whoever reads a watch has
