@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 
 /// Field manager of what a MachineSet writes to its Machines and to the objects behind them.
 pub(crate) const SET: &str = "capi-machineset";
+/// Field manager of what a MachineSet notes on its Machines: what it wrote as [`SET`] and no longer gives goes.
+pub(crate) const SET_NOTES: &str = "capi-machineset-notes";
 /// Field manager of what a MachineDeployment writes to its MachineSets.
 pub(crate) const DEPLOYMENT: &str = "capi-machinedeployment";
 

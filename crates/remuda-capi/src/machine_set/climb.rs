@@ -70,7 +70,8 @@ impl Pass<'_> {
         let Some(machine) = found else { return Ok(()) };
         let annotations = json!({(step.annotation()): text::time(self.now)});
         let patch = json!({"metadata": {"uid": machine.uid(), "annotations": annotations}});
-        let params = PatchParams { field_manager: Some(imprint::SET.to_owned()), ..PatchParams::default() };
+        let params =
+            PatchParams { field_manager: Some(imprint::SET_NOTES.to_owned()), ..PatchParams::default() };
         match self.capi.api::<Machine>(self.namespace()).patch(name, &params, &Patch::Merge(patch)).await {
             Ok(written) => {
                 self.sets.pending.wrote(&self.key, &written);
