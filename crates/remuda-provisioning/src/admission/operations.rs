@@ -1,14 +1,11 @@
-//! Operations on a cluster, and how changes go through it: what could never be carried out is refused where it is
-//! written. Stored, a cluster would wait for it for ever, or call it done without having done anything.
+//! Operations on a cluster: what could never be carried out is refused where it is written. Stored, a cluster would
+//! wait for it for ever, or call it done without having done anything.
 
 use remuda_distro::certificates::{OF_CONTROL_PLANES, OF_ETCD, OF_NODES};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
 use super::{Findings, list};
-
-/// Shares of a tier, or numbers, as the planner reads them.
-const CONCURRENCIES: [&str; 2] = ["controlPlaneConcurrency", "workerConcurrency"];
 
 pub(super) fn check(old: Option<&Value>, spec: &Value, findings: &mut Findings) {
     let before = old.map(|old| &old["rkeConfig"]).unwrap_or(&Value::Null);
@@ -23,14 +20,6 @@ pub(super) fn check(old: Option<&Value>, spec: &Value, findings: &mut Findings) 
             "keys of clusters are not rotated by this version: the cluster would wait for it for ever";
         findings.bad(format!("{field}.rotateEncryptionKeys"), detail);
     }
-    for name in CONCURRENCIES {
-        let value = &config["upgradeStrategy"][name];
-        let changed = *value != before["upgradeStrategy"][name];
-        if changed && value.as_str().is_some_and(|text| !is_concurrency(text)) {
-            let detail = "must be a number or a percentage, such as 2 or 20%; 0 is all at once";
-            findings.invalid(&format!("{field}.upgradeStrategy.{name}"), value, detail);
-        }
-    }
 }
 
 /// A service that is none would be passed over on all nodes.
@@ -43,11 +32,6 @@ fn services(field: &str, config: &Value, findings: &mut Findings) {
             findings.invalid.push(FieldError::not_supported(format!("{field}[{place}]"), service, &known));
         }
     }
-}
-
-fn is_concurrency(text: &str) -> bool {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
-    text.is_empty() || number.is_ok_and(|number| number.is_finite() && number >= 0.0)
 }
 
 #[cfg(test)]
@@ -74,16 +58,6 @@ mod tests {
                 "\"kubelet\"",
             ),
             (json!({"rotateEncryptionKeys": {"generation": 1}}), "rotateEncryptionKeys", "not rotated"),
-            (
-                json!({"upgradeStrategy": {"workerConcurrency": "many"}}),
-                "upgradeStrategy.workerConcurrency",
-                "20%",
-            ),
-            (
-                json!({"upgradeStrategy": {"controlPlaneConcurrency": "-20%"}}),
-                "upgradeStrategy.controlPlaneConcurrency",
-                "percentage",
-            ),
         ] {
             let told = found(None, &config);
             assert!(told.starts_with(&format!("spec.rkeConfig.{field}: ")) && told.contains(words), "{told}");
@@ -98,8 +72,6 @@ mod tests {
         for config in [
             json!({"rotateCertificates": {"generation": 1}}),
             json!({"rotateCertificates": {"generation": 1, "services": ["etcd", "kubelet", "k3s-server"]}}),
-            json!({"upgradeStrategy": {"workerConcurrency": "10%", "controlPlaneConcurrency": "0"}}),
-            json!({"upgradeStrategy": {"workerConcurrency": ""}}),
         ] {
             assert_eq!(found(None, &config), "", "{config}");
         }

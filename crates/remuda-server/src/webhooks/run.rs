@@ -251,7 +251,7 @@ impl Look<'_> {
                     let left = count - sent;
                     let (seconds, error) = (delay.as_secs(), Chain(&error).to_string());
                     warn!(webhook = name, left, seconds, error, "a message was not delivered");
-                    let note = format!("{error}; {left} messages wait and are tried again");
+                    let note = format!("{error}; messages that wait and are tried again: {left}");
                     self.ctx.recorder.warning(secret, "WebhookFailed", ACTION, note);
                     return book.retry_at;
                 }

@@ -141,11 +141,7 @@ impl Admin {
     }
 
     async fn send(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
-        let headers: &[(&str, &str)] = match method {
-            "PATCH" => &[("content-type", "application/merge-patch+json")],
-            _ => &[],
-        };
-        let got = self.site.send(Some(&self.token), method, path, headers, body).await;
+        let got = self.site.send(Some(&self.token), method, path, &[], body).await;
         (got.code.as_u16(), got.body)
     }
 
@@ -154,8 +150,9 @@ impl Admin {
         let path = "/apis/provisioning.cattle.io/v1/namespaces/fleet-default/clusters/demo/status";
         let condition = json!({"type": "Ready", "status": ready, "reason": "Error", "message": "etcd is gone",
             "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"});
-        let status = json!({"status": {"ready": true, "conditions": [condition]}});
-        let (code, body) = self.send("PATCH", path, status).await;
+        let (_, mut cluster) = self.send("GET", path, Value::Null).await;
+        cluster["status"] = json!({"ready": true, "conditions": [condition]});
+        let (code, body) = self.send("PUT", path, cluster).await;
         assert_eq!(code, 200, "{body}");
     }
 }

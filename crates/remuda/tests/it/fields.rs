@@ -18,7 +18,7 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn api(
+pub(crate) fn api(
     client: &Client,
     group: &str,
     version: &str,
@@ -32,7 +32,7 @@ fn api(
     }
 }
 
-fn refusal<T>(answer: Result<T, kube::Error>) -> (u16, String) {
+pub(crate) fn refusal<T>(answer: Result<T, kube::Error>) -> (u16, String) {
     match answer {
         Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
         Err(error) => panic!("{error}"),
