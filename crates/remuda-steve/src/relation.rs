@@ -129,6 +129,10 @@ async fn values(visit: &Visit, relation: &Relation) -> Result<HashMap<Box<str>, 
     let Some(kind) = visit.catalogue.of(&relation.api_version, &relation.kind).cloned() else {
         return Ok(HashMap::new());
     };
+    // Nothing is indexed for callers who would see none of it.
+    if visit.is_management() && visit.reach(&kind).await?.is_empty() {
+        return Ok(HashMap::new());
+    }
     let rows = match visit.rows(&kind, "", None).await {
         Ok(snapshot) => snapshot.rows,
         Err(refusal) if refusal.code == StatusCode::FORBIDDEN => Vec::new(),

@@ -31,6 +31,8 @@ async fn strangers_see_the_settings_of_a_login_page_and_nothing_else() {
         open.body["data"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
     assert_eq!(names, ["cacerts", "ui-default-landing"], "{}", open.text);
     assert!(all > 2 && open.body["count"] == 2, "how many others there are is not told");
+    let related = "sort=metadata.name=%3E[v1][Secret][metadata.name][metadata.namespace]";
+    assert_eq!(get(None, &format!("{SETTINGS}?{related}")).await.body["count"], 2);
     let links = open.body["data"][0]["links"].as_object().unwrap();
     assert_eq!(links.keys().collect::<Vec<_>>(), ["self"]);
     assert_eq!(get(None, &format!("{SETTINGS}/ui-default-landing")).await.code.as_u16(), 200);
