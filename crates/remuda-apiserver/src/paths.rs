@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderMap, header};
 use remuda_auth::{
     identity::User,
-    jwt::discovery::{configuration, jwks},
+    jwt::discovery::{CONFIGURATION_PATH, JWKS_PATH, configuration, jwks},
     request_info::RequestInfo,
 };
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ impl Inner {
                 ),
             }),
             [".well-known", "openid-configuration"] => {
-                let keys = format!("https://{}/openid/v1/jwks", self.config.advertise);
+                let keys = format!("https://{}{JWKS_PATH}", self.config.advertise);
                 plain(configuration(self.config.issuer.name(), &keys, self.config.verifier.keys()))
             }
             _ => Err(ApiError::unknown_resource()),
@@ -140,7 +140,7 @@ impl Inner {
 
     fn root_paths(&self) -> Vec<String> {
         let mut paths: Vec<String> =
-            ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"].map(str::to_owned).to_vec();
+            [CONFIGURATION_PATH, "/api", "/api/v1", "/apis"].map(str::to_owned).to_vec();
         for group in self.registry.load().groups.iter().filter(|group| !group.name.is_empty()) {
             paths.push(format!("/apis/{}", group.name));
             for version in &group.versions {
@@ -154,7 +154,7 @@ impl Inner {
                 "/metrics",
                 "/openapi/v2",
                 "/openapi/v3",
-                "/openid/v1/jwks",
+                JWKS_PATH,
                 "/readyz",
                 "/version",
             ]

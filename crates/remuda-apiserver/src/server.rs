@@ -191,12 +191,6 @@ impl ApiServer {
         }
     }
 
-    /// Whether a user may use a path outside the resource tree.
-    pub fn may_use_path(&self, user: &User, verb: &str, path: &str) -> bool {
-        let attributes = remuda_auth::attributes::Attributes::path(verb, path);
-        self.inner.policy.authorize(user, &attributes).allowed
-    }
-
     /// Asks somebody else about tokens too, from now on. Only the first of them is asked.
     pub fn ask_for_tokens(&self, tokens: Arc<dyn Tokens>) {
         let _ = self.inner.tokens.set(tokens);

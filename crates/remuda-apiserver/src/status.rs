@@ -76,11 +76,6 @@ impl ApiError {
         Self { details: Some(named.details()), ..Self::new(403, "Forbidden", message) }
     }
 
-    /// A path outside the API tree that the caller may not use.
-    pub fn forbidden_path(message: impl Into<String>) -> Self {
-        Self { details: Some(json!({})), ..Self::new(403, "Forbidden", message) }
-    }
-
     pub fn not_found(named: Named<'_>) -> Self {
         let message = format!("{} {:?} not found", named.qualified(), named.name);
         Self { details: Some(named.details()), ..Self::new(404, "NotFound", message) }

@@ -73,12 +73,8 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// The message of a 403 Status: `pods "x" is forbidden: User "u" cannot get …`.
-pub fn forbidden_message(user: &User, attributes: &Attributes<'_>) -> String {
-    forbidden_message_because(user, attributes, "")
-}
-
-/// [`forbidden_message`] with the authorizer's reason appended, if there is one.
+/// The message of a 403 Status: `pods "x" is forbidden: User "u" cannot get …`, with the authorizer's reason if there
+/// is one.
 pub fn forbidden_message_because(user: &User, attributes: &Attributes<'_>, reason: &str) -> String {
     let mut detail = sanitized(&denial(user, attributes));
     if !reason.is_empty() {
@@ -193,7 +189,7 @@ mod tests {
             (Attributes::path("get", "/logs"), r#"forbidden: User "u" cannot get path "/logs""#),
             (Attributes::path("get", "/<b>&"), r#"forbidden: User "u" cannot get path "/&lt;b&gt;&amp;""#),
         ] {
-            assert_eq!(forbidden_message(&user, &attributes), expected);
+            assert_eq!(forbidden_message_because(&user, &attributes, ""), expected);
         }
         assert_eq!(
             forbidden_message_because(&user, &Attributes::path("get", "/"), "RBAC: <x>"),

@@ -149,19 +149,6 @@ pub fn cluster_role_bindings() -> Vec<Value> {
     bindings.into_iter().map(object).collect()
 }
 
-/// Default Roles inside `kube-system`: what extension servers read to delegate authentication to us.
-pub fn kube_system_roles() -> Vec<Value> {
-    let name = "extension-apiserver-authentication-reader";
-    let mut object = json!({
-        "apiVersion": API_VERSION,
-        "kind": "Role",
-        "metadata": metadata(name),
-        "rules": [named("get list watch", "core", "configmaps", "extension-apiserver-authentication").rule().to_value()],
-    });
-    object["metadata"]["namespace"] = "kube-system".into();
-    vec![object]
-}
-
 /// What to write so that an object is as it should be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reconcile {

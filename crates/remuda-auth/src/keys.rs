@@ -197,21 +197,6 @@ impl fmt::Debug for PublicKey {
 }
 
 impl PublicKey {
-    /// All keys in the text: `PUBLIC KEY` blocks, and the public halves of private keys.
-    pub fn all_from_pem(text: &str) -> Result<Vec<Self>, KeyError> {
-        let mut keys = Vec::new();
-        for block in pem::decode(text) {
-            match block.label.as_str() {
-                "PUBLIC KEY" => keys.push(Self::from_spki(&block.der)?),
-                "PRIVATE KEY" | "EC PRIVATE KEY" | "RSA PRIVATE KEY" => {
-                    keys.push(KeyPair::from_der(&block.der)?.public()?);
-                }
-                _ => {}
-            }
-        }
-        if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(keys) }
-    }
-
     pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
         let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|_| KeyError::Unsupported)?;
         let (algorithm, numbers) = match info.parsed().map_err(|_| KeyError::Unsupported)? {
@@ -280,9 +265,6 @@ mod tests {
         let signature = again.sign_token(b"m").unwrap();
         assert_eq!(signature.len(), 64);
         assert!(public.verify(b"m", &signature) && !public.verify(b"n", &signature));
-        let listed =
-            PublicKey::all_from_pem(&format!("{}{}", public.to_pem(), key.to_pem().unwrap())).unwrap();
-        assert_eq!(listed.iter().map(PublicKey::id).collect::<Vec<_>>(), [public.id(), public.id()]);
         assert_eq!(format!("{key:?}"), "KeyPair(ES256)");
     }
 

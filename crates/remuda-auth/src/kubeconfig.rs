@@ -49,59 +49,6 @@ impl Kubeconfig<'_> {
             "current-context": self.cluster,
         })
     }
-
-    /// The file's text.
-    pub fn to_yaml(&self) -> String {
-        let mut out = String::new();
-        write_block(&mut out, &self.to_json(), 0);
-        out
-    }
-}
-
-/// Block style for maps and lists; scalars as JSON, which YAML reads the same way.
-fn write_block(out: &mut String, value: &Value, indent: usize) {
-    match value {
-        Value::Object(map) => {
-            for (index, (key, value)) in map.iter().enumerate() {
-                // The first key follows the dash of the list entry it is in.
-                if index > 0 || out.is_empty() || out.ends_with('\n') {
-                    out.push_str(&" ".repeat(indent));
-                }
-                out.push_str(key);
-                out.push(':');
-                write_nested(out, value, indent + 2);
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                out.push_str(&" ".repeat(indent));
-                out.push_str("- ");
-                write_block(out, item, indent + 2);
-            }
-        }
-        scalar => {
-            out.push_str(&scalar.to_string());
-            out.push('\n');
-        }
-    }
-}
-
-fn write_nested(out: &mut String, value: &Value, indent: usize) {
-    match value {
-        Value::Object(_) => {
-            out.push('\n');
-            write_block(out, value, indent);
-        }
-        // Lists are not indented below their key, as kubectl writes them.
-        Value::Array(_) => {
-            out.push('\n');
-            write_block(out, value, indent - 2);
-        }
-        scalar => {
-            out.push(' ');
-            write_block(out, scalar, indent);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -119,21 +66,25 @@ mod tests {
             namespace: None,
         };
         assert_eq!(
-            config.to_yaml(),
-            "apiVersion: \"v1\"\n\
-             clusters:\n\
-             - cluster:\n    certificate-authority-data: \"Q0E=\"\n    server: \"https://127.0.0.1:6443\"\n  name: \"local\"\n\
-             contexts:\n\
-             - context:\n    cluster: \"local\"\n    user: \"admin\"\n  name: \"local\"\n\
-             current-context: \"local\"\n\
-             kind: \"Config\"\n\
-             users:\n\
-             - name: \"admin\"\n  user:\n    client-certificate-data: \"Q0VSVA==\"\n    client-key-data: \"S0VZ\"\n"
+            config.to_json(),
+            json!({
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{
+                    "name": "local",
+                    "cluster": {"certificate-authority-data": "Q0E=", "server": "https://127.0.0.1:6443"},
+                }],
+                "users": [{
+                    "name": "admin",
+                    "user": {"client-certificate-data": "Q0VSVA==", "client-key-data": "S0VZ"},
+                }],
+                "contexts": [{"name": "local", "context": {"cluster": "local", "user": "admin"}}],
+                "current-context": "local",
+            })
         );
         let token =
             Kubeconfig { authentication: Authentication::Token("a\"b"), namespace: Some("d"), ..config };
         assert_eq!(token.to_json()["users"][0]["user"], json!({"token": "a\"b"}));
-        assert!(token.to_yaml().contains("    token: \"a\\\"b\"\n"));
-        assert!(token.to_yaml().contains("    namespace: \"d\"\n"));
+        assert_eq!(token.to_json()["contexts"][0]["context"]["namespace"], "d");
     }
 }

@@ -9,7 +9,6 @@ pub mod bearer;
 pub mod bootstrap;
 pub mod component;
 mod der;
-pub mod front_proxy;
 pub mod identity;
 pub mod impersonation;
 pub mod jwt;

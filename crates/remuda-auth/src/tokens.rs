@@ -164,12 +164,6 @@ impl BootstrapToken {
     }
 }
 
-/// Whether a Secret is a bootstrap token past its time, to be cleaned up.
-pub fn is_expired_bootstrap_secret(secret: &Value, now: Timestamp) -> bool {
-    secret.get("type").and_then(Value::as_str) == Some(BOOTSTRAP_SECRET_TYPE)
-        && is_expired(&data(secret, "expiration"), now) == Ok(true)
-}
-
 fn data(secret: &Value, key: &str) -> String {
     let encoded = secret.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
     let bytes = encoded.and_then(|encoded| STANDARD.decode(encoded).ok());
@@ -323,8 +317,6 @@ mod tests {
         let mut opaque = secret(&[]);
         opaque["type"] = "Opaque".into();
         assert_eq!(check(opaque), Err(BootstrapRefusal::Type));
-        assert!(is_expired_bootstrap_secret(&secret(&[("expiration", "2020-01-01T00:00:00Z")]), now()));
-        assert!(!is_expired_bootstrap_secret(&secret(&[]), now()));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which requests are recorded, and how much of them (`audit.k8s.io/v1` Policy).
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Level, Stage};
 use crate::{attributes::Attributes, identity::User};
@@ -222,19 +222,10 @@ pub fn nothing() -> AuditPolicy {
     AuditPolicy { rules: Vec::new(), protect_config_maps: true }
 }
 
-/// The default policy as the JSON of a Policy object, for people to start from.
-pub fn default_as_json() -> Value {
-    json!({
-        "apiVersion": "audit.k8s.io/v1",
-        "kind": "Policy",
-        "omitStages": ["RequestReceived"],
-        "rules": [{"level": "Metadata"}],
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -295,7 +286,11 @@ mod tests {
     #[test]
     fn the_default_records_everything_but_content() {
         let user = User::anonymous();
-        let parsed = AuditPolicy::parse(&default_as_json()).unwrap();
+        let object = json!({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+            "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}],
+        });
+        let parsed = AuditPolicy::parse(&object).unwrap();
         assert_eq!(parsed, AuditPolicy::default());
         assert_eq!(parsed.level_for(&Attributes::path("get", "/x"), &user), Level::Metadata);
         assert_eq!(nothing().level_for(&Attributes::path("get", "/x"), &user), Level::None);

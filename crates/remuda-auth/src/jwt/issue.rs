@@ -11,11 +11,6 @@ use super::{
 };
 use crate::keys::{KeyError, KeyPair, key_id};
 
-/// Shortest lifetime a TokenRequest may ask for.
-pub const MIN_LIFETIME_SECONDS: i64 = 600;
-pub const DEFAULT_LIFETIME_SECONDS: i64 = 3600;
-pub const MAX_LIFETIME_SECONDS: i64 = 1 << 32;
-
 /// What a TokenRequest asks for, after defaulting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenSpec {
