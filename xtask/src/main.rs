@@ -44,6 +44,13 @@ enum Chore {
     },
     /// Build from nothing and print what it took: processor time by crate, the longest chain, sizes of the program
     BuildTime(build_time::Arguments),
+    /// Build what people install: packages, images, a chart, checksums; --help says more
+    #[command(disable_help_flag = true)]
+    Dist {
+        /// Passed on to the program that makes them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run tests many times, beside other load if wanted, and print which failed
     Flakes(flakes::Arguments),
     /// Show which crates are below a crate of this workspace
@@ -114,6 +121,11 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Bench { what: Bench::RancherApi { arguments } } => bench::run("rancher-api", &arguments),
         Chore::Bench { what: Bench::Tunnel { arguments } } => bench::tunnel(&arguments),
         Chore::BuildTime(arguments) => build_time::run(&arguments),
+        Chore::Dist { arguments } => {
+            let mut command = vec!["run", "--quiet", "--package", "remuda-dist", "--"];
+            command.extend(arguments.iter().map(String::as_str));
+            ci::step(&command).map(drop)
+        }
         Chore::Flakes(arguments) => flakes::run(&arguments),
         Chore::Below { name } => {
             for package in graph::below(&name)? {

@@ -202,6 +202,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("remuda-drivers", &["remuda-names"]),
     ("remuda", &["*"]),
     ("remuda-bench", &["*"]),
+    ("remuda-dist", &["remuda-names", "remuda-oci"]),
     ("xtask", &[]),
 ];
 
@@ -312,10 +313,9 @@ fn the_store_and_the_api_server_know_no_kubernetes_client() {
 
 #[test]
 fn only_programs_use_anyhow() {
-    for (name, _) in MAY_USE
-        .iter()
-        .filter(|(name, _)| !matches!(*name, "remuda" | "remuda-cli" | "remuda-bench" | "xtask"))
-    {
+    for (name, _) in MAY_USE.iter().filter(|(name, _)| {
+        !matches!(*name, "remuda" | "remuda-cli" | "remuda-bench" | "remuda-dist" | "xtask")
+    }) {
         let manifest =
             fs::read_to_string(graph::root().join("crates").join(name).join("Cargo.toml")).unwrap();
         let dependencies = manifest.split("[dev-dependencies]").next().unwrap();

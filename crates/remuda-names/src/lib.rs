@@ -98,6 +98,9 @@ pub mod file {
     pub const ROOT_DATA_DIR: &str = "/var/lib/remuda";
     /// Held locked by whichever process works on the data directory; contains its process id.
     pub const LOCK: &str = "remuda.lock";
+    /// Which format the data directory has, on its first line as `format 1`. Written by servers, read by them and by
+    /// the Debian package before it is unpacked.
+    pub const FORMAT: &str = "format";
     /// The embedded store.
     pub const STORE: &str = "store";
     /// Keys that encrypt Secrets at rest.

@@ -17,6 +17,10 @@ use nix::{
 };
 use remuda_names::file;
 
+mod format;
+
+pub use format::FORMAT;
+
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error("create data directory {}", .path.display())]
@@ -31,10 +35,21 @@ pub enum DataDirError {
     Locked { path: PathBuf, pid: Option<u32> },
     #[error("key file {} can be read by other users (mode {mode:04o})", .path.display())]
     OpenKey { path: PathBuf, mode: u32 },
+    #[error(
+        "data directory {} has format {found}{}, this program knows formats up to {FORMAT}; nothing was changed",
+        .path.display(), by(.version.as_deref())
+    )]
+    Newer { path: PathBuf, found: u32, version: Option<String> },
+    #[error("{} names no format; nothing was changed", .path.display())]
+    NoFormat { path: PathBuf },
     #[error("read {}", .path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("write {}", .path.display())]
     Write { path: PathBuf, source: io::Error },
+}
+
+fn by(version: Option<&str>) -> String {
+    version.map(|version| format!(", written by version {version}")).unwrap_or_default()
 }
 
 fn holder(pid: Option<u32>) -> String {
@@ -58,6 +73,16 @@ impl DataDirError {
             DataDirError::OpenKey { path, .. } => {
                 Some(format!("if nobody has read it: chmod 600 {}", path.display()))
             }
+            DataDirError::Newer { version, .. } => Some(format!(
+                "use {}, or restore a backup that this version made",
+                version.as_ref().map_or_else(
+                    || "a newer version".to_owned(),
+                    |version| format!("version {version}, or a newer one")
+                )
+            )),
+            DataDirError::NoFormat { .. } => Some(
+                "it was damaged or is somebody else's; its first line should be such as: format 1".to_owned(),
+            ),
             DataDirError::Read { .. } | DataDirError::Write { .. } => None,
         }
     }
@@ -77,6 +102,8 @@ impl DataDir {
     /// Creates the directory if it is not there, makes it private and locks it.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         let create = |source| DataDirError::Create { path: path.to_owned(), source };
+        // First of all: a program that does not understand what is there must not touch it.
+        format::check(path)?;
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_dir() => {
                 return Err(DataDirError::NotADirectory { path: path.to_owned() });
@@ -94,6 +121,10 @@ impl DataDir {
         let path = fs::canonicalize(path).map_err(create)?;
         let lock = lock(&path)?;
         let dir = DataDir { path, _lock: lock };
+        // Again, as it may have been upgraded while we waited.
+        if !format::check(dir.path())? {
+            dir.write(file::FORMAT, format::line(crate::VERSION).as_bytes())?;
+        }
         dir.create_dir(file::PKI)?;
         dir.empty_scratch()?;
         Ok(dir)

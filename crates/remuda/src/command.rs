@@ -141,6 +141,10 @@ Examples:
         words: Vec<String>,
     },
 
+    /// Print all commands and their arguments as JSON, for manual pages
+    #[command(hide = true)]
+    Describe,
+
     /// Print which version this is
     Version(Version),
 }

@@ -3,6 +3,7 @@
 mod applet;
 mod command;
 mod complete;
+mod describe;
 mod doctor;
 mod failure;
 mod image;
@@ -76,6 +77,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
         Command::Completion { shell } => output::raw(&complete::script(shell, CommandLine::command())),
+        Command::Describe => {
+            output::line(&describe::tree(CommandLine::command()).to_string());
+            Ok(())
+        }
         Command::Complete { words } => complete::run(&CommandLine::command(), &words),
     }
 }

@@ -25,7 +25,9 @@ pub(crate) fn print(arguments: &Version) -> Result<(), Failure> {
             output::line(&format!("remuda {version} ({platform}{commit})"));
         }
         Format::Json => {
-            let value = json!({"version": version, "commit": COMMIT, "platform": platform});
+            let format = remuda_server::datadir::FORMAT;
+            let value =
+                json!({"version": version, "commit": COMMIT, "platform": platform, "dataFormat": format});
             output::line(&format!("{value:#}"));
         }
     }
