@@ -18,6 +18,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("remuda-pages", &[]),
     ("remuda-snapshot", &[]),
     ("remuda-oci", &[]),
+    ("remuda-registry", &["remuda-oci"]),
     ("remuda-schema", &["remuda-cel"]),
     ("remuda-objects", &["remuda-schema", "remuda-cel"]),
     ("remuda-merge", &["remuda-schema", "remuda-cel"]),
@@ -43,6 +44,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "remuda-snapshot",
             "remuda-names",
             "remuda-oci",
+            "remuda-registry",
             "remuda-distro",
             "remuda-store",
             "remuda-auth",
@@ -165,6 +167,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "remuda-names",
             "remuda-oci",
+            "remuda-registry",
             "remuda-distro",
             "remuda-api",
             "remuda-control",

@@ -70,6 +70,7 @@ pub(crate) const BOUNDARIES: &[Boundary] = &[
     fixed("tampered plans", "remuda-rke", IT, &["tampered::"]),
     fixed("unknown fields", "remuda-apiserver", IT, &["strict::"]),
     fixed("programs of drivers", "remuda-machines", IT, &["confined::"]),
+    fixed("images for machines", "remuda-registry", IT, &["bundles::", "mirror::"]),
     fixed("machines on the host", "remuda-sandbox", IT, &["isolation::"]),
     fixed("running server", "remuda", IT, &["agents::", "driver_use::", "fields::", "memory::"]),
 ];

@@ -3,11 +3,14 @@
 //! A tarball in the images directory that carries the tag wins; otherwise the image is pulled from its
 //! registry or a mirror of it. The flattened file system ends up in the work directory of an instruction.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use remuda_oci::reference::{Reference, ReferenceError};
 
-use crate::{config::Config, disk::DiskError, environment::Environment};
+use crate::{config::Config, disk::DiskError, environment::Environment, kube::Kube};
 
 pub mod extract;
 pub mod push;
@@ -25,6 +28,8 @@ pub struct Images {
     directory: PathBuf,
     config: Config,
     environment: Environment,
+    /// The server the plans come from, which may have images, too.
+    server: Option<Arc<Kube>>,
 }
 
 /// Why an image is not there.
@@ -53,7 +58,18 @@ pub enum ImageError {
 impl Images {
     /// As configured.
     pub fn new(config: &Config, environment: &Environment) -> Self {
-        Self { directory: config.images(), config: config.clone(), environment: environment.clone() }
+        Self {
+            directory: config.images(),
+            config: config.clone(),
+            environment: environment.clone(),
+            server: None,
+        }
+    }
+
+    /// The server is asked before registries are.
+    #[must_use]
+    pub fn with_server(self, server: Arc<Kube>) -> Self {
+        Self { server: Some(server), ..self }
     }
 
     /// Unpacks an image into a directory.
@@ -74,7 +90,10 @@ impl Images {
         }
         let registries = Registries::load(self.config.registries().as_deref())?;
         let layers = destination.with_extension("layers");
-        let pulled = registry::pull(&reference, &registries, &self.environment, &layers).await;
+        let pulled = match self.from_server(&reference, &layers).await? {
+            Some(paths) => Ok(paths),
+            None => registry::pull(&reference, &registries, &self.environment, &layers).await,
+        };
         let result = match pulled {
             Ok(paths) => {
                 let to = destination.to_owned();
@@ -84,6 +103,28 @@ impl Images {
         };
         crate::disk::remove_all(&layers)?;
         result
+    }
+}
+
+impl Images {
+    /// The layers, if the server has the image. If not, it is pulled from where it is, as without a server.
+    async fn from_server(
+        &self,
+        reference: &Reference,
+        layers: &Path,
+    ) -> Result<Option<Vec<PathBuf>>, ImageError> {
+        let Some(server) = self.server.as_ref().and_then(|server| server.registry()) else { return Ok(None) };
+        match registry::pull_from_server(reference, server, &self.environment, layers).await {
+            Ok(paths) => {
+                tracing::info!(image = %reference, "image pulled from the server");
+                Ok(Some(paths))
+            }
+            Err(PullError::Disk(error)) => Err(error.into()),
+            Err(error) => {
+                tracing::debug!(image = %reference, error = %crate::Chain(&error), "the server does not have the image");
+                Ok(None)
+            }
+        }
     }
 }
 

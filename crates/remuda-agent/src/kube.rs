@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{Method, StatusCode, Uri, header};
-use remuda_names::gateway::path::AGENT_IMAGE;
+use remuda_names::gateway::path::{AGENT_IMAGE, REGISTRY};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -173,6 +173,17 @@ pub struct Kube {
     adopted: OnceLock<Client>,
 }
 
+/// The registry of the server the Secret is at.
+pub(crate) struct OwnRegistry {
+    pub(crate) scheme: &'static str,
+    pub(crate) host: String,
+    /// What comes before the name of an image.
+    pub(crate) prefix: String,
+    pub(crate) client: Client,
+    /// What it is shown.
+    pub(crate) authorization: String,
+}
+
 /// What a watch brings.
 #[derive(Debug)]
 pub enum Event {
@@ -306,6 +317,18 @@ impl Kube {
         let Response { status, headers, .. } = &response;
         let (status, headers) = (*status, headers.clone());
         Ok(Response { status, headers, body: accept(response).await? })
+    }
+
+    /// How the images this server has are asked for; `None` if it takes no token.
+    pub(crate) fn registry(&self) -> Option<OwnRegistry> {
+        let uri: Uri = self.server.parse().ok()?;
+        Some(OwnRegistry {
+            scheme: if uri.scheme_str() == Some("https") { "https" } else { "http" },
+            host: uri.authority()?.as_str().to_owned(),
+            prefix: format!("{}{REGISTRY}", uri.path().trim_end_matches('/')),
+            client: self.current().clone(),
+            authorization: self.credentials.authorization()?,
+        })
     }
 
     fn current(&self) -> &Client {

@@ -104,8 +104,13 @@ pub async fn run_with(
         .transpose()?;
     let directory = config.local_enabled.then(|| config.local_plan_directory.clone());
     tracing::info!(work = %config.work_directory.display(), remote = remote.is_some(), local = directory.is_some(), "agent starts");
+    let remote = remote.map(Arc::new);
+    let images = match &remote {
+        Some(kube) => images.with_server(kube.clone()),
+        None => images,
+    };
     let engine = Arc::new(Mutex::new(Engine::new(config, environment, images)));
-    if let Some(kube) = remote.map(Arc::new) {
+    if let Some(kube) = remote {
         let (sender, receiver) = watch::channel(None);
         let reconciler = remote::Reconciler::new(kube.clone(), engine.clone(), Prober::new(bundle.clone()));
         tasks.spawn(remote::watch(kube, sender, stop.clone()));

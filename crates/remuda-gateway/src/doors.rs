@@ -54,6 +54,18 @@ pub static AGENT_IMAGE: Door = Door {
     personal: true,
 };
 
+pub static REGISTRY: Door = Door {
+    name: "registry",
+    purpose: "images for machines, of bundles and mirrored registries: the OCI distribution API",
+    paths: &[Owned::Tree(path::REGISTRY)],
+    methods: READ,
+    access: Access::Credential("the token of a machine's plan"),
+    cookie: Cookie::Never,
+    shown: Shown::Query,
+    body: 0,
+    personal: true,
+};
+
 pub static IMPORT: Door = Door {
     name: "import",
     purpose: "the manifest of the agent in a cluster",
@@ -111,7 +123,8 @@ pub static CLUSTERS: Door = Door {
 };
 
 /// All doors of a gateway.
-pub static ALL: [&Door; 7] = [&TUNNEL, &REGISTER, &AGENT_IMAGE, &IMPORT, &ASSETS, &PROGRAMS, &CLUSTERS];
+pub static ALL: [&Door; 8] =
+    [&TUNNEL, &REGISTER, &AGENT_IMAGE, &REGISTRY, &IMPORT, &ASSETS, &PROGRAMS, &CLUSTERS];
 
 /// A token of a cluster is in the path: whoever reads the audit log must not be able to register with it.
 fn without_token(path: &str) -> String {
@@ -164,6 +177,9 @@ impl Handler for Behind {
             }
             name if name == AGENT_IMAGE.name => {
                 Box::pin(async move { text(register::image::handle(shared, &call.head).await) })
+            }
+            name if name == REGISTRY.name => {
+                Box::pin(async move { register::registry::handle(shared, &call.head).await })
             }
             name if name == IMPORT.name => {
                 Box::pin(async move { text(import::handle(shared, &call.head).await) })

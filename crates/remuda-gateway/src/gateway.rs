@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use remuda_api::{management, provisioning};
 use remuda_control::{Ctx, Informer, ObjectKey, Scope};
 use remuda_names::gateway::AGGREGATION_PREFIX;
+use remuda_registry::Registry;
 use remuda_tunnel::server::{Server, ServerOptions};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -34,6 +35,8 @@ pub struct GatewayOptions {
     pub agent_binary: PathBuf,
     /// Programs for machines of other architectures; without it there are none.
     pub programs: Option<ProgramOptions>,
+    /// Images for machines; without it there are none.
+    pub registry: Option<Arc<Registry>>,
     /// Sessions, and peers that share theirs.
     pub tunnel: ServerOptions,
     pub timing: Timing,
@@ -47,6 +50,7 @@ impl GatewayOptions {
             holders: None,
             agent_binary: PathBuf::from("/proc/self/exe"),
             programs: None,
+            registry: None,
             tunnel: tunnel_options(),
             timing: Timing::default(),
         }
@@ -96,6 +100,7 @@ pub(crate) struct Shared {
     pub(crate) authorize: Arc<dyn Authorize>,
     pub(crate) holders: Option<Arc<dyn Holders>>,
     pub(crate) assets: assets::Assets,
+    pub(crate) registry: Option<Arc<Registry>>,
     pub(crate) timing: Timing,
     pub(crate) settings: Settings,
     pub(crate) tokens: Tokens,
@@ -123,7 +128,8 @@ pub struct Gateway(pub(crate) Arc<Shared>);
 
 impl Gateway {
     pub fn new(options: GatewayOptions) -> Self {
-        let GatewayOptions { ctx, authorize, holders, agent_binary, programs, tunnel, timing } = options;
+        let GatewayOptions { ctx, authorize, holders, agent_binary, programs, registry, tunnel, timing } =
+            options;
         let provisioned: Informer<provisioning::Cluster> = ctx.informers.of(Scope::all());
         provisioned.add_index(BY_MANAGEMENT_CLUSTER, |cluster| {
             let name = cluster.status.as_ref().map(|status| status.cluster_name.clone());
@@ -133,6 +139,7 @@ impl Gateway {
             authorize: authorize.unwrap_or_else(|| ManagementRights::new(&ctx)),
             holders,
             assets: assets::Assets::new(agent_binary, programs),
+            registry,
             timing,
             settings: Settings::new(&ctx),
             tokens: Tokens::new(ctx.client.clone()),

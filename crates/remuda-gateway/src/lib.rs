@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `/v3/connect/agent` and siblings | a machine registers and is told where its plan is (`register`) |
 //! | `/system-agent-install.sh`, `/assets/…`, `/cacerts`, `/ping` | what it needs for that (`assets`) |
+//! | `/v2/…` | images for machines, to read (`register/registry`) |
 //! | `/v3/import/<token>_<cluster>.yaml` | the manifest of the agent in a cluster (`import`) |
 //! | `/v3/connect`, `/v3/connect/register` | the WebSocket of that agent (`tunnel`) |
 //! | `/k8s/clusters/<id>/…` | the API of a cluster, for people (`proxy`) |

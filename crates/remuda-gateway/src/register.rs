@@ -12,6 +12,7 @@ mod account;
 mod custom;
 pub(crate) mod image;
 mod machine;
+pub(crate) mod registry;
 mod request;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -16,6 +16,8 @@ pub mod path {
     pub const CONNECT_CLUSTER_INFO: &str = "/v3/connect/cluster-info";
     /// A machine reads the image of the cluster agent.
     pub const AGENT_IMAGE: &str = "/v3/connect/agent-image";
+    /// The OCI distribution API: images for machines.
+    pub const REGISTRY: &str = "/v2";
     /// Manifests of the agent in a cluster are below.
     pub const IMPORT: &str = "/v3/import/";
     /// Certificates this server is trusted by, as JSON.
@@ -36,6 +38,12 @@ pub mod path {
     pub const CLUSTERS: &str = "/k8s/clusters/";
     /// The same.
     pub const CLUSTERS_PROXY: &str = "/k8s/proxy/";
+}
+
+/// The registry for machines.
+pub mod registry {
+    /// Who a machine says it is beside the token of its plan, where a registry wants a name with a password.
+    pub const USER: &str = "remuda-machine";
 }
 
 /// HTTP headers.

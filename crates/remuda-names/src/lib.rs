@@ -84,6 +84,8 @@ pub mod env {
     pub const LOCAL_MACHINES: &str = "REMUDA_LOCAL_MACHINES";
     /// The file with what is known of K3s and RKE2 releases.
     pub const RELEASE_DATA: &str = "REMUDA_RELEASE_DATA";
+    /// The file with registries that are mirrored for machines.
+    pub const REGISTRY_CONFIG: &str = "REMUDA_REGISTRY_CONFIG";
     /// Whether the server runs its controllers.
     pub const CONTROLLERS: &str = "REMUDA_CONTROLLERS";
     /// Proxies, as most programs read them. Jobs of machines get those of the server.
@@ -125,6 +127,10 @@ pub mod file {
     pub const ASSETS: &str = "assets";
     /// Images of the cluster agent, made when somebody asks for one.
     pub const AGENT_IMAGES: &str = "agent-images";
+    /// Bundles of images for machines; people put them there.
+    pub const BUNDLES: &str = "bundles";
+    /// Images for machines that were fetched from registries.
+    pub const IMAGE_CACHE: &str = "image-cache";
     /// Short-lived files, emptied at start.
     pub const SCRATCH: &str = "tmp";
 }

@@ -8,6 +8,7 @@ pub(crate) mod address;
 mod datastore;
 mod error;
 mod options;
+mod registries;
 mod secret;
 
 use std::{
@@ -24,6 +25,7 @@ pub use self::{
     datastore::{ClientTls, Datastore},
     error::ConfigError,
     options::{LocalMachines, LogFormat, Options},
+    registries::Registries,
     secret::SharedSecret,
 };
 
@@ -52,6 +54,8 @@ pub struct Config {
     pub local_machines: LocalMachines,
     /// What is known of releases, instead of what comes with the program.
     pub release_data: Option<PathBuf>,
+    /// Registries that are mirrored for machines.
+    pub registries: Option<Registries>,
     pub limits: Limits,
 }
 
@@ -232,6 +236,7 @@ impl Options {
             controllers: self.controllers.unwrap_or(true),
             local_machines: self.local_machines.unwrap_or_default(),
             release_data: self.release_data,
+            registries: self.registry_config.as_deref().map(Registries::read).transpose()?,
             limits,
         })
     }

@@ -11,14 +11,16 @@ use remuda_distro::Current;
 use remuda_drivers::builtin::Registry;
 use remuda_gateway::{Gateway, GatewayOptions, ProgramOptions, TunnelConnect};
 use remuda_names::{env, file};
+use remuda_registry::{Registry as Images, Store};
 use remuda_rke::agent_presence::Presence;
 use remuda_tunnel::server::{PeerIdentity, ServerOptions};
 use remuda_workload::{KubeconfigSecret, Workloads};
 
 use crate::{
-    config::LocalMachines,
+    config::{Config, LocalMachines},
     controllers::{Component, Contexts, Run, group, group_of},
     people::People,
+    server::StartError,
 };
 
 /// What the groups are told about the server they run in.
@@ -113,14 +115,30 @@ fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The images machines can have of a server, of bundles and of the registries it was told to mirror.
+pub(crate) fn images(config: &Config, data_dir: &Path) -> Result<Arc<Images>, StartError> {
+    let mut store = None;
+    let mut mirrors = remuda_registry::Mirrors::new();
+    if let Some(registries) = &config.registries {
+        let opened = Store::open(&data_dir.join(file::IMAGE_CACHE), registries.cache_size);
+        store = Some(Arc::new(opened.map_err(StartError::Images)?));
+        mirrors = registries.mirrors().map_err(StartError::Config)?;
+    }
+    let images = Images::new(&data_dir.join(file::BUNDLES), store);
+    images.set_mirrors(mirrors);
+    Ok(Arc::new(images))
+}
+
 /// The gateway of a server, which has a name if there are others.
 pub(crate) fn gateway(
     ctx: &Arc<Ctx>,
     people: &People,
     identity: Option<PeerIdentity>,
+    registry: Arc<Images>,
     data_dir: &Path,
 ) -> Gateway {
     Gateway::new(GatewayOptions {
+        registry: Some(registry),
         programs: Some(ProgramOptions {
             directory: data_dir.join(file::ASSETS),
             images: data_dir.join(file::AGENT_IMAGES),

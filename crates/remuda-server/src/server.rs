@@ -40,7 +40,7 @@ use crate::{
     api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
     audit_trail::Trail,
     capi,
-    config::{Bind, Config, address},
+    config::{Bind, Config, ConfigError, address},
     controllers::{Component, Controllers, Run, group},
     datadir::{self, DataDir, DataDirError},
     doors::{self, KubernetesApi, Maintenance},
@@ -86,6 +86,10 @@ pub enum StartError {
     Api(#[source] remuda_apiserver::StartError),
     #[error("set up the listener")]
     Io(#[source] io::Error),
+    #[error("open the cache of images")]
+    Images(#[source] io::Error),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 impl StartError {
@@ -197,9 +201,10 @@ impl Server {
             None => None,
         };
         let own = peering.as_ref().map(Peering::identity);
-        let gateway = people
-            .as_ref()
-            .map(|people| groups::gateway(&controllers.ctx(Component::Gateway), people, own, dir.path()));
+        let images = groups::images(&config, dir.path())?;
+        let gateway = people.as_ref().map(|people| {
+            groups::gateway(&controllers.ctx(Component::Gateway), people, own, images, dir.path())
+        });
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
         if let Some(path) = &config.address_file {
             datadir::write_private(path, format!("{address}\n").as_bytes())?;

@@ -114,6 +114,10 @@ Examples:
     #[command(subcommand)]
     Image(crate::image::Command),
 
+    /// Make, check and push bundles: images in one file, for machines without internet
+    #[command(subcommand)]
+    Bundle(crate::bundle::Command),
+
     /// Try out or load a server with simulated machines and clusters
     #[command(subcommand)]
     Sim(crate::sim::Sim),

@@ -1,6 +1,7 @@
 //! The `remuda` program: reads the command line and hands over.
 
 mod applet;
+mod bundle;
 mod command;
 mod complete;
 mod describe;
@@ -74,6 +75,7 @@ fn run(command: Command) -> Result<(), Failure> {
         | Command::Down(_)
         | Command::Doctor(_) => unreachable!("dealt with before"),
         Command::Image(command) => image::run(&command),
+        Command::Bundle(command) => bundle::run(&command),
         Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
         Command::Completion { shell } => output::raw(&complete::script(shell, CommandLine::command())),

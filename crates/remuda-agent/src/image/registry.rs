@@ -21,6 +21,7 @@ use crate::{
     client::{Client, HttpError, Request, Response, Timeouts, percent_encode},
     disk::{Context, DiskError, create_dirs, remove_all},
     environment::Environment,
+    kube::OwnRegistry,
     probe::resolve,
     proxy::Proxies,
     tls::TrustError,
@@ -120,6 +121,30 @@ pub async fn pull(
         }
     }
     Err(PullError::Everywhere(errors.join("; ")))
+}
+
+/// Downloads the layers of an image that the server of this machine has, as [`pull`] does.
+pub(super) async fn pull_from_server(
+    reference: &Reference,
+    server: OwnRegistry,
+    environment: &Environment,
+    directory: &Path,
+) -> Result<Vec<PathBuf>, PullError> {
+    let OwnRegistry { scheme, host, prefix, client, authorization } = server;
+    let endpoint = Endpoint {
+        scheme,
+        host: host.clone(),
+        prefix,
+        repository: reference.repository.clone(),
+        namespace: Some(reference.namespace().to_owned()),
+    };
+    let registries = Registries::default();
+    let mut session = Session::new(endpoint, &registries, environment, Actions::Pull);
+    session.clients.insert(host, client);
+    session.authorization = Some(authorization);
+    remove_all(directory)?;
+    create_dirs(directory, 0o700)?;
+    session.pull(reference, directory).await
 }
 
 /// What a session may do to its repository.

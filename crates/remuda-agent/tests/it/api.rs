@@ -1,6 +1,6 @@
 //! A Kubernetes API that knows one Secret.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use remuda_agent::decide::Data;
@@ -27,6 +27,10 @@ pub(crate) struct State {
     pub(crate) image: Option<(Vec<u8>, String)>,
     /// What agents said they have when they asked for it.
     pub(crate) images: Vec<String>,
+    /// What the server's own registry has, by path.
+    pub(crate) registry: BTreeMap<String, Vec<u8>>,
+    /// Registries that were named when it was asked.
+    pub(crate) asked_of: Vec<String>,
 }
 
 pub(crate) struct Api {
@@ -133,6 +137,14 @@ impl Api {
             },
             ("PUT", path) if path == item => self.put(&ask).await,
             ("GET", "/v3/connect/agent-image") => self.image(&ask).await,
+            ("GET", path) if path.starts_with("/v2/") => {
+                let mut state = self.state.lock().await;
+                state.asked_of.push(ask.query.get("ns").cloned().unwrap_or_default());
+                match state.registry.get(path) {
+                    Some(bytes) => Answer::Full(200, Vec::new(), bytes.clone()),
+                    None => Answer::text(404, "{}"),
+                }
+            }
             _ => Answer::json(403, &json!({"reason":"Forbidden","message":"not yours","code":403})),
         }
     }

@@ -7,6 +7,7 @@ mod cluster_image;
 mod image;
 mod install;
 mod kill;
+mod own_registry;
 mod process;
 mod push;
 mod remote;

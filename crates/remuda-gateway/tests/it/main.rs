@@ -12,6 +12,7 @@ mod import;
 mod nodes;
 mod proxy;
 mod register;
+mod registry;
 mod roles;
 mod script;
 mod tunnel;

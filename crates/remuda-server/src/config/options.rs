@@ -145,6 +145,12 @@ pub struct Options {
     #[arg(long, env = env::RELEASE_DATA, value_name = "FILE")]
     pub release_data: Option<PathBuf>,
 
+    /// Mirror the registries in this file (YAML) for machines, which then need no way to them
+    ///
+    /// Bundles of images in the directory `bundles` of the data directory are served without it.
+    #[arg(long, env = env::REGISTRY_CONFIG, value_name = "FILE")]
+    pub registry_config: Option<PathBuf>,
+
     /// Accept the tokens in this file (CSV: token,user,uid,"group1,group2")
     #[arg(long, env = env::TOKEN_FILE, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -214,7 +220,7 @@ impl Options {
             shared_secret_file shared_secret tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
             audit_policy token_file anonymous_auth service_account_issuer api_audiences controllers max_connections
             max_requests_inflight max_mutating_requests_inflight max_request_bytes max_machine_jobs
-            max_machine_jobs_per_credential local_machines release_data
+            max_machine_jobs_per_credential local_machines release_data registry_config
         }
     }
 }
