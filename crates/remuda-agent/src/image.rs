@@ -90,7 +90,7 @@ impl Images {
         }
         let registries = Registries::load(self.config.registries().as_deref())?;
         let layers = destination.with_extension("layers");
-        let pulled = match self.from_server(&reference, &layers).await? {
+        let pulled = match Box::pin(self.from_server(&reference, &layers)).await? {
             Some(paths) => Ok(paths),
             None => registry::pull(&reference, &registries, &self.environment, &layers).await,
         };

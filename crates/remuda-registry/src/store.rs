@@ -201,7 +201,7 @@ impl Store {
         download
     }
 
-    /// A download has ended; `size` are bytes that were promised for it.
+    /// A download has ended, for which `promised` bytes were set aside; `written` is its size if it is whole.
     fn ended(&self, digest: &str, promised: u64, written: Option<u64>) {
         let name = name(digest);
         let mut state = self.state.lock();

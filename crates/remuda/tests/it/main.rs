@@ -6,6 +6,7 @@
 
 mod agents;
 mod browser;
+mod bundle;
 mod capi;
 mod client;
 mod commands;
