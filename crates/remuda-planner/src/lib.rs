@@ -47,6 +47,7 @@ pub mod input;
 mod join;
 mod operation;
 pub mod output;
+pub mod phase;
 mod planner;
 pub mod quorum;
 pub mod reason;

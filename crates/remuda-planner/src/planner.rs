@@ -14,6 +14,7 @@ use crate::{
     join::{self, Servers},
     operation,
     output::{Again, Failure, Operation, Outcome, Output, Report, TierName, Verdict, Waiting, Write},
+    phase,
     quorum::Members,
     spec::{ConditionStatus, ControlPlaneStatus, UpgradeStrategy},
     tier::{self, Join, Shared, Tier, Unclean},
@@ -276,7 +277,7 @@ fn encryption_keys(pass: &mut Pass<'_>) -> Result<(), Stop> {
     let status = &pass.status;
     let asked = pass.input.control_plane.spec.rotate_encryption_keys.as_ref();
     let asked = asked.filter(|_| status.control_plane_initialized());
-    let done = matches!(status.rotate_encryption_keys_phase.as_str(), "Done" | "Failed")
+    let done = matches!(status.rotate_encryption_keys_phase, phase::Phase::Done | phase::Phase::Failed)
         && status.rotate_encryption_keys.as_ref() == asked;
     refuse(Operation::RotateEncryptionKeys, asked.is_some() && !done)
 }

@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use crate::phase::Phase;
+
 /// A free map; `null` reads as empty.
 pub type FreeMap = BTreeMap<String, Value>;
 
@@ -288,16 +290,16 @@ pub struct ControlPlaneStatus {
     pub certificate_rotation_generation: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub rotate_encryption_keys_phase: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Phase::is_none")]
+    pub rotate_encryption_keys_phase: Phase,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_snapshot_create: Option<SnapshotCreate>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub etcd_snapshot_create_phase: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Phase::is_none")]
+    pub etcd_snapshot_create_phase: Phase,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_snapshot_restore: Option<SnapshotRestore>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub etcd_snapshot_restore_phase: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Phase::is_none")]
+    pub etcd_snapshot_restore_phase: Phase,
     /// What the cluster waits for, in codes; the text of condition `Ready` says the same in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,

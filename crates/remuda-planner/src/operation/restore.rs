@@ -9,67 +9,56 @@
 
 use remuda_names::rancher::condition;
 
-use super::{Limits, assign, assign_and_check, renderer, snapshot};
+use super::{Limits, assign, assign_and_check, renderer};
 use crate::{
     entry::Entry,
     input::{Snapshot, Storage},
     output::{Again, Errand, Failure, Operation, Progress, Unusable, Waiting, Write},
+    phase::Phase,
     planner::{self, Pass, Stop},
     spec::{ConditionStatus, SnapshotRestore},
 };
-
-mod phase {
-    pub(super) const STARTED: &str = super::snapshot::phase::STARTED;
-    pub(super) const SHUTDOWN: &str = "Shutdown";
-    pub(super) const RESTORE: &str = "Restore";
-    pub(super) const POD_CLEANUP: &str = "PostRestorePodCleanup";
-    pub(super) const INITIAL_RESTART: &str = "InitialRestartCluster";
-    pub(super) const NODE_CLEANUP: &str = "PostRestoreNodeCleanup";
-    pub(super) const RESTART: &str = super::snapshot::phase::RESTART;
-    pub(super) const FINISHED: &str = super::snapshot::phase::FINISHED;
-    pub(super) const FAILED: &str = super::snapshot::phase::FAILED;
-}
 
 pub(crate) fn run(pass: &mut Pass<'_>) -> Result<(), Stop> {
     let status = &mut pass.status;
     let asked = pass.input.control_plane.spec.etcd_snapshot_restore.clone();
     let Some(asked) = asked.filter(|asked| !asked.name.is_empty()) else {
-        if status.etcd_snapshot_restore.is_none() && status.etcd_snapshot_restore_phase.is_empty() {
+        if status.etcd_snapshot_restore.is_none() && status.etcd_snapshot_restore_phase.is_none() {
             return Ok(());
         }
         status.etcd_snapshot_restore = None;
-        status.etcd_snapshot_restore_phase.clear();
+        status.etcd_snapshot_restore_phase = Phase::None;
         return Err(Waiting::Refreshing(Operation::SnapshotRestore).into());
     };
     if status.etcd_snapshot_restore.as_ref() != Some(&asked) {
         status.etcd_snapshot_restore = Some(asked);
-        enter(pass, phase::STARTED);
+        enter(pass, Phase::Started);
         return Err(Waiting::Begun(Operation::SnapshotRestore).into());
     }
-    match pass.status.etcd_snapshot_restore_phase.clone().as_str() {
-        phase::STARTED => check(pass, &asked),
-        phase::SHUTDOWN => shut_down(pass, &asked),
-        phase::RESTORE => reset(pass, &asked),
-        phase::POD_CLEANUP => again(pass, phase::INITIAL_RESTART),
-        phase::INITIAL_RESTART => again(pass, phase::NODE_CLEANUP),
-        phase::NODE_CLEANUP => again(pass, phase::RESTART),
-        phase::RESTART => again(pass, phase::FINISHED),
+    match pass.status.etcd_snapshot_restore_phase {
+        Phase::Started => check(pass, &asked),
+        Phase::Shutdown => shut_down(pass, &asked),
+        Phase::Restore => reset(pass, &asked),
+        Phase::PodCleanup => again(pass, Phase::InitialRestart),
+        Phase::InitialRestart => again(pass, Phase::NodeCleanup),
+        Phase::NodeCleanup => again(pass, Phase::Restart),
+        Phase::Restart => again(pass, Phase::Finished),
         _ => Ok(()),
     }
 }
 
-fn enter(pass: &mut Pass<'_>, phase: &str) {
-    phase.clone_into(&mut pass.status.etcd_snapshot_restore_phase);
-    let (status, reason, message) = match phase {
-        phase::FINISHED => (ConditionStatus::True, "", ""),
-        phase => (ConditionStatus::Unknown, "Waiting", phase),
+fn enter(pass: &mut Pass<'_>, phase: Phase) {
+    let (status, reason, message) = match &phase {
+        Phase::Finished => (ConditionStatus::True, "", ""),
+        phase => (ConditionStatus::Unknown, "Waiting", phase.name()),
     };
     pass.status.set(condition::SNAPSHOT_RESTORED, status, reason, message, pass.input.now);
+    pass.status.etcd_snapshot_restore_phase = phase;
 }
 
 /// The restore is over before it began.
 fn refuse(pass: &mut Pass<'_>, failure: Failure) -> Result<(), Stop> {
-    phase::FAILED.clone_into(&mut pass.status.etcd_snapshot_restore_phase);
+    pass.status.etcd_snapshot_restore_phase = Phase::Failed;
     let (kind, message) = (condition::SNAPSHOT_RESTORED, failure.to_string());
     pass.status.set(kind, ConditionStatus::False, "Error", &message, pass.input.now);
     Err(failure.into())
@@ -131,7 +120,7 @@ fn check(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
         Err(stop) => return Err(stop),
     }
     pass.status.initialization.control_plane_initialized = Some(false);
-    enter(pass, phase::SHUTDOWN);
+    enter(pass, Phase::Shutdown);
     Err(Waiting::ShuttingDown.into())
 }
 
@@ -170,7 +159,7 @@ fn shut_down(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
         return Err(Waiting::Errand { errands: under, progress: Progress::Applying }.into());
     }
     pass.status.set(condition::BOOTSTRAPPED, ConditionStatus::False, "", "", pass.input.now);
-    enter(pass, phase::RESTORE);
+    enter(pass, Phase::Restore);
     Err(Waiting::ShutDown.into())
 }
 
@@ -193,18 +182,19 @@ fn reset(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
     done?;
     // Another stamp: every node starts again, on the new state.
     pass.status.config_generation += 1;
-    enter(pass, phase::POD_CLEANUP);
+    enter(pass, Phase::PodCleanup);
     Err(Waiting::Begun(Operation::SnapshotRestore).into())
 }
 
 /// All machines get their ordinary plans, without asking whom that disturbs: nothing runs.
-fn again(pass: &mut Pass<'_>, next: &str) -> Result<(), Stop> {
+fn again(pass: &mut Pass<'_>, next: Phase) -> Result<(), Stop> {
     if pass.input.cluster.as_ref().is_some_and(|cluster| cluster.paused) {
         pass.writes.push(Write::Unpause);
     }
     planner::reconcile_all(pass, planner::Care::None)?;
+    let finished = next == Phase::Finished;
     enter(pass, next);
-    if next == phase::FINISHED { Ok(()) } else { Err(Waiting::Begun(Operation::SnapshotRestore).into()) }
+    if finished { Ok(()) } else { Err(Waiting::Begun(Operation::SnapshotRestore).into()) }
 }
 
 /// What an attempt is known by on nodes.

@@ -8,25 +8,19 @@ use crate::{
     desired::VERIFY,
     entry::Entry,
     output::{Errand, Failure, Operation, Progress, Waiting, Write},
+    phase::Phase,
     planner::{Pass, Stop},
     spec::ConditionStatus,
 };
 
-pub(crate) mod phase {
-    pub(crate) const STARTED: &str = "Started";
-    pub(crate) const RESTART: &str = "RestartCluster";
-    pub(crate) const FINISHED: &str = "Finished";
-    pub(crate) const FAILED: &str = "Failed";
-}
-
 pub(crate) fn create(pass: &mut Pass<'_>) -> Result<(), Stop> {
     let status = &mut pass.status;
     let Some(asked) = pass.input.control_plane.spec.etcd_snapshot_create.clone() else {
-        if status.etcd_snapshot_create.is_none() && status.etcd_snapshot_create_phase.is_empty() {
+        if status.etcd_snapshot_create.is_none() && status.etcd_snapshot_create_phase.is_none() {
             return Ok(());
         }
         status.etcd_snapshot_create = None;
-        status.etcd_snapshot_create_phase.clear();
+        status.etcd_snapshot_create_phase = Phase::None;
         return Err(Waiting::Refreshing(Operation::SnapshotCreate).into());
     };
     if !status.control_plane_initialized() || !status.is_true(condition::BOOTSTRAPPED) {
@@ -34,14 +28,14 @@ pub(crate) fn create(pass: &mut Pass<'_>) -> Result<(), Stop> {
     }
     if status.etcd_snapshot_create.as_ref() != Some(&asked) {
         status.etcd_snapshot_create = Some(asked);
-        phase::STARTED.clone_into(&mut status.etcd_snapshot_create_phase);
+        status.etcd_snapshot_create_phase = Phase::Started;
         let kind = condition::SNAPSHOT_CREATED;
-        status.set(kind, ConditionStatus::Unknown, "Waiting", phase::STARTED, pass.input.now);
+        status.set(kind, ConditionStatus::Unknown, "Waiting", Phase::Started.name(), pass.input.now);
         return Err(Waiting::Begun(Operation::SnapshotCreate).into());
     }
-    match status.etcd_snapshot_create_phase.as_str() {
-        phase::STARTED => take(pass),
-        phase::RESTART => give_back(pass),
+    match status.etcd_snapshot_create_phase {
+        Phase::Started => take(pass),
+        Phase::Restart => give_back(pass),
         _ => Ok(()),
     }
 }
@@ -75,12 +69,12 @@ fn take(pass: &mut Pass<'_>) -> Result<(), Stop> {
     let now = pass.input.now;
     if let Some(errand) = failed.into_iter().next() {
         let failure = Failure::Errand { errand };
-        phase::FAILED.clone_into(&mut pass.status.etcd_snapshot_create_phase);
+        pass.status.etcd_snapshot_create_phase = Phase::Failed;
         let message = failure.to_string();
         pass.status.set(condition::SNAPSHOT_CREATED, ConditionStatus::False, "Error", &message, now);
         return Err(failure.into());
     }
-    phase::RESTART.clone_into(&mut pass.status.etcd_snapshot_create_phase);
+    pass.status.etcd_snapshot_create_phase = Phase::Restart;
     Err(Waiting::Begun(Operation::SnapshotCreate).into())
 }
 
@@ -114,7 +108,7 @@ fn give_back(pass: &mut Pass<'_>) -> Result<(), Stop> {
             return Err(Waiting::Errand { errands: vec![Errand::SnapshotRestart], progress }.into());
         }
     }
-    phase::FINISHED.clone_into(&mut pass.status.etcd_snapshot_create_phase);
+    pass.status.etcd_snapshot_create_phase = Phase::Finished;
     pass.status.set(condition::SNAPSHOT_CREATED, ConditionStatus::True, "", "", pass.input.now);
     Ok(())
 }

@@ -4,6 +4,7 @@ use remuda_distro::Facts;
 use remuda_planner::{
     input::{Input, StateSecret},
     output::{Outcome, Write},
+    phase::Phase,
     plan,
     spec::ConditionStatus,
 };
@@ -161,12 +162,12 @@ fn operations_that_were_finished_elsewhere_are_nothing_to_do() {
     let spec = world.input.control_plane.spec.clone();
     let status = &mut world.input.control_plane.status;
     status.etcd_snapshot_create = spec.etcd_snapshot_create;
-    status.etcd_snapshot_create_phase = "Finished".to_owned();
+    status.etcd_snapshot_create_phase = Phase::Finished;
     status.etcd_snapshot_restore = spec.etcd_snapshot_restore;
-    status.etcd_snapshot_restore_phase = "Finished".to_owned();
+    status.etcd_snapshot_restore_phase = Phase::Finished;
     status.certificate_rotation_generation = 4;
     status.rotate_encryption_keys = spec.rotate_encryption_keys;
-    status.rotate_encryption_keys_phase = "Done".to_owned();
+    status.rotate_encryption_keys_phase = Phase::Done;
     world.settle();
 }
 
