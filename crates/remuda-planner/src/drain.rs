@@ -138,6 +138,33 @@ mod tests {
         check(&[(annotation::DRAIN_OPTIONS, TEXT), (annotation::DRAIN_ERROR, blip)], &Drain::Pending);
     }
 
+    /// The drain controller answers with these bytes, and servers of other makes write them: zeros are there, what is
+    /// absent is not, keys are sorted.
+    #[test]
+    fn options_are_these_bytes() {
+        assert_eq!(options_text(&enabled(), false), TEXT);
+        let all = serde_json::json!({
+            "enabled": true, "force": true, "ignoreDaemonSets": false, "ignoreErrors": true,
+            "deleteEmptyDirData": true, "disableEviction": true, "gracePeriod": -1, "timeout": 120,
+            "skipWaitForDeleteTimeoutSeconds": 5,
+            "preDrainHooks": [{"annotation": "a"}, {"annotation": ""}], "postDrainHooks": [{"annotation": "b"}],
+        });
+        let all: DrainOptions = serde_json::from_value(all).unwrap();
+        let text = "{\"deleteEmptyDirData\":true,\"disableEviction\":true,\"enabled\":true,\"force\":true,\
+                    \"gracePeriod\":-1,\"ignoreDaemonSets\":false,\"ignoreErrors\":true,\
+                    \"postDrainHooks\":[{\"annotation\":\"b\"}],\"preDrainHooks\":[{\"annotation\":\"a\"},{}],\
+                    \"skipWaitForDeleteTimeoutSeconds\":5,\"timeout\":120}";
+        assert_eq!(options_text(&all, false), text);
+        let nothing: DrainOptions =
+            serde_json::from_value(serde_json::json!({"preDrainHooks": null, "ignoreErrors": false}))
+                .unwrap();
+        assert_eq!(
+            options_text(&nothing, true),
+            "{\"deleteEmptyDirData\":false,\"disableEviction\":false,\"enabled\":false,\"force\":false,\
+             \"gracePeriod\":0,\"skipWaitForDeleteTimeoutSeconds\":0,\"timeout\":0}"
+        );
+    }
+
     #[test]
     fn what_does_not_restart_is_not_drained() {
         let machine = machine(&[]);

@@ -212,3 +212,22 @@ fn get<'a>(input: &'a Input, name: &str) -> Result<&'a Secret, Unrenderable> {
 fn wrong_type(name: &str, expected: &[&str]) -> Unrenderable {
     Unrenderable::SecretType { name: name.to_owned(), expected: expected.join("] or [") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Registries;
+
+    /// Mirrors that nobody wrote are `null` and those that are empty are not: the file restarts nodes.
+    #[test]
+    fn mirrors_nobody_wrote_are_null() {
+        let written = |spec: Value| {
+            let registries: Registries = serde_json::from_value(spec).unwrap();
+            raw(&registries.mirrors.as_ref().map_or(Value::Null, mirrors), &BTreeMap::new())
+        };
+        assert_eq!(written(json!({})), r#"{"configs":{},"mirrors":null}"#);
+        assert_eq!(written(json!({"mirrors": null})), r#"{"configs":{},"mirrors":null}"#);
+        assert_eq!(written(json!({"mirrors": {}})), r#"{"configs":{},"mirrors":{}}"#);
+        assert_eq!(written(json!({"mirrors": {"m": {}}})), r#"{"configs":{},"mirrors":{"m":{}}}"#);
+    }
+}
