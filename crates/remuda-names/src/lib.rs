@@ -242,6 +242,7 @@ pub mod peer {
 pub mod agent;
 pub mod capi;
 pub mod cluster_agent;
+pub mod conditions;
 pub mod driver;
 pub mod endpoint;
 pub mod fuzz;

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use remuda_distro::Facts;
 use remuda_names::{
     capi::condition,
+    conditions,
     rancher::{self, name},
 };
 use serde::{Deserialize, Serialize};
@@ -201,17 +202,6 @@ impl Summary {
     /// `False` with an error's reason is an error, any other `False` or `Unknown` a transition; conditions
     /// that are bad news when `True` are left to others, and `Reconciled` is the planner's own.
     pub fn of<'a>(conditions: impl IntoIterator<Item = (&'a str, &'a str, &'a str, &'a str)>) -> Summary {
-        const NEGATIVE: &[&str] = &[
-            rancher::condition::RECONCILED,
-            condition::DELETING,
-            condition::PAUSED,
-            condition::REMEDIATING,
-            condition::ROLLING_OUT,
-            condition::SCALING_DOWN,
-            condition::SCALING_UP,
-            condition::UPDATING,
-            rancher::condition::DRAIN_BLOCKED,
-        ];
         const OPTIONAL: &[&str] = &[
             condition::UP_TO_DATE,
             condition::AVAILABLE,
@@ -222,7 +212,8 @@ impl Summary {
         ];
         let mut summary = Summary::default();
         for (kind, status, reason, message) in conditions {
-            if status == "True" || NEGATIVE.contains(&kind) || OPTIONAL.contains(&kind) {
+            let of_others = conditions::is_negative(kind) || OPTIONAL.contains(&kind);
+            if status == "True" || of_others || kind == rancher::condition::RECONCILED {
                 continue;
             }
             if status == "False"
