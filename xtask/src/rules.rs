@@ -116,7 +116,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("remuda-plan", &["remuda-names"]),
     ("remuda-install", &["remuda-names", "remuda-plan"]),
     ("remuda-workload", &["remuda-names", "remuda-api", "remuda-control"]),
-    ("remuda-planner", &["remuda-names", "remuda-distro", "remuda-plan"]),
+    ("remuda-planner", &["remuda-names", "remuda-distro", "remuda-plan", "remuda-install"]),
     (
         "remuda-provisioning",
         &[

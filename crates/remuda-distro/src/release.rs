@@ -80,11 +80,51 @@ impl Release {
 }
 
 /// What the planner decides by.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Facts {
+    #[serde(with = "arguments")]
     pub server_args: Arc<Arguments>,
+    #[serde(with = "arguments")]
     pub agent_args: Arc<Arguments>,
+    #[serde(with = "versions")]
     pub features: Arc<Versions>,
+}
+
+/// Shared arguments as data.
+mod arguments {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{Argument, Arguments};
+
+    pub(super) fn serialize<S: Serializer>(arguments: &Arguments, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_map(arguments.iter().map(|(name, argument)| (&**name, argument)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Arc<Arguments>, D::Error> {
+        let arguments = BTreeMap::<String, Argument>::deserialize(input)?;
+        Ok(Arc::new(arguments.into_iter().map(|(name, argument)| (name.into(), argument)).collect()))
+    }
+}
+
+/// Shared versions as data.
+mod versions {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Versions;
+
+    pub(super) fn serialize<S: Serializer>(versions: &Versions, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_map(versions.iter().map(|(name, version)| (&**name, &**version)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Arc<Versions>, D::Error> {
+        let versions = BTreeMap::<String, String>::deserialize(input)?;
+        Ok(Arc::new(versions.into_iter().map(|(name, version)| (name.into(), version.into())).collect()))
+    }
 }
 
 impl Facts {

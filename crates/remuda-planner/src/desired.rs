@@ -205,16 +205,16 @@ impl<'a> Renderer<'a> {
     fn agent_manifest(&self, entry: &Entry<'_>) -> Result<Arc<str>, Unrenderable> {
         use base64::{Engine, prelude::BASE64_STANDARD};
 
-        let render = match &self.input.agent_manifest {
+        let agent = match &self.input.agent_manifest {
             AgentManifest::Local => return Ok("".into()),
             AgentManifest::NoToken => return Err(Unrenderable::NoToken),
-            AgentManifest::Render(render) => render,
+            AgentManifest::Agent(agent) => agent,
         };
         let taints = self.taints(entry)?;
         if let Some(known) = self.agent.borrow().get(&taints) {
             return Ok(Arc::clone(known));
         }
-        let text: Arc<str> = BASE64_STANDARD.encode(render(&taints)).into();
+        let text: Arc<str> = BASE64_STANDARD.encode(agent.manifest(&taints)).into();
         self.agent.borrow_mut().insert(taints, Arc::clone(&text));
         Ok(text)
     }

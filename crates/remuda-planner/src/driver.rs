@@ -1,9 +1,11 @@
 //! What a node driver saved about the server it made.
 
 use remuda_plan::machine_state::{Record, StateError};
+use serde::{Deserialize, Serialize};
 
 /// The driver's view of a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Driver {
     /// The machine was not made by a node driver.
     #[default]
@@ -13,7 +15,8 @@ pub enum Driver {
     Saved(DriverConfig),
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DriverConfig {
     pub driver: String,
     pub ip_address: String,

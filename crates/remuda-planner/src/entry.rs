@@ -1,6 +1,9 @@
 //! A machine with what its plan secret says, read once.
 
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::BTreeMap,
+};
 
 use remuda_names::rancher::{annotation, label};
 use remuda_plan::{Report, key, probe};
@@ -51,6 +54,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) init: bool,
     /// `None` until a plan was delivered.
     pub(crate) node: Option<NodeState<'a>>,
+    /// The plan it should have, kept for those who ask for it: a thousand of them cost more than making them.
+    pub(crate) wanted: Option<RefCell<Vec<u8>>>,
 }
 
 impl<'a> Entry<'a> {
@@ -64,6 +69,14 @@ impl<'a> Entry<'a> {
             windows: label(label::OS) == "windows",
             init: label(label::INIT_NODE) == "true",
             node: secret.and_then(NodeState::new),
+            wanted: None,
+        }
+    }
+
+    /// This plan was made for it.
+    pub(crate) fn note_wanted(&self, plan: &[u8]) {
+        if let Some(wanted) = &self.wanted {
+            *wanted.borrow_mut() = plan.to_vec();
         }
     }
 

@@ -1,9 +1,14 @@
 //! Everything a decision depends on, read once by the caller.
+//!
+//! It is data: it can be written to a file, compared, and decided about again elsewhere. Such a file holds the secrets
+//! of a cluster; [`redact`](crate::redact) takes them out.
+
+mod agent;
+mod form;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::Arc,
 };
 
 use jiff::Timestamp;
@@ -16,6 +21,7 @@ use remuda_names::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use self::agent::{AgentManifest, ClusterAgent};
 use crate::{
     driver::Driver,
     node_plan::File,
@@ -23,7 +29,8 @@ use crate::{
 };
 
 /// One cluster and all that belongs to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Input {
     pub now: Timestamp,
     pub control_plane: ControlPlane,
@@ -43,11 +50,13 @@ pub struct Input {
     /// ETCDSnapshots of the cluster, in any order.
     pub snapshots: Vec<Snapshot>,
     /// Files that replace all manifests while the cluster is being pre-bootstrapped. Normally none.
+    #[serde(with = "form::files")]
     pub pre_bootstrap: Vec<File>,
 }
 
 /// An ETCDSnapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     pub name: String,
     /// Name of the file.
@@ -61,15 +70,16 @@ pub struct Snapshot {
     pub deleting: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Storage {
     #[default]
     Local,
     S3,
 }
 
-/// The RKEControlPlane.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// The RKEControlPlane. As data it has its spec once, in the form that is stored.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "StoredControlPlane", try_from = "StoredControlPlane")]
 pub struct ControlPlane {
     pub namespace: String,
     pub name: String,
@@ -114,6 +124,59 @@ impl ControlPlane {
     }
 }
 
+/// A [`ControlPlane`] as data.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredControlPlane {
+    namespace: String,
+    name: String,
+    uid: String,
+    generation: i64,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    paused: bool,
+    deleting: bool,
+    spec: Value,
+    status: ControlPlaneStatus,
+}
+
+impl From<ControlPlane> for StoredControlPlane {
+    fn from(from: ControlPlane) -> StoredControlPlane {
+        StoredControlPlane {
+            namespace: from.namespace,
+            name: from.name,
+            uid: from.uid,
+            generation: from.generation,
+            labels: from.labels,
+            annotations: from.annotations,
+            paused: from.paused,
+            deleting: from.deleting,
+            spec: from.stored_spec,
+            status: from.status,
+        }
+    }
+}
+
+impl TryFrom<StoredControlPlane> for ControlPlane {
+    type Error = serde_json::Error;
+
+    fn try_from(from: StoredControlPlane) -> Result<ControlPlane, serde_json::Error> {
+        Ok(ControlPlane {
+            namespace: from.namespace,
+            name: from.name,
+            uid: from.uid,
+            generation: from.generation,
+            labels: from.labels,
+            annotations: from.annotations,
+            paused: from.paused,
+            deleting: from.deleting,
+            spec: ControlPlaneSpec::deserialize(&from.spec)?,
+            stored_spec: from.spec,
+            status: from.status,
+        })
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {
@@ -127,7 +190,8 @@ struct Metadata {
 }
 
 /// The CAPI Cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Cluster {
     pub name: String,
     pub deleting: bool,
@@ -139,7 +203,8 @@ pub struct Cluster {
 }
 
 /// A CAPI Machine with its plan secret.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Machine {
     pub namespace: String,
     pub name: String,
@@ -169,19 +234,21 @@ pub struct Machine {
     pub plan_secret: Option<PlanSecret>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Reconciled {
     pub is_true: bool,
     pub message: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Address {
     pub kind: AddressKind,
     pub address: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AddressKind {
     InternalIp,
     ExternalIp,
@@ -189,7 +256,8 @@ pub enum AddressKind {
 }
 
 /// What a Machine's conditions, `Reconciled` excepted, amount to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Summary {
     pub error: bool,
     pub transitioning: bool,
@@ -232,16 +300,27 @@ impl Summary {
 }
 
 /// A secret of type `rke.cattle.io/machine-plan`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PlanSecret {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
+    #[serde(with = "form::contents")]
     pub data: BTreeMap<String, Vec<u8>>,
 }
 
+impl fmt::Debug for PlanSecret {
+    /// Plans are full of credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&String> = self.data.keys().collect();
+        f.debug_struct("PlanSecret").field("name", &self.name).field("keys", &keys).finish_non_exhaustive()
+    }
+}
+
 /// The secret with the join tokens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum StateSecret {
     Missing,
     Present(Tokens),
@@ -250,7 +329,7 @@ pub enum StateSecret {
 }
 
 /// Tokens by which nodes join.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
     pub server: String,
     pub agent: String,
@@ -263,17 +342,22 @@ impl fmt::Debug for Tokens {
 }
 
 /// Objects the cluster refers to. See [`references`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Resources {
     /// By namespace and name.
+    #[serde(with = "form::named")]
     pub secrets: BTreeMap<(String, String), Secret>,
+    #[serde(with = "form::named")]
     pub config_maps: BTreeMap<(String, String), ConfigMap>,
 }
 
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Secret {
     pub kind: String,
     pub annotations: BTreeMap<String, String>,
+    #[serde(with = "form::contents")]
     pub data: BTreeMap<String, Vec<u8>>,
 }
 
@@ -283,14 +367,16 @@ impl fmt::Debug for Secret {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ConfigMap {
     pub annotations: BTreeMap<String, String>,
     pub data: BTreeMap<String, String>,
 }
 
 /// Server settings that reach plans.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Settings {
     /// `system-agent-installer-image`.
     pub installer_image: String,
@@ -310,29 +396,6 @@ impl Default for Settings {
             pull_secrets: Vec::new(),
             prime: false,
         }
-    }
-}
-
-/// Renders the manifest of the cluster agent with tolerations for the given taints.
-pub type RenderManifest = dyn Fn(&[Taint]) -> String + Send + Sync;
-
-/// The cluster agent's manifest.
-#[derive(Clone)]
-pub enum AgentManifest {
-    /// The cluster this server runs in needs none.
-    Local,
-    /// There is no registration token to put into it.
-    NoToken,
-    Render(Arc<RenderManifest>),
-}
-
-impl fmt::Debug for AgentManifest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AgentManifest::Local => "Local",
-            AgentManifest::NoToken => "NoToken",
-            AgentManifest::Render(_) => "Render(…)",
-        })
     }
 }
 

@@ -16,6 +16,7 @@
 //!
 //! * [`input`]: what to read; [`input::references`] names the secrets and config maps.
 //! * [`output`]: what to write and say.
+//! * [`record`]: a decision and its input as a file; [`redact()`] takes the secrets out.
 //! * [`node_plan`]: the plan itself and its bytes.
 //! * [`removal`]: whether a machine with an etcd member may go; asked by the bootstrap controller.
 //! * [`farewell`]: the last plan of a server that stays when its machine goes; asked by the CustomMachine controller.
@@ -51,6 +52,8 @@ pub mod phase;
 mod planner;
 pub mod quorum;
 pub mod reason;
+pub mod record;
+mod redact;
 pub mod removal;
 mod selector;
 pub mod spec;
@@ -60,4 +63,5 @@ mod desired;
 
 pub use desired::Unrenderable;
 pub use planner::plan;
+pub use redact::redact;
 pub use remuda_plan::node_plan;

@@ -45,6 +45,7 @@ pub(crate) fn assign(
     desired: &Desired,
     limits: Limits,
 ) -> Assigned {
+    entry.note_wanted(&desired.bytes);
     let Some(node) = entry.node.as_ref().filter(|node| {
         node.plan_bytes == desired.bytes || node.plan().is_some_and(|plan| *plan == desired.plan)
     }) else {

@@ -1,6 +1,9 @@
 //! One pass over a cluster: gates in order, then tiers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use remuda_distro::Distro;
 use remuda_names::rancher::{condition, label, secret_type};
@@ -78,7 +81,22 @@ const PHASES: &[Phase] = &[
 /// Total: any input gets an answer. Carrying out the answer and asking again with the changed input
 /// converges; asking again with the same input gives the same answer.
 pub fn plan(input: &Input) -> Output {
-    let mut entries: Vec<Entry<'_>> = input.machines.iter().map(Entry::new).collect();
+    let (pass, stop) = run(input, input.machines.iter().map(Entry::new).collect());
+    finish(pass, stop)
+}
+
+/// The plans that were made while it was decided, by machine. Machines that were not looked at have none.
+pub(crate) fn wanted(input: &Input) -> BTreeMap<String, Vec<u8>> {
+    let noting = |machine| Entry { wanted: Some(RefCell::default()), ..Entry::new(machine) };
+    let (pass, _) = run(input, input.machines.iter().map(noting).collect());
+    let noted = pass.entries.into_iter().filter_map(|entry| {
+        let plan = entry.wanted?.into_inner();
+        (!plan.is_empty()).then(|| (entry.machine.name.clone(), plan))
+    });
+    noted.collect()
+}
+
+fn run<'a>(input: &'a Input, mut entries: Vec<Entry<'a>>) -> (Pass<'a>, Option<Stop>) {
     entries.sort_unstable_by(|one, other| one.machine.name.cmp(&other.machine.name));
     let tokens = match &input.state {
         StateSecret::Present(tokens) => tokens,
@@ -93,7 +111,7 @@ pub fn plan(input: &Input) -> Output {
         reports: BTreeMap::new(),
     };
     let stop = PHASES.iter().find_map(|phase| phase(&mut pass).err());
-    finish(pass, stop)
+    (pass, stop)
 }
 
 fn finish(pass: Pass<'_>, stop: Option<Stop>) -> Output {

@@ -176,6 +176,7 @@ fn candidate<'p, 'a>(
         Join::Any => shared.servers.of(entry, shared.control_plane)?,
     };
     let desired = shared.renderer.desired(entry, server)?;
+    entry.note_wanted(&desired.bytes);
     let mut candidate = Candidate { entry, desired: None, change: false, minor: false, other_stamp: false };
     if let Some(node) = &entry.node {
         if node.plan_bytes == desired.bytes {

@@ -2,10 +2,8 @@
 
 use remuda_api::{management::Setting, rke::RkeControlPlaneSpec};
 use remuda_control::Informer;
-use remuda_install::{ClusterAgent, LinuxScript, WindowsScript, ca_checksum};
+use remuda_install::{LinuxScript, WindowsScript, ca_checksum};
 use remuda_names::rancher::{env, setting};
-use remuda_planner::input::Taint;
-use serde_json::{Value, json};
 
 use crate::settings;
 
@@ -13,8 +11,8 @@ use crate::settings;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) url: String,
-    checksum: Option<String>,
-    strict: bool,
+    pub(crate) checksum: Option<String>,
+    pub(crate) strict: bool,
 }
 
 impl Server {
@@ -58,48 +56,4 @@ fn environment(control_plane: &RkeControlPlaneSpec) -> Vec<(String, String)> {
         all.push((env::AGENT_VAR_DIR.to_owned(), directory.clone()));
     }
     all
-}
-
-/// What the agent in a cluster is told.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Agent {
-    pub(crate) server: Server,
-    pub(crate) token: String,
-    /// Name of the management Cluster.
-    pub(crate) cluster: String,
-    pub(crate) image: String,
-    /// Of the authenticator, if the cluster has an authorized endpoint.
-    pub(crate) auth_image: Option<String>,
-    pub(crate) registry: String,
-    pub(crate) server_version: String,
-    pub(crate) install_uuid: String,
-    pub(crate) env: Vec<(String, String)>,
-    pub(crate) customization: Option<Value>,
-    /// Credentials of the registry: names and `.dockerconfigjson`.
-    pub(crate) pull_secrets: Vec<(String, String)>,
-}
-
-impl Agent {
-    /// The manifest of the agent, which tolerates these taints.
-    pub(crate) fn manifest(&self, taints: &[Taint]) -> String {
-        let taints: Vec<Value> = taints.iter().map(|taint| json!(taint)).collect();
-        ClusterAgent {
-            server_url: &self.server.url,
-            ca_checksum: self.server.checksum.as_deref(),
-            token: &self.token,
-            namespace: &self.cluster,
-            image: &self.image,
-            auth_image: self.auth_image.as_deref(),
-            strict: self.server.strict,
-            env: &self.env,
-            registry: &self.registry,
-            server_version: &self.server_version,
-            install_uuid: &self.install_uuid,
-            control_plane_taints: &taints,
-            customization: self.customization.as_ref(),
-            pull_secrets: &self.pull_secrets,
-            ..ClusterAgent::default()
-        }
-        .manifest()
-    }
 }

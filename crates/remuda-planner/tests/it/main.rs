@@ -9,6 +9,7 @@ mod lifecycle;
 mod operations;
 mod plans;
 mod quorum;
+mod record;
 mod removal;
 mod tiers;
 #[allow(dead_code)]

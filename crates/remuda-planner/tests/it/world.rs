@@ -1,7 +1,7 @@
 //! A cluster in memory: machines, agents, etcd, and the controllers around the planner, each reduced to
 //! what the planner sees of it.
 
-use std::{collections::BTreeMap, io::Write as _, sync::Arc};
+use std::{collections::BTreeMap, io::Write as _};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use flate2::{Compression, write::GzEncoder};
@@ -12,8 +12,8 @@ use remuda_names::rancher::{annotation, label};
 use remuda_planner::{
     driver::Driver,
     input::{
-        Address, AddressKind, AgentManifest, Cluster, ControlPlane, Input, Machine, PlanSecret, Reconciled,
-        Resources, Settings, StateSecret, Summary, Taint, Tokens,
+        Address, AddressKind, AgentManifest, Cluster, ClusterAgent, ControlPlane, Input, Machine, PlanSecret,
+        Reconciled, Resources, Settings, StateSecret, Summary, Tokens,
     },
     node_plan::NodePlan,
     output::{Outcome, Output, Write},
@@ -78,11 +78,19 @@ pub fn base(version: &str, spec: Value) -> Input {
         fresh_tokens: Tokens { server: "server-token".to_owned(), agent: "agent-token".to_owned() },
         resources: Resources::default(),
         settings: Settings::default(),
-        agent_manifest: AgentManifest::Render(Arc::new(|taints: &[Taint]| {
-            format!("agent tolerating {} taints\n", taints.len())
-        })),
+        agent_manifest: AgentManifest::Agent(Box::new(agent())),
         snapshots: Vec::new(),
         pre_bootstrap: Vec::new(),
+    }
+}
+
+pub fn agent() -> ClusterAgent {
+    ClusterAgent {
+        server_url: "https://remuda.example".to_owned(),
+        token: "registration-token".to_owned(),
+        cluster: "c-m-abcd1234".to_owned(),
+        image: "rancher/rancher-agent:v1".to_owned(),
+        ..ClusterAgent::default()
     }
 }
 

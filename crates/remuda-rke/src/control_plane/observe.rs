@@ -1,6 +1,6 @@
 //! What the planner looks at.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
@@ -13,15 +13,13 @@ use remuda_names::{
 };
 use remuda_planner::{
     distro,
-    input::{self, AgentManifest, ControlPlane, Input, Resources, Settings, StateSecret, Tokens},
+    input::{
+        self, AgentManifest, ClusterAgent, ControlPlane, Input, Resources, Settings, StateSecret, Tokens,
+    },
 };
 
 use super::{ControlPlanes, is_connected, not_initialized};
-use crate::{
-    Error,
-    install::{Agent, Server},
-    objects, settings,
-};
+use crate::{Error, install::Server, objects, settings};
 
 /// Of random tokens.
 const TOKEN_LENGTH: usize = 54;
@@ -171,8 +169,10 @@ impl ControlPlanes {
         } else {
             Vec::new()
         };
-        let agent = Agent {
-            server,
+        let agent = ClusterAgent {
+            server_url: server.url,
+            ca_checksum: server.checksum,
+            strict: server.strict,
             token,
             cluster: cluster.clone(),
             image: image(&agent_image, registry),
@@ -189,7 +189,7 @@ impl ControlPlanes {
                 .and_then(|managed| managed.spec.cluster_agent_deployment_customization.clone()),
             pull_secrets,
         };
-        Ok(AgentManifest::Render(Arc::new(move |taints| agent.manifest(taints))))
+        Ok(AgentManifest::Agent(Box::new(agent)))
     }
 }
 
