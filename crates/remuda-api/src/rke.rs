@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod cluster;
+pub mod conditions;
 mod config;
 mod control_plane;
 mod machine;

@@ -19,7 +19,7 @@ use kube::{
 };
 use remuda_api::{
     management::{Cluster, ClusterStatus, Version},
-    rke::Condition,
+    rke::{Condition, conditions as rancher},
 };
 use remuda_control::{
     Controller, Error, Next, ObjectKey, drive,
@@ -270,22 +270,13 @@ impl Says<'_> {
 
 /// Sets a condition; times move only when something changes, and a condition keeps its place.
 pub(crate) fn set(conditions: &mut Vec<Condition>, kind: &str, says: Says<'_>, now: Timestamp) {
-    let at = conditions.iter().position(|known| known.kind == kind).unwrap_or_else(|| {
-        conditions.push(Condition { kind: kind.to_owned(), ..Condition::default() });
-        conditions.len() - 1
-    });
-    let known = &mut conditions[at];
-    if known.status == says.status && known.reason == says.reason && known.message == says.message {
-        return;
-    }
-    let time = remuda_base::rfc3339(now.as_second());
-    if known.status != says.status {
-        known.last_transition_time.clone_from(&time);
-    }
-    known.status = says.status.to_owned();
-    known.reason = says.reason.to_owned();
-    known.message = says.message.to_owned();
-    known.last_update_time = time;
+    let status = match says.status {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    };
+    let (reason, message) = (says.reason, says.message);
+    rancher::set(conditions, rancher::Update { kind, status, reason, message }, now);
 }
 
 #[cfg(test)]

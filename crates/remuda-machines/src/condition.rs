@@ -1,7 +1,8 @@
 //! Conditions as Rancher's kinds have them.
 
 use jiff::Timestamp;
-use remuda_api::rke::Condition;
+pub(crate) use remuda_api::rke::conditions::get;
+use remuda_api::rke::{Condition, conditions as rancher};
 
 /// What a condition says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,32 +12,14 @@ pub(crate) enum Is {
     Unknown,
 }
 
-impl Is {
-    fn text(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
 impl From<bool> for Is {
     fn from(yes: bool) -> Self {
         if yes { Self::True } else { Self::False }
     }
 }
 
-pub(crate) fn get<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.kind == kind)
-}
-
 pub(crate) fn status(conditions: &[Condition], kind: &str) -> Option<Is> {
-    get(conditions, kind).map(|condition| match condition.status.as_str() {
-        "True" => Is::True,
-        "False" => Is::False,
-        _ => Is::Unknown,
-    })
+    get(conditions, kind).map(|condition| rancher::status(condition).map_or(Is::Unknown, Is::from))
 }
 
 /// Sets a condition. Times move only when something else does.
@@ -48,25 +31,12 @@ pub(crate) fn set(
     message: &str,
     now: Timestamp,
 ) {
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-    let wanted = Condition {
-        kind: kind.to_owned(),
-        status: is.text().to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        last_update_time: now.clone(),
-        last_transition_time: now,
+    let status = match is {
+        Is::True => Some(true),
+        Is::False => Some(false),
+        Is::Unknown => None,
     };
-    let Some(known) = conditions.iter_mut().find(|condition| condition.kind == kind) else {
-        conditions.push(wanted);
-        return;
-    };
-    let moved = known.status != wanted.status;
-    if !moved && known.reason == wanted.reason && known.message == wanted.message {
-        return;
-    }
-    let since = if moved { wanted.last_transition_time.clone() } else { known.last_transition_time.clone() };
-    *known = Condition { last_transition_time: since, ..wanted };
+    rancher::set(conditions, rancher::Update { kind, status, reason, message }, now);
 }
 
 #[cfg(test)]
@@ -74,18 +44,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_move_with_what_they_are_about() {
-        let at = |second| Timestamp::from_second(second).unwrap();
+    fn what_was_set_is_read_back() {
         let mut conditions = Vec::new();
-        set(&mut conditions, "Ready", Is::Unknown, "", "making", at(1));
-        set(&mut conditions, "Ready", Is::Unknown, "", "making", at(2));
-        assert_eq!(conditions[0].last_update_time, "1970-01-01T00:00:01Z");
-        set(&mut conditions, "Ready", Is::Unknown, "", "still making", at(3));
-        assert_eq!(conditions[0].last_update_time, "1970-01-01T00:00:03Z");
-        assert_eq!(conditions[0].last_transition_time, "1970-01-01T00:00:01Z");
-        set(&mut conditions, "Ready", Is::True, "", "", at(4));
-        assert_eq!(conditions[0].last_transition_time, "1970-01-01T00:00:04Z");
-        assert_eq!(status(&conditions, "Ready"), Some(Is::True));
+        for is in [Is::Unknown, Is::True, Is::False] {
+            set(&mut conditions, "Ready", is, "", "making", Timestamp::UNIX_EPOCH);
+            assert_eq!(status(&conditions, "Ready"), Some(is));
+        }
         assert_eq!(status(&conditions, "Other"), None);
     }
 }
