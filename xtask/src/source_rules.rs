@@ -116,6 +116,7 @@ const SAME_TEXT: &[Exception] = &[
     ("remuda-node/src/server/front.rs", "/ping", "a path of K3s, not of this server"),
     ("remuda-planner/src/desired/config.rs", "system-default-registry", A_FLAG),
     ("remuda-planner/src/distro.rs", "system-default-registry", A_FLAG),
+    ("remuda-planner/src/redact/spec.rs", "system-default-registry", A_FLAG),
     ("remuda-provisioning/src/admission/parts.rs", "RKECluster", A_KIND),
     ("remuda-provisioning/src/cluster/graph.rs", "RKECluster", A_KIND),
     ("remuda-provisioning/src/cluster/make.rs", "RKECluster", A_KIND),
@@ -174,6 +175,11 @@ const PROSE: &[Exception] = &[
     ("remuda-server/src/config.rs", ", expected one of ", "of the parser of configuration files"),
     ("remuda-server/src/config.rs", " at line ", "of the parser of configuration files"),
     ("remuda-tunnel/src/stream.rs", "connection refused", "a close frame of remotedialer has text only"),
+    (
+        "remuda-rollout/src/machine/drain/message.rs",
+        "cannot evict pod as it would violate the pod's disruption budget.",
+        "the API's answer, and Cluster API's text made of it",
+    ),
     ("remuda-planner/src/drain.rs", "error trying to reach service", "the API's answer, in an annotation"),
     ("remuda-cluster-agent/src/hop.rs", "not found", "servers of other makes answer both with 400"),
     ("remuda-drivers/src/digitalocean.rs", "already in use", "the provider has one code for all it refuses"),
@@ -187,10 +193,27 @@ const PROSE: &[Exception] = &[
 ];
 
 fn branches_on_prose(source: &Source) -> impl Iterator<Item = (usize, &str)> {
-    source.literals.iter().filter_map(|literal| {
+    source.literals.iter().filter(|literal| is_prose(&literal.value)).filter_map(|literal| {
         let before = source.code[..literal.at].trim_end();
         let compared = COMPARES.iter().any(|operator| before.ends_with(operator));
-        (compared && is_prose(&literal.value)).then(|| (source.line(literal.at), literal.value.as_str()))
+        let compared = compared || constant(before).is_some_and(|name| is_compared(source, name));
+        compared.then(|| (source.line(literal.at), literal.value.as_str()))
+    })
+}
+
+/// The name of the constant that text is, if code ends with `const NAME: &str =`.
+fn constant(before: &str) -> Option<&str> {
+    let (_, name) = before.strip_suffix(": &str =")?.rsplit_once("const ")?;
+    Some(name).filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+}
+
+/// Whether text is compared with a constant of the same file.
+fn is_compared(source: &Source, name: &str) -> bool {
+    source.code.match_indices(name).any(|(at, _)| {
+        let whole =
+            !source.code[at + name.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        let before = source.code[..at].trim_end();
+        whole && COMPARES.iter().any(|operator| before.ends_with(operator))
     })
 }
 
@@ -252,6 +275,11 @@ fn facts_about_drivers_and_distributions_are_asked_at_home() {
 fn the_rules_see_what_they_are_about() {
     let source =
         source::parse("x.rs", "fn f(m: &str) -> bool { m.starts_with(\"waiting for\") || m == \"a b\" }");
+    assert_eq!(branches_on_prose(&source).collect::<Vec<_>>(), [(1, "waiting for")]);
+    let source = source::parse(
+        "x.rs",
+        "const SAID: &str = \"waiting for\";\nconst TOLD: &str = \"some text\";\nfn f(m: &str) -> bool { m.contains(SAID) }",
+    );
     assert_eq!(branches_on_prose(&source).collect::<Vec<_>>(), [(1, "waiting for")]);
     for (value, compound) in [
         ("name", false),

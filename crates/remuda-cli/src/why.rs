@@ -233,8 +233,14 @@ impl Finding {
     }
 
     /// What is known about messages like those in the evidence.
-    fn diagnosed(mut self) -> Finding {
+    fn diagnosed(self) -> Finding {
+        self.diagnosed_as("")
+    }
+
+    /// The same for a failure of a kind, where words say nothing.
+    fn diagnosed_as(mut self, class: &str) -> Finding {
         let advice = self.evidence.iter().find_map(|exhibit| diagnosis::advice(&exhibit.text));
+        let advice = advice.or_else(|| diagnosis::advice_on_class(class));
         if let Some(advice) = advice {
             self.next.insert(0, advice);
         }

@@ -78,7 +78,7 @@ const KNOWN: &[(&[&str], &str)] = &[
 /// What is looked at of a message; more of it is repetition.
 const LOOKED_AT: usize = 64 * 1024;
 
-/// What the machine provider calls the kinds of failures, and what to do about each.
+/// What the machine provider calls the kinds of failures (`status.failureClass`), and what to do about each.
 const CLASSES: &[(&str, &str)] = &[
     (
         "quota",
@@ -93,9 +93,6 @@ const CLASSES: &[(&str, &str)] = &[
     ("timeout", "it took longer than it may: see how far the log goes; it is tried again"),
     ("driver-crash", "the driver's program ended or spoke nonsense: check its version, or use another one"),
 ];
-
-/// Between what failed and the kind of failure in messages of the machine provider.
-const BEFORE_CLASS: &str = "in infrastructure provider: ";
 
 /// What to do about a webhook that could not be asked, if a message of the API says so. Those of the core provider of
 /// Cluster API are `<what>.<kind>.cluster.x-k8s.io`, or of one of its other groups; providers have groups of their own.
@@ -126,11 +123,12 @@ pub(super) fn advice(text: &str) -> Option<String> {
     }
     let lower = text.to_ascii_lowercase();
     let fits = |(words, _): &&(&[&str], &str)| words.iter().all(|word| lower.contains(word));
-    let known = KNOWN.iter().find(fits).map(|(_, advice)| *advice);
-    let class =
-        text.split_once(BEFORE_CLASS).and_then(|(_, rest)| rest.split_once(':')).map(|(class, _)| class);
-    let class = CLASSES.iter().find(|(name, _)| class == Some(*name)).map(|(_, advice)| *advice);
-    known.or(class).map(str::to_owned)
+    KNOWN.iter().find(fits).map(|(_, advice)| (*advice).to_owned())
+}
+
+/// What to do about a failure of a kind.
+pub(super) fn advice_on_class(class: &str) -> Option<String> {
+    CLASSES.iter().find(|(name, _)| *name == class).map(|(_, advice)| (*advice).to_owned())
 }
 
 #[cfg(test)]
@@ -181,11 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn the_class_of_a_failure_has_an_advice_where_its_words_have_none() {
-        let text =
-            |class: &str| format!("failed creating server [a/b] in infrastructure provider: {class}: boo");
-        assert!(advice(&text("driver-crash")).is_some_and(|advice| advice.contains("program")));
-        assert_eq!(advice(&text("other")), None);
+    fn classes_of_failures_have_an_advice() {
+        assert!(advice_on_class("driver-crash").is_some_and(|advice| advice.contains("program")));
+        assert_eq!(advice_on_class("other"), None);
+        assert_eq!(advice("failed creating server in infrastructure provider: driver-crash: boo"), None);
     }
 
     #[test]

@@ -233,7 +233,8 @@ fn job_failed(evidence: &Evidence, machine: &Object, server: &Object, job: Optio
         "" => "the machine is deleted then; make it again".to_owned(),
         pool => format!("pool {pool} replaces the machine by itself and tries again"),
     };
-    finding.diagnosed().next(format!("remuda machine logs {name}")).next(retry)
+    let finding = finding.diagnosed_as(server.text("/status/failureClass"));
+    finding.next(format!("remuda machine logs {name}")).next(retry)
 }
 
 /// The agent and the plan it is given.

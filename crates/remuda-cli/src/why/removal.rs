@@ -245,7 +245,8 @@ fn server_removal(
         let log = evidence.remove_log(machine, LOG_LINES);
         let finding =
             finding.exhibit("log of the job, last lines", log).condition(server, condition::DELETE_JOB);
-        return finding.diagnosed().next(format!("remuda machine logs {machine}")).next(force);
+        let finding = finding.diagnosed_as(server.text("/status/failureClass"));
+        return finding.next(format!("remuda machine logs {machine}")).next(force);
     }
     let ours = server.finalizers().any(|name| name == finalizer::MACHINE);
     if ours
