@@ -37,10 +37,14 @@ use remuda_names::{
     capi::condition as capi_condition,
     rancher::{annotation, condition, finalizer, label},
 };
-use remuda_planner::output::{Outcome, Output};
+use remuda_planner::{
+    input::Input,
+    output::{Outcome, Output},
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::observe::Observed;
 use crate::{
     Error,
     conditions::{Says, is_true, set},
@@ -216,6 +220,15 @@ async fn reconcile(key: ObjectKey, ctx: Arc<ControlPlanes>) -> Result<Next, Erro
         Guarded::Dying(object) => ctx.remove(&key, &api, &object).await,
         Guarded::Live(object) => ctx.plan(&key, &api, &object).await,
     }
+}
+
+/// What a pass over a control plane decides about, as the API has it now.
+pub(crate) async fn input(rke: Arc<Rke>, key: &ObjectKey) -> Result<Option<Input>, Error> {
+    let Some(object) = rke.control_planes.get(key) else { return Ok(None) };
+    let control_planes = ControlPlanes { rke, wanted: Arc::default(), rested: Mutex::default() };
+    let Observed { mut input, cluster } = control_planes.observe(key, &object).await?;
+    input.machines = control_planes.rke.see_machines(&cluster, Reading::Fresh).await?.machines;
+    Ok(Some(input))
 }
 
 impl ControlPlanes {

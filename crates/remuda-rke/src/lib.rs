@@ -24,6 +24,7 @@ mod bootstrap_token;
 mod conditions;
 mod control_plane;
 mod custom;
+pub mod debug;
 mod drain;
 mod error;
 mod install;

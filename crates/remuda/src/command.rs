@@ -118,6 +118,10 @@ Examples:
     #[command(subcommand)]
     Bundle(crate::bundle::Command),
 
+    /// Look into decisions about a cluster
+    #[command(subcommand)]
+    Debug(crate::debug::Command),
+
     /// Try out or load a server with simulated machines and clusters
     #[command(subcommand)]
     Sim(crate::sim::Sim),

@@ -4,6 +4,7 @@ mod applet;
 mod bundle;
 mod command;
 mod complete;
+mod debug;
 mod describe;
 mod doctor;
 mod failure;
@@ -76,6 +77,7 @@ fn run(command: Command) -> Result<(), Failure> {
         | Command::Doctor(_) => unreachable!("dealt with before"),
         Command::Image(command) => image::run(&command),
         Command::Bundle(command) => bundle::run(&command),
+        Command::Debug(command) => debug::run(&command),
         Command::Sim(command) => sim::run(command),
         Command::Version(arguments) => version::print(&arguments),
         Command::Completion { shell } => output::raw(&complete::script(shell, CommandLine::command())),

@@ -12,6 +12,7 @@ mod client;
 mod commands;
 mod controllers;
 mod dashboard;
+mod debug;
 mod direct;
 mod dist;
 mod driver_use;
