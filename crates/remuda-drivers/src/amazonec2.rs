@@ -11,13 +11,12 @@ mod api;
 mod flags;
 mod groups;
 mod regions;
-pub(crate) mod sign;
 #[cfg(test)]
 mod tests;
 mod work;
-pub(crate) mod xml;
 
 use parking_lot::Mutex;
+use remuda_s3::{sign::Signer, xml::Node};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -29,10 +28,22 @@ use crate::{
 };
 
 use api::{Api, Params};
-use sign::Credentials;
-use xml::Node;
 
 pub const NAME: &str = "amazonec2";
+
+/// Who signs calls.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Credentials {
+    pub access_key: String,
+    pub secret_key: Secret,
+    pub session_token: Secret,
+}
+
+impl Credentials {
+    pub(crate) fn signer(&self) -> Signer<'_> {
+        Signer { access_key: &self.access_key, secret_key: self.secret_key.expose() }
+    }
+}
 
 /// The record of an instance.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -1,11 +1,12 @@
 //! Calls to EC2's query API.
 
-use reqwest::Url;
-
-use super::{
-    sign::{Credentials, Request, authorization},
+use remuda_s3::{
+    sign::{Request, authorization, hash},
     xml::{self, Node},
 };
+use reqwest::Url;
+
+use super::Credentials;
 use crate::{
     builtin::Context,
     error::{Class, Error, Result},
@@ -155,12 +156,13 @@ impl Api {
                 headers.push(("x-amz-security-token", token));
             }
             let signed = authorization(
-                &self.credentials,
+                self.credentials.signer(),
                 Request {
                     method: "POST",
+                    path: "/",
                     query: "",
                     headers: &headers,
-                    body: body.as_bytes(),
+                    payload: &hash(body.as_bytes()),
                     region: &self.region,
                     service: "ec2",
                     time: &time,

@@ -1,9 +1,10 @@
 //! Security groups: found by name, made if missing, opened where needed, removed with the last machine.
 
+use remuda_s3::xml::Node;
+
 use super::{
     Record,
     api::{Api, ApiError, Params},
-    xml::Node,
 };
 use crate::error::{Error, Result};
 

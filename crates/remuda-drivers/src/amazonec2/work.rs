@@ -1,13 +1,13 @@
 //! Making and removing an instance.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use remuda_s3::xml::Node;
 use tokio::time::Instant;
 
 use super::{
     AmazonEc2, Record,
     api::{Api, ApiError, Params},
     groups,
-    xml::Node,
 };
 use crate::{
     driver::Owned,

@@ -6,12 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use parking_lot::Mutex;
+use remuda_s3::sign::{Request, authorization, hash};
 
 use super::{Api, Call, Hosts, Reply, pairs};
-use crate::{
-    amazonec2::sign::{Credentials, Request, authorization},
-    secret::Secret,
-};
+use crate::{amazonec2::Credentials, secret::Secret};
 
 /// The fake account.
 pub struct AmazonEc2 {
@@ -137,14 +135,15 @@ impl AmazonEc2 {
         let bound = ["host", "x-amz-date"].iter().all(|needed| names.contains(needed));
         let request = Request {
             method: &call.method,
+            path: "/",
             query: &call.query,
             headers: &headers,
-            body: &call.body,
+            payload: &hash(&call.body),
             region: &self.region,
             service: "ec2",
             time,
         };
-        fresh && bound && sent == authorization(&self.credentials, request)
+        fresh && bound && sent == authorization(self.credentials.signer(), request)
     }
 }
 

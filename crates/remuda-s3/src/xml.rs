@@ -1,9 +1,9 @@
-//! Just enough XML to read EC2's answers: elements and text. Attributes, comments and processing
+//! Just enough XML to read the answers of Amazon's interfaces: elements and text. Attributes, comments and processing
 //! instructions are skipped; document types are refused, and with them entity tricks.
 
 /// An element.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Node {
+pub struct Node {
     pub name: String,
     pub text: String,
     pub children: Vec<Node>,
@@ -13,12 +13,12 @@ const DEPTH: usize = 32;
 const NODES: usize = 200_000;
 
 impl Node {
-    pub(crate) fn child(&self, name: &str) -> Option<&Node> {
+    pub fn child(&self, name: &str) -> Option<&Node> {
         self.children.iter().find(|child| child.name == name)
     }
 
     /// The text at a path of element names, empty if there is none.
-    pub(crate) fn get(&self, path: &str) -> &str {
+    pub fn get(&self, path: &str) -> &str {
         let mut node = self;
         for name in path.split('/') {
             match node.child(name) {
@@ -30,7 +30,7 @@ impl Node {
     }
 
     /// The `item`s of a list.
-    pub(crate) fn items(&self, name: &str) -> impl Iterator<Item = &Node> {
+    pub fn items(&self, name: &str) -> impl Iterator<Item = &Node> {
         self.child(name)
             .into_iter()
             .flat_map(|list| list.children.iter().filter(|child| child.name == "item"))
@@ -38,7 +38,7 @@ impl Node {
 }
 
 /// Reads a document; `None` if it is not well formed enough.
-pub(crate) fn parse(text: &str) -> Option<Node> {
+pub fn parse(text: &str) -> Option<Node> {
     let mut open: Vec<Node> = vec![Node::default()];
     let mut rest = text;
     let mut count = 0;
