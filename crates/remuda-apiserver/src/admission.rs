@@ -12,7 +12,7 @@ mod webhooks;
 
 pub(crate) use self::expressions::check_expressions;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
 use remuda_auth::identity::User;
 use remuda_store::ListQuery;
@@ -119,7 +119,23 @@ pub trait Hook: Send + Sync {
         let _ = (request, object);
         Ok(Vec::new())
     }
+
+    /// Whether a write has to be examined.
+    fn examines(&self, request: &Request<'_>, object: Option<&Value>) -> bool {
+        let _ = (request, object);
+        false
+    }
+
+    /// As [`Hook::validate`], for what cannot be known without asking outside of the server. It is the last one asked,
+    /// about writes nobody else refuses, and has to be done in seconds.
+    fn examine<'a>(&'a self, request: &Request<'a>, object: Option<&'a Value>) -> Examination<'a> {
+        let _ = (request, object);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 }
+
+/// What [`Hook::examine`] finds: warnings, or a refusal.
+pub type Examination<'a> = Pin<Box<dyn Future<Output = Result<Vec<String>, ApiError>> + Send + 'a>>;
 
 /// A write under review.
 pub(crate) struct Review<'a> {
@@ -271,6 +287,20 @@ impl Inner {
             }
         }
         self.check_policies(review, object).await?;
-        self.call_validating(review, object).await
+        self.call_validating(review, object).await?;
+        self.examine(review, object).await
+    }
+
+    async fn examine(&self, review: &Review<'_>, object: Option<&Value>) -> ApiResult<()> {
+        let name = object.or(review.old).map(remuda_objects::meta::name).unwrap_or_default();
+        let request = review.request(name);
+        let examines = |hook: &&Arc<dyn Hook>| hook.concerns(&request) && hook.examines(&request, object);
+        for hook in self.config.hooks.iter().filter(examines) {
+            let found = self.look_up(hook.lookups(&request, object)).await?;
+            for warning in hook.examine(&Request { found: &found, ..request }, object).await? {
+                review.call.warn(warning);
+            }
+        }
+        Ok(())
     }
 }

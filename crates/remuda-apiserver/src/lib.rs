@@ -60,7 +60,7 @@ mod websocket;
 mod write;
 
 pub use self::{
-    admission::{Found, Hook, Lookup, Operation, Request as AdmissionRequest},
+    admission::{Examination, Found, Hook, Lookup, Operation, Request as AdmissionRequest},
     audit::AuditLog,
     authn::{Identified, Unidentified},
     body::Body,
