@@ -36,6 +36,8 @@ Commands:
   supervise  Keep the agent running where there is no service manager
   verify-snapshot [--newest] PATH
              Read a snapshot of etcd, or the newest in a directory, and say whether it is whole
+  verify-snapshot --s3 CONFIG PATH
+             The same for one in S3, which is put at PATH meanwhile; CONFIG is that of K3s or RKE2
   version    Print the version
 
 Options of run:
@@ -160,9 +162,18 @@ pub fn parse(
         }
         "verify-snapshot" => {
             let newest = words.rest.pop_if(|word| word == "--newest").is_some();
-            let path = words.rest.pop().filter(|word| !word.starts_with('-'));
-            let path = PathBuf::from(path.ok_or_else(|| UsageError::Value("verify-snapshot".to_owned()))?);
-            let which = if newest { Which::Newest(path) } else { Which::File(path) };
+            let s3 = words.rest.pop_if(|word| word == "--s3").is_some();
+            let mut path = |option: &str| {
+                let path = words.rest.pop().filter(|word| !word.starts_with('-')).map(PathBuf::from);
+                path.ok_or_else(|| UsageError::Value(option.to_owned()))
+            };
+            let config = if s3 { Some(path("--s3")?) } else { None };
+            let path = path("verify-snapshot")?;
+            let which = match config {
+                Some(config) => Which::S3 { config, path },
+                None if newest => Which::Newest(path),
+                None => Which::File(path),
+            };
             words.nothing_else(Command::VerifySnapshot(which))
         }
         "version" => words.nothing_else(Command::Version),

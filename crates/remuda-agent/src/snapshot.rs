@@ -1,5 +1,7 @@
 //! Snapshots of etcd, read where they lie: plans ask for it before anything depends on one.
 
+mod s3;
+
 use std::{
     fs::{self, File},
     io,
@@ -16,6 +18,8 @@ pub enum Which {
     File(PathBuf),
     /// The newest in a directory.
     Newest(PathBuf),
+    /// The one of this name in the store that a configuration of K3s or RKE2 names. It is put here meanwhile.
+    S3 { config: PathBuf, path: PathBuf },
 }
 
 impl Which {
@@ -24,6 +28,7 @@ impl Which {
         let path = match self {
             Which::File(path) => Ok(path.clone()),
             Which::Newest(directory) => newest(directory),
+            Which::S3 { config, path } => return s3::read(config, path),
         };
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match path {
