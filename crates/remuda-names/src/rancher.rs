@@ -505,6 +505,8 @@ pub mod snapshot_file {
     pub const VERSION: &str = "v1";
     pub const KIND: &str = "ETCDSnapshotFile";
     pub const PLURAL: &str = "etcdsnapshotfiles";
+    /// In place of the node of files in S3.
+    pub const S3_NODE: &str = "s3";
 
     pub mod label {
         /// The node that holds the file. The distribution writes it.

@@ -16,6 +16,7 @@ use std::{
 };
 
 use remuda_names::node as names;
+use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 pub use self::{flags::parse as parse_flags, merge::Values};
@@ -29,6 +30,8 @@ pub enum ConfigError {
     Invalid { path: String, reason: String },
     #[error("{setting}: {value:?} {reason}")]
     Value { setting: &'static str, value: String, reason: &'static str },
+    #[error("the store of snapshots")]
+    S3(#[source] remuda_s3::S3Error),
     #[error("an agent needs `server` and `token`: {missing} is missing")]
     Incomplete { missing: &'static str },
 }
@@ -190,12 +193,24 @@ pub struct SnapshotArgs {
     pub directory: PathBuf,
     /// What names of snapshots of the schedule begin with.
     pub name: String,
+    /// Where they are put as well.
+    pub s3: Option<S3Args>,
+}
+
+/// A store snapshots are put into as well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct S3Args {
+    pub config: remuda_s3::Config,
+    /// How many of the schedule are kept there: moments, of which each server has a file.
+    pub retention: usize,
 }
 
 /// `--cluster-reset`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reset {
     pub restore: Option<PathBuf>,
+    /// The file is to be taken from the store first.
+    pub download: bool,
 }
 
 /// What matters of a component's arguments: where its health is and which certificate it shows.
@@ -259,6 +274,18 @@ impl Settings {
         for (name, port) in settings.ports.named() {
             if let Some(given) = env(&format!("{}{name}", names::ENV_PORT)) {
                 *port = number("port", given)?;
+            }
+        }
+        if let Some(s3) = &mut settings.snapshots.s3 {
+            let config = &mut s3.config;
+            for (variable, key) in [
+                ("AWS_ACCESS_KEY_ID", &mut config.access_key),
+                ("AWS_SECRET_ACCESS_KEY", &mut config.secret_key),
+                ("AWS_SESSION_TOKEN", &mut config.session_token),
+            ] {
+                if let Some(value) = env(variable).filter(|_| key.is_empty()) {
+                    key.clone_from(value);
+                }
             }
         }
         if let Some(path) = env("PATH") {
@@ -355,10 +382,7 @@ impl Settings {
             ports,
             etcd: EtcdChoice::Auto,
             snapshots: snapshots(values, &paths)?,
-            reset: is_true(values, "cluster-reset").then(|| Reset {
-                // Relative to the directory of the server, as plans write it.
-                restore: text("cluster-reset-restore-path").map(|path| paths.server(&path)),
-            }),
+            reset: reset(values, &paths)?,
             path: DEFAULT_PATH.to_owned(),
             bind: None,
             launcher: None,
@@ -376,6 +400,51 @@ impl Settings {
     }
 }
 
+fn reset(values: &Values, paths: &Paths) -> Result<Option<Reset>, ConfigError> {
+    if !is_true(values, "cluster-reset") {
+        return Ok(None);
+    }
+    let given = values.last("cluster-reset-restore-path").filter(|path| !path.is_empty());
+    let download = is_true(values, "etcd-s3") && given.is_some();
+    let restore = match given {
+        // In a store, it is a name.
+        Some(name) if download => {
+            if name.starts_with('.') || name.contains(['/', '\0']) {
+                let (setting, reason) = ("cluster-reset-restore-path", "is not the name of a snapshot in S3");
+                return Err(ConfigError::Value { setting, value: name.to_owned(), reason });
+            }
+            Some(snapshots(values, paths)?.directory.join(name))
+        }
+        // Relative to the directory of the server, as plans write it.
+        given => given.map(|path| paths.server(path)),
+    };
+    Ok(Some(Reset { restore, download }))
+}
+
+fn s3(values: &Values, paths: &Paths) -> Result<Option<S3Args>, ConfigError> {
+    if !is_true(values, "etcd-s3") {
+        return Ok(None);
+    }
+    let argument = |name: &str| {
+        let value = values.last(&format!("etcd-s3-{name}")).filter(|value| !value.is_empty());
+        value.map(str::to_owned)
+    };
+    let mut config = remuda_s3::Config::from_arguments(argument).map_err(ConfigError::S3)?;
+    if config.endpoint_ca.starts_with('/') {
+        config.endpoint_ca = paths.absolute(&config.endpoint_ca).display().to_string();
+    }
+    Ok(Some(S3Args { config, retention: count("etcd-s3-retention", values)?.unwrap_or(DEFAULT_RETENTION) }))
+}
+
+fn count(setting: &'static str, values: &Values) -> Result<Option<usize>, ConfigError> {
+    let given = values.last(setting).filter(|value| !value.is_empty());
+    let reason = "is not a number of snapshots";
+    let read = |value: &str| {
+        value.parse().map_err(|_| ConfigError::Value { setting, value: value.to_owned(), reason })
+    };
+    given.map(read).transpose()
+}
+
 fn snapshots(values: &Values, paths: &Paths) -> Result<SnapshotArgs, ConfigError> {
     let text = |key: &str| values.last(key).filter(|value| !value.is_empty()).map(str::to_owned);
     let schedule = text("etcd-snapshot-schedule-cron").unwrap_or_else(|| "0 */12 * * *".to_owned());
@@ -383,19 +452,14 @@ fn snapshots(values: &Values, paths: &Paths) -> Result<SnapshotArgs, ConfigError
         let (setting, reason) = ("etcd-snapshot-schedule-cron", "is not a schedule");
         return Err(ConfigError::Value { setting, value: schedule, reason });
     }
-    let retention = match text("etcd-snapshot-retention") {
-        None => 5,
-        Some(value) => value.parse().map_err(|_| {
-            let (setting, reason) = ("etcd-snapshot-retention", "is not a number of snapshots");
-            ConfigError::Value { setting, value, reason }
-        })?,
-    };
+    let retention = count("etcd-snapshot-retention", values)?.unwrap_or(DEFAULT_RETENTION);
     Ok(SnapshotArgs {
         disabled: is_true(values, "etcd-disable-snapshots"),
         schedule,
         retention,
         directory: text("etcd-snapshot-dir").map_or_else(|| paths.snapshots(), |dir| paths.absolute(&dir)),
         name: text("etcd-snapshot-name").unwrap_or_else(|| "etcd-snapshot".to_owned()),
+        s3: s3(values, paths)?,
     })
 }
 
@@ -533,6 +597,8 @@ fn is_node_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
+/// Of snapshots of the schedule.
+const DEFAULT_RETENTION: usize = 5;
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Finds a program as a shell does.

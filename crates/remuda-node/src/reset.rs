@@ -23,6 +23,7 @@ use crate::{
     snapshot::{
         BUNDLE_BUCKET, STORE_BUCKET,
         bundle::{self, BundleError},
+        s3::S3Snapshots,
     },
     token::{Token, TokenError},
 };
@@ -34,6 +35,10 @@ const MARKER: &str = "/restored";
 pub enum ResetError {
     #[error("use snapshot {}", .path.display())]
     Unproven { path: PathBuf, source: Unproven },
+    #[error("the snapshot is to be taken from S3, and no store is configured")]
+    NoStore,
+    #[error("take snapshot {name:?} from S3")]
+    Download { name: String, source: remuda_s3::S3Error },
     #[error("a restore needs the token of the servers")]
     NoToken,
     #[error(transparent)]
@@ -59,10 +64,21 @@ pub enum ResetError {
 }
 
 pub async fn run(settings: &Settings) -> Result<(), ResetError> {
-    match settings.reset.as_ref().and_then(|reset| reset.restore.as_ref()) {
-        Some(path) => from_snapshot(settings, path),
-        None => alone(settings).await,
+    let Some(reset) = settings.reset.as_ref() else { return alone(settings).await };
+    let Some(path) = &reset.restore else { return alone(settings).await };
+    if reset.download {
+        download(settings, path).await?;
     }
+    from_snapshot(settings, path)
+}
+
+/// Takes the snapshot from the store. One that was here already is replaced: the store has what was uploaded.
+async fn download(settings: &Settings, path: &Path) -> Result<(), ResetError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let s3 = settings.snapshots.s3.clone().ok_or(ResetError::NoStore)?;
+    files::private_dir(&settings.snapshots.directory)?;
+    let fetched = S3Snapshots::new(s3).download(&name, path).await;
+    fetched.map_err(|source| ResetError::Download { name: name.into_owned(), source })
 }
 
 /// Takes the state and the identity of the cluster from a snapshot.

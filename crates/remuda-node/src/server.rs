@@ -212,8 +212,9 @@ async fn serve(
         let stop = background.stop.clone();
         background.spawn(async move {
             // Files may have come and gone while the server was down, and a restore brings an old catalogue.
+            let s3 = snapshots.configured();
             tokio::select! {
-                () = snapshots.tell() => {}
+                () = snapshots.tell(s3.as_ref()) => {}
                 () = stop.cancelled() => return,
             }
             snapshot::run_schedule(snapshots, stop).await;

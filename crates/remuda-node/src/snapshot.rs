@@ -13,6 +13,7 @@
 pub mod bundle;
 pub mod catalog;
 pub mod command;
+pub mod s3;
 mod schedule;
 
 use std::{
@@ -33,6 +34,10 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 pub use self::schedule::run as run_schedule;
+use self::{
+    catalog::{Catalogue, Kept},
+    s3::S3Snapshots,
+};
 use crate::{
     config::Settings,
     etcd::{EtcdError, Members},
@@ -67,6 +72,8 @@ pub enum SnapshotError {
     Missing { name: String },
     #[error("this server keeps no state")]
     NoState,
+    #[error("the store of snapshots")]
+    S3(#[from] remuda_s3::S3Error),
 }
 
 /// Where the state is that snapshots are taken of.
@@ -84,6 +91,15 @@ pub struct Listed {
     pub size: u64,
     /// Seconds since 1970.
     pub created: i64,
+}
+
+/// What came of taking a snapshot.
+#[derive(Debug)]
+pub struct Saved {
+    pub listed: Listed,
+    pub verified: Verified,
+    /// Why it did not get into the store it was to be put into as well.
+    pub s3_error: Option<String>,
 }
 
 /// The snapshots of one server. One operation at a time.
@@ -106,8 +122,9 @@ impl Snapshots {
         Snapshots { settings, source, bundle, client, alone: tokio::sync::Mutex::new(()) }
     }
 
-    /// Takes a snapshot. When this returns it is whole, durable and in the catalogue.
-    pub async fn save(&self, prefix: &str) -> Result<(Listed, Verified), SnapshotError> {
+    /// Takes a snapshot. When this returns it is whole, durable and in the catalogue. A store that does not take it
+    /// is told about in the catalogue: the snapshot on this server is as good as without one.
+    pub async fn save(&self, prefix: &str, s3: Option<&S3Snapshots>) -> Result<Saved, SnapshotError> {
         let _alone = self.alone.lock().await;
         let mut created = Timestamp::now().as_second();
         let named = |at: i64| format!("{prefix}-{}-{at}", self.settings.node_name);
@@ -117,13 +134,16 @@ impl Snapshots {
         }
         let name = named(created);
         let path = self.path(&name)?;
-        files::private_dir(&self.settings.snapshots.directory)?;
         let unfinished = path.with_file_name(format!(".{name}.part"));
-        let taken = self.take(&unfinished).await;
+        let taken = match files::private_dir(&self.settings.snapshots.directory) {
+            Ok(()) => self.take(&unfinished).await,
+            Err(error) => Err(error.into()),
+        };
         let verified = match taken {
             Ok(verified) => verified,
             Err(error) => {
                 let _ = std::fs::remove_file(&unfinished);
+                self.tell_failed(&name, &path, created, &error).await;
                 return Err(error);
             }
         };
@@ -131,9 +151,47 @@ impl Snapshots {
         std::fs::rename(&unfinished, &path)
             .map_err(|source| SnapshotError::Write { path: path.clone(), source })?;
         info!(snapshot = name, revision = verified.revision, keys = verified.keys, "snapshot taken");
-        self.tell().await;
-        let location = location(&path);
-        Ok((Listed { name, location, size: verified.size, created }, verified))
+        let s3_error = match s3 {
+            Some(s3) => self.upload(s3, &name, &path, verified.size, created).await.err(),
+            None => None,
+        };
+        self.tell(s3).await;
+        let listed = Listed { name, location: location(&path), size: verified.size, created };
+        Ok(Saved { listed, verified, s3_error })
+    }
+
+    /// Those who look for a snapshot of the schedule find why there is none.
+    async fn tell_failed(&self, name: &str, path: &Path, created: i64, error: &SnapshotError) {
+        let why = remuda_control::Chain(error).to_string();
+        let own = Catalogue::of_node(&self.client, &self.settings.node_name);
+        let listed = Listed { name: name.to_owned(), location: location(path), size: 0, created };
+        if let Err(error) = own.put(&listed, &BTreeMap::new(), Some(&why)).await {
+            stale(&error);
+        }
+    }
+
+    /// Puts a snapshot of this server into the store. Answers why it could not.
+    async fn upload(
+        &self,
+        s3: &S3Snapshots,
+        name: &str,
+        path: &Path,
+        size: u64,
+        created: i64,
+    ) -> Result<(), String> {
+        let metadata = metadata(&self.settings, name);
+        let uploaded = s3.upload(name, path, &metadata).await;
+        let Err(error) = uploaded else {
+            info!(snapshot = name, "snapshot uploaded");
+            return Ok(());
+        };
+        let why = remuda_control::Chain(&error).to_string();
+        warn!(snapshot = name, error = why, "the snapshot is not in S3");
+        let record = Catalogue::of_store(&self.client, s3.place());
+        if let Err(error) = record.put(&s3.at(name, size, created), &metadata, Some(&why)).await {
+            stale(&error);
+        }
+        Err(why)
     }
 
     async fn take(&self, path: &Path) -> Result<Verified, SnapshotError> {
@@ -199,42 +257,109 @@ impl Snapshots {
         list(&self.settings)
     }
 
-    /// Deletes snapshots. One that is gone already is no error to those who want it gone.
-    pub async fn delete(&self, names: &[String]) -> Result<(), SnapshotError> {
+    /// Those of this server, and those in the store.
+    pub async fn all(&self, s3: Option<&S3Snapshots>) -> Result<Vec<Listed>, SnapshotError> {
+        let mut listed = self.list()?;
+        if let Some(s3) = s3 {
+            listed.extend(s3.list().await?);
+        }
+        Ok(listed)
+    }
+
+    /// Deletes snapshots, here and in the store. One that is gone already is no error to those who want it gone.
+    pub async fn delete(&self, names: &[String], s3: Option<&S3Snapshots>) -> Result<(), SnapshotError> {
         let _alone = self.alone.lock().await;
         for name in names {
-            remove(&self.path(name)?)?;
+            let path = self.path(name)?;
+            if let Some(s3) = s3 {
+                self.delete_remote(s3, name).await?;
+            }
+            remove(&path)?;
             remove(&self.settings.paths.snapshot_metadata().join(name))?;
+            // One that failed has no file whose absence would tell.
+            let gone = Listed { name: name.clone(), location: location(&path), size: 0, created: 0 };
+            let own = Catalogue::of_node(&self.client, &self.settings.node_name);
+            if let Err(error) = own.forget(&gone).await {
+                stale(&error);
+            }
             info!(snapshot = name, "snapshot deleted");
         }
-        self.tell().await;
+        self.tell(s3).await;
         Ok(())
     }
 
-    /// Deletes those of the schedule that are too many. Those that were asked for are kept.
-    pub async fn prune(&self, retention: usize) -> Result<Vec<String>, SnapshotError> {
-        let names =
-            surplus(&self.list()?, &self.settings.snapshots.name, &self.settings.node_name, retention);
+    async fn delete_remote(&self, s3: &S3Snapshots, name: &str) -> Result<(), SnapshotError> {
+        s3.delete(name).await?;
+        // At once: a list may still have it, and an object that is young is not judged by lists.
+        let record = Catalogue::of_store(&self.client, s3.place());
+        if let Err(error) = record.forget(&s3.at(name, 0, 0)).await {
+            stale(&error);
+        }
+        Ok(())
+    }
+
+    /// Deletes those of the schedule that are too many, here and in the store. Those that were asked for are kept.
+    pub async fn prune(
+        &self,
+        retention: usize,
+        s3: Option<&S3Snapshots>,
+    ) -> Result<Vec<String>, SnapshotError> {
+        let prefix = &self.settings.snapshots.name;
+        let mut names = surplus(&self.list()?, prefix, &self.settings.node_name, retention);
         if !names.is_empty() {
-            self.delete(&names).await?;
+            // What the store keeps is counted by itself.
+            self.delete(&names, None).await?;
+        }
+        if let Some(s3) = s3 {
+            let too_many = s3::surplus(&s3.list().await?, prefix, s3.retention());
+            for name in &too_many {
+                self.delete_remote(s3, name).await?;
+                info!(snapshot = name, "snapshot deleted from S3");
+            }
+            names.extend(too_many);
         }
         Ok(names)
     }
 
+    /// The store of the configuration this server began with.
+    pub fn configured(&self) -> Option<S3Snapshots> {
+        self.settings.snapshots.s3.clone().map(S3Snapshots::new)
+    }
+
     /// Brings the catalogue in the cluster up to date. Files count: what cannot be told now is told next time.
-    pub async fn tell(&self) {
-        let listed = match self.list() {
-            Ok(listed) => listed,
-            Err(error) => return warn!(error = %remuda_control::Chain(&error), "snapshots cannot be listed"),
-        };
-        if let Err(error) = catalog::write(&self.client, &self.settings, &listed).await {
-            warn!(error = %remuda_control::Chain(&error), "the catalogue of snapshots is not up to date");
+    pub async fn tell(&self, s3: Option<&S3Snapshots>) {
+        let read = Timestamp::now();
+        let kept = Kept { settings: &self.settings, s3: None };
+        match self.list() {
+            Ok(listed) => {
+                let own = Catalogue::of_node(&self.client, &self.settings.node_name);
+                if let Err(error) = own.write(&listed, read, &kept).await {
+                    stale(&error);
+                }
+            }
+            Err(error) => stale(&error),
+        }
+        let Some(s3) = s3 else { return };
+        match s3.list().await {
+            Ok(listed) => {
+                let store = Catalogue::of_store(&self.client, s3.place());
+                let kept = Kept { settings: &self.settings, s3: Some(s3) };
+                if let Err(error) = store.write(&listed, read, &kept).await {
+                    stale(&error);
+                }
+            }
+            Err(error) => stale(&error),
         }
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, SnapshotError> {
         path(&self.settings, name)
     }
+}
+
+/// Files count: what cannot be told now is told next time.
+fn stale(error: &(dyn std::error::Error + 'static)) {
+    warn!(error = %remuda_control::Chain(error), "the catalogue of snapshots is not up to date");
 }
 
 /// Where a snapshot lies. Names come from others: none leads out of the directory.
@@ -276,12 +401,17 @@ pub fn list(settings: &Settings) -> Result<Vec<Listed>, SnapshotError> {
             continue;
         }
         let changed = metadata.modified().ok().and_then(|at| Timestamp::try_from(at).ok());
-        let named = name.rsplit('-').next().and_then(|time| time.parse().ok());
+        let named = moment_of(&name);
         let created = named.or(changed.map(Timestamp::as_second)).unwrap_or_default();
         listed.push(Listed { location: location(&entry.path()), size: metadata.len(), created, name });
     }
     listed.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
     Ok(listed)
+}
+
+/// When a snapshot was taken, which its name ends in.
+fn moment_of(name: &str) -> Option<i64> {
+    name.rsplit('-').next().and_then(|time| time.parse().ok())
 }
 
 /// Names of those of the schedule beyond the newest `retention`.

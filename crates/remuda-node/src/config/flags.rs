@@ -25,6 +25,20 @@ const SCALARS: &[&str] = &[
     "disable-etcd",
     "disable-scheduler",
     "etcd-disable-snapshots",
+    "etcd-s3",
+    "etcd-s3-access-key",
+    "etcd-s3-bucket",
+    "etcd-s3-bucket-lookup-type",
+    "etcd-s3-endpoint",
+    "etcd-s3-endpoint-ca",
+    "etcd-s3-folder",
+    "etcd-s3-insecure",
+    "etcd-s3-region",
+    "etcd-s3-retention",
+    "etcd-s3-secret-key",
+    "etcd-s3-session-token",
+    "etcd-s3-skip-ssl-verify",
+    "etcd-s3-timeout",
     "etcd-snapshot-dir",
     "etcd-snapshot-name",
     "etcd-snapshot-retention",
@@ -65,6 +79,9 @@ const SWITCHES: &[&str] = &[
     "disable-etcd",
     "disable-scheduler",
     "etcd-disable-snapshots",
+    "etcd-s3",
+    "etcd-s3-insecure",
+    "etcd-s3-skip-ssl-verify",
     "debug",
 ];
 
@@ -141,8 +158,28 @@ const ACCEPTED: &[&str] = &[
     "with-node-id",
 ];
 
-const ALIASES: &[(&str, &str)] =
-    &[("t", "token"), ("s", "server"), ("c", "config"), ("d", "data-dir"), ("o", "write-kubeconfig")];
+const ALIASES: &[(&str, &str)] = &[
+    ("t", "token"),
+    ("s", "server"),
+    ("c", "config"),
+    ("d", "data-dir"),
+    ("o", "write-kubeconfig"),
+    // As the commands about snapshots have them.
+    ("s3", "etcd-s3"),
+    ("s3-access-key", "etcd-s3-access-key"),
+    ("s3-bucket", "etcd-s3-bucket"),
+    ("s3-bucket-lookup-type", "etcd-s3-bucket-lookup-type"),
+    ("s3-endpoint", "etcd-s3-endpoint"),
+    ("s3-endpoint-ca", "etcd-s3-endpoint-ca"),
+    ("s3-folder", "etcd-s3-folder"),
+    ("s3-insecure", "etcd-s3-insecure"),
+    ("s3-region", "etcd-s3-region"),
+    ("s3-retention", "etcd-s3-retention"),
+    ("s3-secret-key", "etcd-s3-secret-key"),
+    ("s3-session-token", "etcd-s3-session-token"),
+    ("s3-skip-ssl-verify", "etcd-s3-skip-ssl-verify"),
+    ("s3-timeout", "etcd-s3-timeout"),
+];
 
 /// Variables, without `K3S_` or `RKE2_`, that set what nothing else does.
 pub const ENVIRONMENT: &[(&str, &str)] = &[

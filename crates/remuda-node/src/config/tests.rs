@@ -122,3 +122,35 @@ fn an_authentication_webhook_is_taken_from_the_arguments_of_the_api() {
         assert!(webhook(&format!("{file}, authentication-token-webhook-{odd}")).is_err(), "{odd}");
     }
 }
+
+#[test]
+fn a_store_of_snapshots_is_what_plans_and_commands_say_about_it() {
+    let file = r#"{
+      "etcd-s3": true, "etcd-s3-bucket": "backups", "etcd-s3-endpoint": "s3.corp:9000", "etcd-s3-folder": "demo",
+      "etcd-s3-access-key": "id", "etcd-s3-retention": 3, "etcd-s3-endpoint-ca": "/ca.crt"
+    }"#;
+    let env = [("AWS_SECRET_ACCESS_KEY", "canary")];
+    let settings = load(Role::Server, file, "", &env).unwrap();
+    assert!(!format!("{settings:?}").contains("canary"));
+    let s3 = settings.snapshots.s3.unwrap();
+    assert_eq!((s3.config.secret_key.as_str(), s3.retention), ("canary", 3));
+    assert!(
+        s3.config.endpoint_ca.ends_with("/ca.crt") && s3.config.endpoint_ca != "/ca.crt",
+        "below the root"
+    );
+    assert_eq!(settings.reset, None);
+    // As a plan deletes the copy on the server alone.
+    assert_eq!(load(Role::Server, file, "--etcd-s3=false", &env).unwrap().snapshots.s3, None);
+    let more = load(Role::Server, file, "--s3 --s3-bucket other", &env).unwrap();
+    assert_eq!(more.snapshots.s3.unwrap().config.bucket, "other");
+    // As a plan restores.
+    let reset = |flags: &str| load(Role::Server, file, flags, &env).map(|settings| settings.reset.unwrap());
+    let from = reset("--cluster-reset --cluster-reset-restore-path=on-demand-a-1").unwrap();
+    assert!(from.download && from.restore.unwrap().ends_with("server/db/snapshots/on-demand-a-1"));
+    let local = "--cluster-reset --cluster-reset-restore-path=db/snapshots/a --etcd-s3=false";
+    let local = reset(local).unwrap();
+    assert!(!local.download && local.restore.unwrap().ends_with("server/db/snapshots/a"));
+    assert!(reset("--cluster-reset --cluster-reset-restore-path=../a").is_err());
+    let odd = load(Role::Server, r#"{"etcd-s3": true, "etcd-s3-timeout": "soon"}"#, "", &env).unwrap_err();
+    assert!(matches!(odd, ConfigError::S3(_)));
+}

@@ -28,8 +28,9 @@ use crate::{
     listen::{Handler, Remote},
     pki::Pki,
     snapshot::{
-        SnapshotError, Snapshots,
-        command::{self, Ask},
+        Saved, SnapshotError, Snapshots,
+        command::{self, Ask, Message},
+        s3::S3Snapshots,
     },
     tls::{Clients, Serving},
     token,
@@ -124,7 +125,7 @@ impl Parts {
         answered(answer)
     }
 
-    async fn snapshot(&self, ask: Ask) -> Result<serde_json::Value, Refusal> {
+    async fn snapshot(&self, Message { ask, s3 }: Message) -> Result<serde_json::Value, Refusal> {
         let failed = |error: SnapshotError| {
             let status = match error {
                 SnapshotError::Name { .. } => StatusCode::BAD_REQUEST,
@@ -134,19 +135,22 @@ impl Parts {
             Refusal(status, remuda_control::Chain(&error).to_string())
         };
         let snapshots = self.snapshots.as_ref().ok_or_else(|| failed(SnapshotError::NoState))?;
+        let s3 = s3.map(S3Snapshots::new);
+        let s3 = s3.as_ref();
         Ok(match ask {
             Ask::Save { name } => {
-                let (listed, verified) = snapshots.save(&name).await.map_err(failed)?;
-                json!({"name": listed.name, "location": listed.location, "verified": verified})
+                let Saved { listed, verified, s3_error } = snapshots.save(&name, s3).await.map_err(failed)?;
+                let (name, location) = (listed.name, listed.location);
+                json!({"name": name, "location": location, "verified": verified, "s3Error": s3_error})
             }
-            Ask::List => json!(snapshots.list().map_err(failed)?),
+            Ask::List => json!(snapshots.all(s3).await.map_err(failed)?),
             Ask::Delete { names } => {
-                snapshots.delete(&names).await.map_err(failed)?;
+                snapshots.delete(&names, s3).await.map_err(failed)?;
                 json!(names)
             }
             Ask::Prune { retention } => {
                 let retention = retention.unwrap_or(snapshots.settings.snapshots.retention);
-                json!(snapshots.prune(retention).await.map_err(failed)?)
+                json!(snapshots.prune(retention, s3).await.map_err(failed)?)
             }
         })
     }

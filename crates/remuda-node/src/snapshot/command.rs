@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Listed, ON_DEMAND};
 use crate::{
-    config::{self, ConfigError, Role, Settings, Sources},
+    config::{self, ConfigError, Role, S3Args, Settings, Sources},
     distribution::Distribution,
     files::{self, FileError},
     http::{HttpError, Peer},
@@ -38,6 +38,8 @@ pub enum CommandError {
     NoServer,
     #[error("ask the server on this machine")]
     Ask(#[from] HttpError),
+    #[error("the store of snapshots")]
+    S3(#[from] remuda_s3::S3Error),
     #[error("the server answered something that makes no sense")]
     Nonsense,
     #[error("write the answer")]
@@ -52,6 +54,15 @@ pub enum Ask {
     List,
     Delete { names: Vec<String> },
     Prune { retention: Option<usize> },
+}
+
+/// The same, with the store it is about: that of the configuration as it is now, whatever the server began with.
+#[derive(Serialize, Deserialize)]
+pub struct Message {
+    #[serde(flatten)]
+    pub ask: Ask,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3: Option<S3Args>,
 }
 
 /// What follows `etcd-snapshot`, and the settings it is about.
@@ -89,18 +100,23 @@ pub fn run(
         return io::stderr().write_all(told.as_bytes()).map_err(CommandError::Output);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answer = runtime.map_err(CommandError::Output)?.block_on(send(&settings, &ask))?;
-    print(&ask, &answer, as_json)
+    let s3 = settings.snapshots.s3.clone().map(|s3| {
+        let config = s3.config.with_authorities()?;
+        Ok::<_, remuda_s3::S3Error>(S3Args { config, ..s3 })
+    });
+    let message = Message { ask, s3: s3.transpose()? };
+    let answer = runtime.map_err(CommandError::Output)?.block_on(send(&settings, &message))?;
+    print(&message.ask, &answer, as_json)
 }
 
-async fn send(settings: &Settings, ask: &Ask) -> Result<Value, CommandError> {
+async fn send(settings: &Settings, message: &Message) -> Result<Value, CommandError> {
     let stored = files::read(&settings.paths.server("token"))?.ok_or(CommandError::NoServer)?;
     let token = Token::parse(&stored).map_err(|_| CommandError::NoServer)?;
     let ca = files::read(&settings.paths.tls("server-ca.crt"))?.ok_or(CommandError::NoServer)?;
     let basic = Some(format!("{}:{}", token::SERVER_USER, token.password));
     let peer = Peer { tls: Some(tls::client_config(Some(&ca), None)?), basic };
     let url = format!("https://127.0.0.1:{}{PATH}", settings.ports.supervisor);
-    Ok(peer.post_slowly(&url, &json!(ask)).await?)
+    Ok(peer.post_slowly(&url, &json!(message)).await?)
 }
 
 fn print(ask: &Ask, answer: &Value, as_json: bool) -> Result<(), CommandError> {
@@ -116,7 +132,14 @@ fn print(ask: &Ask, answer: &Value, as_json: bool) -> Result<(), CommandError> {
             }
             text
         }
-        Ask::Save { .. } => format!("Snapshot {} saved.\n", answer["name"].as_str().unwrap_or_default()),
+        Ask::Save { .. } => {
+            let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+            // As K3s has it, a snapshot that is on this server is one, and the store's trouble is in its catalogue.
+            match text("s3Error") {
+                error if error.is_empty() => format!("Snapshot {} saved.\n", text("name")),
+                error => format!("Snapshot {} saved, but not in S3: {error}\n", text("name")),
+            }
+        }
         Ask::Delete { .. } => "Snapshots deleted.\n".to_owned(),
         Ask::Prune { .. } => format!("{answer}\n"),
     };

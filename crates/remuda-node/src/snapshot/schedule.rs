@@ -22,10 +22,11 @@ pub async fn run(snapshots: Arc<Snapshots>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
-        if let Err(error) = snapshots.save(&args.name).await {
+        let s3 = snapshots.configured();
+        if let Err(error) = snapshots.save(&args.name, s3.as_ref()).await {
             warn!(error = %remuda_control::Chain(&error), "no snapshot was taken");
         }
-        if let Err(error) = snapshots.prune(args.retention).await {
+        if let Err(error) = snapshots.prune(args.retention, s3.as_ref()).await {
             warn!(error = %remuda_control::Chain(&error), "old snapshots are not deleted");
         }
     }

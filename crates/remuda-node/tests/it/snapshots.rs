@@ -9,11 +9,12 @@ use kube::{
 };
 use remuda_node::{
     Distribution, Role, Running, Settings,
-    config::{EtcdChoice, Reset, find_program},
+    config::{EtcdChoice, Reset, S3Args, find_program},
     http::Peer,
     reset,
     snapshot::command,
 };
+use remuda_s3::fake::{FakeStore, Fault, SECRET_KEY};
 use serde_json::{Value, json};
 
 use crate::world::{self, TOKEN, admin, server_config, settings};
@@ -89,6 +90,20 @@ async fn life(etcd: bool) {
     assert_eq!(catalogue(&client).await.len(), 1);
     assert!(ask(&server, TOKEN, json!({"operation": "delete", "names": ["../token"]})).await.is_err());
 
+    // One that cannot be taken is told, and stays told until it is deleted.
+    let away = root.path().join("away");
+    std::fs::rename(&settings.snapshots.directory, &away).unwrap();
+    std::fs::write(&settings.snapshots.directory, "in the way").unwrap();
+    assert!(ask(&server, TOKEN, json!({"operation": "save", "name": "on-demand"})).await.is_err());
+    std::fs::remove_file(&settings.snapshots.directory).unwrap();
+    std::fs::rename(&away, &settings.snapshots.directory).unwrap();
+    let told = catalogue(&client).await;
+    let failed = told.iter().find(|entry| entry["status"]["readyToUse"] == false).expect("it is told");
+    assert!(failed["status"]["error"]["message"].as_str().unwrap().contains("create"), "{failed}");
+    let name = failed["spec"]["snapshotName"].clone();
+    ask(&server, TOKEN, json!({"operation": "delete", "names": [name]})).await.unwrap();
+    assert_eq!(catalogue(&client).await.len(), 1);
+
     put(&client, "late").await;
     server.shutdown().await;
 
@@ -98,7 +113,7 @@ async fn life(etcd: bool) {
     let path = settings.snapshots.directory.join(&file);
     let with = |token: &str, restore: &Path| Settings {
         token: Some(token.to_owned()),
-        reset: Some(Reset { restore: Some(restore.to_owned()) }),
+        reset: Some(Reset { restore: Some(restore.to_owned()), download: false }),
         ..settings.clone()
     };
     let other = reset::run(&with("other", &path)).await.unwrap_err();
@@ -124,7 +139,7 @@ async fn life(etcd: bool) {
     server.shutdown().await;
 
     // A reset without a snapshot keeps what there is.
-    reset::run(&Settings { reset: Some(Reset { restore: None }), ..settings.clone() }).await.unwrap();
+    reset::run(&Settings { reset: Some(Reset::default()), ..settings.clone() }).await.unwrap();
     let server = world::start(settings).await;
     assert!(has(&admin(&server).await, "after").await);
     server.shutdown().await;
@@ -141,4 +156,110 @@ async fn an_etcd_is_saved_and_restored() {
         return eprintln!("SKIPPED: there is no etcd on this machine (Debian: etcd-server)");
     }
     life(true).await;
+}
+
+/// A store with a bucket, and what a server says about it.
+struct Remote {
+    fake: FakeStore,
+    _place: tempfile::TempDir,
+}
+
+impl Remote {
+    async fn open() -> Remote {
+        let place = tempfile::tempdir().unwrap();
+        let fake = FakeStore::start([127, 0, 0, 1].into(), place.path()).await.unwrap();
+        fake.make("backups").unwrap();
+        Remote { fake, _place: place }
+    }
+
+    fn args(&self) -> S3Args {
+        let config = remuda_s3::Config { folder: "demo".to_owned(), ..self.fake.config("backups") };
+        S3Args { config, retention: 1 }
+    }
+
+    /// As the command asks: with the store of the configuration.
+    async fn ask(&self, server: &Running, mut message: Value) -> Result<Value, String> {
+        message["s3"] = json!(self.args());
+        ask(server, TOKEN, message).await
+    }
+
+    fn files(&self) -> Vec<String> {
+        self.fake.names("backups", "demo")
+    }
+}
+
+/// Entries of the catalogue for the store.
+async fn stored(client: &Client) -> Vec<Value> {
+    let mut all = catalogue(client).await;
+    all.retain(|entry| entry["spec"]["nodeName"] == "s3");
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_are_put_into_a_store_and_come_back_from_it_to_an_empty_server() {
+    let remote = Remote::open().await;
+    let root = tempfile::tempdir().unwrap();
+    let settings = of(root.path(), false);
+    let server = world::start(settings.clone()).await;
+    let client = admin(&server).await;
+    put(&client, "kept").await;
+    let saved = remote.ask(&server, json!({"operation": "save", "name": "on-demand"})).await.unwrap();
+    let file = saved["name"].as_str().unwrap().to_owned();
+    assert_eq!(saved["s3Error"], Value::Null, "{saved}");
+    assert_eq!(remote.files(), [file.clone()]);
+    let entry = stored(&client).await.remove(0);
+    assert_eq!(entry["spec"]["location"], format!("s3://backups/demo/{file}"));
+    assert_eq!(entry["spec"]["s3"]["bucket"], "backups");
+    assert_eq!(entry["status"]["readyToUse"], true);
+    assert!(!entry.to_string().contains(SECRET_KEY));
+    let listed = remote.ask(&server, json!({"operation": "list"})).await.unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 2, "here and there: {listed}");
+
+    // What the store refuses is a snapshot on the server all the same, and its trouble is told.
+    remote.fake.fault("PUT /backups/demo/on-demand", Fault::Refuse(403, "AccessDenied"));
+    let told = remote.ask(&server, json!({"operation": "save", "name": "on-demand"})).await.unwrap();
+    assert!(told["s3Error"].as_str().unwrap().contains("may not write"), "{told}");
+    let entries = stored(&client).await;
+    let failed = entries.iter().find(|entry| entry["status"]["readyToUse"] == false).expect("it is told");
+    assert!(failed["status"]["error"]["message"].as_str().unwrap().contains("may not write"), "{failed}");
+    assert_eq!(remote.files(), [file.clone()]);
+
+    // Of the schedule one moment is kept; what was asked for stays, also if a server is gone that took it.
+    for _ in 0..2 {
+        remote.ask(&server, json!({"operation": "save", "name": "etcd-snapshot"})).await.unwrap();
+    }
+    let stored_at = root.path().join("stale");
+    std::fs::write(&stored_at, "x").unwrap();
+    let store = remuda_s3::Store::new(remote.args().config).unwrap();
+    store.put_file("etcd-snapshot-gone-1000", &stored_at).await.unwrap();
+    remote.ask(&server, json!({"operation": "prune", "retention": 5})).await.unwrap();
+    let files = remote.files();
+    assert!(files.contains(&file) && !files.contains(&"etcd-snapshot-gone-1000".to_owned()), "{files:?}");
+    let first: Vec<String> =
+        files.iter().filter(|name| name.starts_with("etcd-snapshot-")).cloned().collect();
+    assert!(!first.is_empty());
+
+    // Deleted there and here, with what was kept about it.
+    remote.ask(&server, json!({"operation": "delete", "names": first})).await.unwrap();
+    assert_eq!(remote.files(), [file.clone()]);
+    put(&client, "late").await;
+    server.shutdown().await;
+
+    // Another server, on another disk, that knows the token and the store.
+    let other = tempfile::tempdir().unwrap();
+    let mut empty = of(other.path(), false);
+    empty.snapshots.s3 = Some(remote.args());
+    let restore = |name: &str| Settings {
+        reset: Some(Reset { restore: Some(empty.snapshots.directory.join(name)), download: true }),
+        ..empty.clone()
+    };
+    let missing = reset::run(&restore("on-demand-missing-1")).await.unwrap_err();
+    let missing = remuda_control::Chain(&missing).to_string();
+    assert!(missing.contains("there is no \"demo/on-demand-missing-1\""), "{missing}");
+    reset::run(&restore(&file)).await.unwrap();
+    let server = world::start(empty.clone()).await;
+    let client = admin(&server).await;
+    assert!(has(&client, "kept").await && !has(&client, "late").await);
+    world::until("the store is listed", async || !stored(&client).await.is_empty()).await;
+    server.shutdown().await;
 }
