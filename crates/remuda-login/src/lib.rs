@@ -30,7 +30,7 @@ use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use remuda_auth::attributes::Attributes;
 use remuda_control::{Chain, Ctx};
-use remuda_door::{Answer, Body, Call, Handler, Opening, Refusal};
+use remuda_door::{Access, Answer, Body, Call, Door, Handler, Opening, Refusal};
 use remuda_identity::{Error, Identity, Issued};
 use remuda_names::{
     identity::{extra, login_reason, oidc, path, second_factor::action::RESET},
@@ -56,7 +56,9 @@ impl Login {
 
     /// The doors with what is behind them.
     pub fn openings(&self) -> Vec<Opening> {
-        doors::ALL.iter().map(|door| Opening { door, handler: Arc::new(self.clone()) }).collect()
+        let behind =
+            |door: &'static Door| Opening { door, handler: Arc::new(Behind { login: self.clone(), door }) };
+        doors::ALL.into_iter().map(behind).collect()
     }
 
     async fn answer(&self, call: Call, body: Body) -> Answer {
@@ -109,18 +111,24 @@ impl Login {
     }
 }
 
-impl Handler for Login {
+/// What is behind one of the doors.
+struct Behind {
+    login: Login,
+    door: &'static Door,
+}
+
+impl Handler for Behind {
     fn handle(&self, call: Call, body: Body) -> BoxFuture<'_, Answer> {
         Box::pin(async move {
             let known = !call.caller.is_anonymous();
-            let mut response = self.answer(call, body).await.unwrap_or_else(Refusal::response);
+            let mut response = self.login.answer(call, body).await?;
             mark(&mut response, known);
             Ok(response)
         })
     }
 
     fn refused(&self, refusal: Refusal) -> Response<Body> {
-        let known = refusal.code != StatusCode::UNAUTHORIZED;
+        let known = self.door.access != Access::Anonymous && refusal.code != StatusCode::UNAUTHORIZED;
         let mut response = refusal.response();
         mark(&mut response, known);
         response

@@ -50,6 +50,8 @@ proptest! {
         let door = |path: &str| table.doors()[table.find(path)];
         let (own, found) = (door(&path), door(&other));
         let asks = matches!(found.access, Access::Api | Access::Authenticated | Access::Permission)
+            // Both show strangers settings of a login page and nothing else, whatever the rest of the path is.
+            || found.access == Access::Optional
             // There is nothing behind it.
             || found.name == remuda_login::doors::NOTHING_PUBLIC.name;
         prop_assert!(found.name == own.name || asks, "{other} is {} and not {}", found.name, own.name);
