@@ -89,7 +89,8 @@ pub(crate) async fn run(ctx: Arc<Ctx>, sources: Arc<Sources>, stop: Cancellation
             }
             continue;
         }
-        stop.run_until_cancelled(lead(&ctx, &sources, &secrets, &changed)).await;
+        // It is large, and so is what is below it.
+        stop.run_until_cancelled(Box::pin(lead(&ctx, &sources, &secrets, &changed))).await;
     }
 }
 
@@ -152,7 +153,7 @@ impl Look<'_> {
     /// Tells one receiver what it does not know yet. Returns when to look again, if nothing happens before.
     async fn attend(&self, secret: &Secret, book: Option<Book>) -> (String, Option<Book>, Option<Timestamp>) {
         let name = secret.name_any();
-        match self.tell(secret, book).await {
+        match Box::pin(self.tell(secret, book)).await {
             Ok((book, again)) => (name, Some(book), again),
             Err(error) => {
                 warn!(webhook = name, error = %Chain(&error), "what was told cannot be read");
