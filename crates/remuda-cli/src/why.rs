@@ -62,6 +62,7 @@ pub enum Cause {
     ObjectsMissing,
     InfrastructureNotReady,
     RemovalFailed,
+    HostAway,
     CreateJobFailed,
     CreateJobNotRun,
     /// A server that wanted to register was refused.

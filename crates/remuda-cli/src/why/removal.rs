@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use remuda_names::{
     capi,
+    machines::job_condition,
     rancher::{annotation, condition, finalizer, group},
 };
 
@@ -247,6 +248,21 @@ fn server_removal(
             finding.exhibit("log of the job, last lines", log).condition(server, condition::DELETE_JOB);
         let finding = finding.diagnosed_as(server.text("/status/failureClass"));
         return finding.next(format!("remuda machine logs {machine}")).next(force);
+    }
+    let unheard = job.filter(|job| {
+        let waiting = job.condition(job_condition::WAITING);
+        waiting.is_some_and(|waiting| waiting.status == "True" && waiting.reason == job_condition::NO_HOST)
+    });
+    if let Some(job) = unheard {
+        let summary = format!(
+            "the server of machine {machine} is on the host of another server of this installation, which does not \
+             answer"
+        );
+        let since = job.condition(job_condition::WAITING).and_then(|waiting| waiting.since);
+        let finding = Finding::blocked(Cause::HostAway, summary).about(job).since(since);
+        let finding = finding.brief("its host is away").until("the server on that host to run");
+        let finding = finding.condition(job, job_condition::WAITING);
+        return finding.next("start the server that made the machine; it goes on by itself").next(force);
     }
     let ours = server.finalizers().any(|name| name == finalizer::MACHINE);
     if ours
