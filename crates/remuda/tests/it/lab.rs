@@ -45,11 +45,18 @@ pub(crate) struct Lab {
     /// The program, where that user can read it.
     program: PathBuf,
     pub(crate) runtime: tokio::runtime::Runtime,
+    /// Of the server, beside its own.
+    arguments: Vec<String>,
     _turn: Turn,
 }
 
 impl Lab {
     pub(crate) fn open(user: Option<u32>) -> Option<Lab> {
+        Self::open_with(user, &[])
+    }
+
+    /// The same with a server that is given more arguments.
+    pub(crate) fn open_with(user: Option<u32>, arguments: &[&str]) -> Option<Lab> {
         let turn = turn();
         let place = Place::new();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_remuda"));
@@ -65,9 +72,18 @@ impl Lab {
         };
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let bind = format!("127.0.0.1:{port}");
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let mut lab =
-            Lab { server: None, place, bind, user, program, runtime: runtime.unwrap(), _turn: turn };
+        let mut lab = Lab {
+            server: None,
+            place,
+            bind,
+            user,
+            program,
+            runtime: runtime.unwrap(),
+            arguments,
+            _turn: turn,
+        };
         let mut check = lab.command(&["sandbox", "probe", "/tmp"]);
         let output = check.output().unwrap();
         if !output.status.success() {
@@ -104,12 +120,13 @@ impl Lab {
 
     pub(crate) fn start(&mut self) {
         let (user, bind) = (self.user, self.bind.clone());
-        self.server =
-            Some(Server::start_program(&self.program, &self.data(), &["--bind", &bind], |command| {
-                if let Some(user) = user {
-                    command.uid(user).gid(user);
-                }
-            }));
+        let own = ["--bind", bind.as_str()];
+        let arguments: Vec<&str> = own.into_iter().chain(self.arguments.iter().map(String::as_str)).collect();
+        self.server = Some(Server::start_program(&self.program, &self.data(), &arguments, |command| {
+            if let Some(user) = user {
+                command.uid(user).gid(user);
+            }
+        }));
     }
 
     pub(crate) fn kill_server(&mut self) {
