@@ -105,6 +105,8 @@ const KUBERNETES_OWN: &[&str] = &[
 
 /// Equal to a constant by chance, or needed as a literal.
 const SAME_TEXT: &[Exception] = &[
+    ("remuda-agent/src/image/push.rs", "/v2", A_REGISTRY),
+    ("remuda-agent/src/image/registries.rs", "/v2", A_REGISTRY),
     ("remuda-api/src/rke/cluster.rs", "RKECluster", A_KIND),
     ("remuda-cli/src/evidence.rs", "RKECluster", A_KIND),
     ("remuda-cli/src/gather.rs", "RKECluster", A_KIND),
@@ -129,6 +131,7 @@ const SAME_TEXT: &[Exception] = &[
     ("remuda-sim/src/provision/steps.rs", "RKECluster", A_KIND),
 ];
 
+const A_REGISTRY: &str = "a path of every registry, not this server's own";
 const A_KIND: &str = "the kind, not the condition";
 const A_FLAG: &str = "a flag of K3s and RKE2, not the setting";
 
