@@ -242,6 +242,7 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
         management_name: &management_name,
         workspace: &workspace,
         control_plane: progress.control_plane.as_ref(),
+        paused: this.capi_clusters.get(&key).is_some_and(|cluster| cluster.spec.paused == Some(true)),
         created: progress.created,
         objects: progress.objects,
         configuration: progress.pending.as_deref().map(update::says),

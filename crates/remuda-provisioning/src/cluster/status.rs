@@ -10,6 +10,8 @@ use remuda_names::{provisioning::condition::CONFIGURATION_APPLIED, rancher::cond
 
 use crate::condition::{ERROR, Says, get, is_true, set};
 
+const PAUSED: &str = "paused: spec.paused of its cluster.x-k8s.io Cluster is true, so nothing is done for it";
+
 /// Everything the status depends on.
 pub(super) struct View<'a> {
     pub(super) cluster: &'a Cluster,
@@ -17,6 +19,8 @@ pub(super) struct View<'a> {
     pub(super) management_name: &'a str,
     pub(super) workspace: &'a str,
     pub(super) control_plane: Option<&'a RkeControlPlane>,
+    /// Whether nothing is done for the cluster, by `spec.paused` of its Cluster of Cluster API.
+    pub(super) paused: bool,
     /// Whether there is a management Cluster.
     pub(super) created: Says,
     /// Whether the objects of the cluster are as wanted; `None` for a cluster that somebody else made.
@@ -43,10 +47,17 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
         status.client_secret_name.clone_from(kubeconfig);
     }
 
-    let told = match &view.objects {
+    let mut told = match &view.objects {
         Some(objects) => made(view, objects),
         None => imported(reported, status.ready, &view.created),
     };
+    if view.paused {
+        // It may run for long like this; nobody is to find out by an edit that does nothing.
+        let paused = Says::waiting(PAUSED);
+        for says in [&mut told.updated, &mut told.ready].into_iter().filter(|says| says.is_true()) {
+            says.clone_from(&paused);
+        }
+    }
     let conditions = &mut status.conditions;
     set(conditions, condition::CREATED, &view.created, now);
     if let Some(objects) = &view.objects {
@@ -164,6 +175,17 @@ mod tests {
         objects: Option<Says>,
         expected: &str,
     ) -> ClusterStatus {
+        check_paused(false, connected, control_plane, objects, expected)
+    }
+
+    #[track_caller]
+    fn check_paused(
+        paused: bool,
+        connected: bool,
+        control_plane: Option<(i64, i64, Value)>,
+        objects: Option<Says>,
+        expected: &str,
+    ) -> ClusterStatus {
         let cluster = Cluster::named("demo");
         let management: management::Cluster = serde_json::from_value(json!({"status": {"conditions": [
             {"type": "Connected", "status": if connected { "True" } else { "False" }}]}}))
@@ -181,6 +203,7 @@ mod tests {
             management_name: "c-m-x",
             workspace: "ws",
             control_plane: control_plane.as_ref(),
+            paused,
             created: Says::yes(),
             objects,
             configuration: None,
@@ -225,6 +248,44 @@ mod tests {
              Reconciling True Reconciling waiting for m-1
              Stalled False",
         );
+    }
+
+    #[test]
+    fn a_paused_cluster_is_not_called_ready() {
+        check_paused(
+            true,
+            true,
+            Some((2, 2, json!({"type": "Ready", "status": "True"}))),
+            Some(Says::yes()),
+            &format!(
+                "Created True
+                 RKECluster True
+                 Updated Unknown Waiting {PAUSED}
+                 Provisioned True
+                 Ready Unknown Waiting {PAUSED}
+                 Waiting Unknown Waiting {PAUSED}
+                 Reconciling True Reconciling {PAUSED}
+                 Stalled False"
+            ),
+        );
+        // What else it waits for comes first.
+        let waiting =
+            json!({"type": "Ready", "status": "Unknown", "reason": "Waiting", "message": "waiting for m-1"});
+        let status = check_paused(
+            true,
+            true,
+            Some((2, 2, waiting)),
+            Some(Says::yes()),
+            "Created True
+             RKECluster True
+             Updated Unknown Waiting waiting for m-1
+             Provisioned Unknown Waiting waiting for m-1
+             Ready Unknown Waiting waiting for m-1
+             Waiting Unknown Waiting waiting for m-1
+             Reconciling True Reconciling waiting for m-1
+             Stalled False",
+        );
+        assert!(status.ready);
     }
 
     #[test]
