@@ -261,9 +261,9 @@ mod tests {
                 body.count(piece).unwrap();
             }
         }
-        let endless = event.replace("}}", "");
-        let error = (0..8).find_map(|_| body.count(endless.as_bytes()).err());
-        assert!(error.is_some());
+        body.count(b"{\"a\":\"").unwrap();
+        let more = vec![b'x'; 1 << 20];
+        assert!((0..8).any(|_| body.count(&more).is_err()));
     }
 
     #[tokio::test]
