@@ -18,6 +18,9 @@ pub const CORE: &str = "cluster-api";
 /// Where `clusterctl` puts the core provider.
 pub const CORE_NAMESPACE: &str = "capi-system";
 
+/// Where the inventory has the providers that are part of this server beside the core. Nothing else is there.
+pub const PROVIDER_NAMESPACE: &str = "remuda-system";
+
 /// A Service by its namespace and name.
 pub type ServiceKey = (String, String);
 

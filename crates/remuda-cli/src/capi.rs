@@ -1,8 +1,14 @@
-//! `remuda capi reclaim`: gives the kinds of Cluster API back to the server.
+//! `remuda capi`: what Cluster API's own tools need of the server, and what they did to it.
+//!
+//! `remuda capi repository` is in [`repository`]. `remuda capi reclaim` gives the kinds of Cluster API back to the server.
 //!
 //! `clusterctl upgrade` or a manifest of upstream's core provider may have been put over the server's own, when it let
 //! them: definitions with conversion webhooks, and webhooks of which nothing answers, so that every write of these
 //! kinds fails. What was put there is undone; objects of these kinds stay as they are.
+
+mod repository;
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use kube::api::ApiResource;
@@ -44,11 +50,25 @@ Examples:
         #[arg(long)]
         dry_run: bool,
     },
+    /// Write the releases of the server's providers into a directory, for clusterctl
+    #[command(
+        after_help = "In them are templates of clusters: the default and `local`, `custom`, and one for each driver.
+
+Examples:
+  remuda capi repository clusterctl
+  clusterctl --config clusterctl/clusterctl.yaml generate cluster demo \\
+    --kubernetes-version v1.35.1 -n fleet-default | kubectl apply -f -"
+    )]
+    Repository {
+        /// An empty or a new directory, or one that was written before
+        dir: PathBuf,
+    },
 }
 
 pub(crate) async fn run(session: &Session, command: CapiCommand) -> Result<(), Failure> {
     match command {
         CapiCommand::Reclaim { dry_run } => reclaim(session, dry_run).await,
+        CapiCommand::Repository { dir } => repository::run(session, &dir).await,
     }
 }
 

@@ -33,6 +33,11 @@ use tokio_util::sync::CancellationToken;
 pub use self::error::Error;
 use self::{host::Host, seal::Seal};
 
+/// The kind of the machine configurations of a driver.
+pub fn config_kind(driver: &str) -> String {
+    driver::kinds::Role::Config.kind(driver)
+}
+
 /// What of the provider's behaviour is a choice.
 #[derive(Debug, Clone)]
 pub struct Options {

@@ -53,6 +53,8 @@ pub struct Listing {
     pub credential: bool,
     /// Annotations of its NodeDriver.
     pub annotations: &'static [(&'static str, &'static str)],
+    /// Fields of machine configurations that templates of clusters ask for, and what they are if nobody says.
+    pub asked: &'static [(&'static str, Option<&'static str>)],
 }
 
 /// What holds for most drivers.
@@ -89,6 +91,11 @@ const KNOWN: &[(&str, Facts)] = &[
                     (PRIVATE_CREDENTIALS, "secretKey"),
                     (FILE_ALIASES, "sshKeyContents:sshKeypath,userdata:userdata"),
                 ],
+                asked: &[
+                    ("region", Some("us-east-1")),
+                    ("zone", Some("a")),
+                    ("instanceType", Some("t3.large")),
+                ],
             }),
             ..MOST
         },
@@ -105,6 +112,11 @@ const KNOWN: &[(&str, Facts)] = &[
                     (OPTIONAL_CREDENTIALS, "environment"),
                     (FILE_ALIASES, "customData:customData"),
                 ],
+                asked: &[
+                    ("location", Some("westus")),
+                    ("resourceGroup", Some("docker-machine")),
+                    ("size", Some("Standard_D2_v2")),
+                ],
             }),
             ..MOST
         },
@@ -120,6 +132,11 @@ const KNOWN: &[(&str, Facts)] = &[
                     (PRIVATE_CREDENTIALS, "accessToken"),
                     (FILE_ALIASES, "sshKeyContents:sshKeyPath,userdata:userdata"),
                 ],
+                asked: &[
+                    ("region", Some("nyc3")),
+                    ("size", Some("s-2vcpu-4gb")),
+                    ("image", Some("ubuntu-24-04-x64")),
+                ],
             }),
             ..MOST
         },
@@ -132,6 +149,7 @@ const KNOWN: &[(&str, Facts)] = &[
                 description: "Servers that exist, reached over SSH",
                 credential: false,
                 annotations: &[(FILE_ALIASES, "sshKey:sshKey")],
+                asked: &[("ipAddress", None), ("sshUser", Some("root"))],
             }),
             ..MOST
         },
@@ -143,6 +161,7 @@ const KNOWN: &[(&str, Facts)] = &[
                 description: "Instances of Google Compute Engine",
                 credential: true,
                 annotations: &[(PRIVATE_CREDENTIALS, "authEncodedJson"), (FILE_ALIASES, "userdata:userdata")],
+                asked: &[("zone", Some("us-central1-a")), ("machineType", Some("n1-standard-2"))],
             }),
             ..MOST
         },
@@ -158,6 +177,11 @@ const KNOWN: &[(&str, Facts)] = &[
                     (PRIVATE_CREDENTIALS, "apiToken"),
                     (FILE_ALIASES, "sshKeyContents:existingKeyPath,userData:userDataFile"),
                 ],
+                asked: &[
+                    ("serverType", Some("cx23")),
+                    ("serverLocation", Some("fsn1")),
+                    ("image", Some("ubuntu-24.04")),
+                ],
             }),
             ..MOST
         },
@@ -170,6 +194,7 @@ const KNOWN: &[(&str, Facts)] = &[
                 description: "Machines inside the server's own host, to try things out",
                 credential: false,
                 annotations: &[(FILE_ALIASES, "userData:userData")],
+                asked: &[],
             }),
             ..MOST
         },
@@ -190,6 +215,7 @@ const KNOWN: &[(&str, Facts)] = &[
                     (PRIVATE_CREDENTIALS, "proxmoxTokenSecret"),
                     (OPTIONAL_CREDENTIALS, "proxmoxPort,proxmoxCa"),
                 ],
+                asked: &[("vmCloneVmid", None), ("proxmoxNode", Some("")), ("vmStorageSize", Some("16"))],
             }),
             ..MOST
         },
@@ -203,6 +229,11 @@ const KNOWN: &[(&str, Facts)] = &[
 /// What is known of the driver of that name.
 pub fn facts(name: &str) -> &'static Facts {
     KNOWN.iter().find(|(known, _)| *known == name).map_or(&MOST, |(_, facts)| facts)
+}
+
+/// The drivers that come with the program, with what people are told of them.
+pub fn listed() -> impl Iterator<Item = (&'static str, &'static Facts, &'static Listing)> {
+    KNOWN.iter().filter_map(|(name, facts)| Some((*name, facts, facts.listing.as_ref()?)))
 }
 
 /// Other names of an environment variable, of whatever driver.

@@ -151,6 +151,8 @@ pub mod path {
     pub const TERMINAL: &str = "/remuda/v1/terminal";
     /// Programs for machines of other architectures: GET lists them, POST adds one. Authorised as a non-resource URL.
     pub const ASSETS: &str = "/remuda/v1/assets";
+    /// Releases of our Cluster API providers, as `clusterctl` reads them.
+    pub const CLUSTERCTL: &str = "/remuda/v1/clusterctl";
     /// Releases and channels of K3s, as clients of Rancher ask for them.
     pub const K3S_RELEASES: &str = "/v1-k3s-release";
     /// The same of RKE2.

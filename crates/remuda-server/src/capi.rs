@@ -14,6 +14,7 @@
 mod admission;
 mod guard;
 mod inventory;
+pub(crate) mod repository;
 mod strangers;
 
 use std::{

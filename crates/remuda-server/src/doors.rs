@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::{
     accept::Counters,
+    capi::repository::REPOSITORY,
     engine::{Engine, MaintenanceError},
     metrics::{self, fleet::Fleet},
     releases::RELEASES,
@@ -95,7 +96,7 @@ pub(crate) static OF_API: [&Door; 3] = [&KUBERNETES, &LOCAL, &METRICS];
 
 /// Every door a server can have. Without controllers it has only its own.
 pub fn all() -> Vec<&'static Door> {
-    let own = [&BACKUP, &ROTATE_KEYS, &AUDIT, &VISIBLE, &RELEASES, &remuda_dashboard::DASHBOARD];
+    let own = [&BACKUP, &ROTATE_KEYS, &AUDIT, &VISIBLE, &RELEASES, &REPOSITORY, &remuda_dashboard::DASHBOARD];
     let (people, clusters) = (remuda_login::doors::ALL, remuda_gateway::doors::ALL);
     let pages = [&remuda_terminal::TERMINAL_DOOR];
     OF_API

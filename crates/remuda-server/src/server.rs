@@ -39,7 +39,7 @@ use crate::{
     addresses,
     api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
     audit_trail::Trail,
-    capi,
+    capi::{self, repository::Repository},
     config::{Bind, Config, ConfigError, address},
     controllers::{Component, Controllers, Run, group},
     datadir::{self, DataDir, DataDirError},
@@ -239,7 +239,12 @@ impl Server {
             .openings()
             .into_iter()
             .chain([Trail::new(config.audit.as_ref().map(|audit| audit.log.clone())).opening()])
-            .chain([visible.opening(), Lists(releases.clone()).opening(), Dashboard::opening()])
+            .chain([
+                visible.opening(),
+                Lists(releases.clone()).opening(),
+                Dashboard::opening(),
+                Repository::opening(),
+            ])
             .chain(people.iter().flat_map(People::openings))
             .chain(gateway.iter().flat_map(Gateway::openings).map(|opening| {
                 let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);

@@ -567,7 +567,7 @@ async fn servers_that_start_together_install_once() {
         assert_eq!(crd["metadata"]["generation"], 1, "{}", crd["metadata"]["name"]);
     }
     let providers = site.get("/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await;
-    assert_eq!(providers["items"].as_array().unwrap().len(), 1);
+    assert_eq!(providers["items"].as_array().unwrap().len(), 4);
 }
 
 #[tokio::test]
@@ -727,7 +727,31 @@ async fn one_core_provider_is_recorded_unless_another_is_or_none_is_wanted() {
 
     site.send(Method::DELETE, &format!("{default}/cluster-api"), "application/json", "").await.unwrap();
     install(&site.client, true).await.unwrap();
-    let entry = &site.get(url).await["items"][0];
+    let found = site.get(url).await;
+    let named: Vec<String> = found["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| {
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            format!(
+                "{} {} {}",
+                text(&entry["metadata"]["name"]),
+                text(&entry["providerName"]),
+                text(&entry["type"])
+            )
+        })
+        .collect();
+    assert_eq!(
+        named,
+        [
+            "cluster-api cluster-api CoreProvider",
+            "bootstrap-remuda remuda BootstrapProvider",
+            "control-plane-remuda remuda ControlPlaneProvider",
+            "infrastructure-remuda remuda InfrastructureProvider",
+        ]
+    );
+    let entry = &found["items"][0];
     assert_eq!(entry["metadata"]["namespace"], "capi-system");
     assert_eq!((&entry["type"], &entry["version"]), (&json!("CoreProvider"), &json!("v1.14.0")));
     assert_eq!(entry["metadata"]["labels"]["clusterctl.cluster.x-k8s.io/core"], "inventory");

@@ -13,7 +13,7 @@ use kube::{Client, api::DynamicObject, core::ObjectList};
 use crate::{
     client::client,
     etcd::{Etcd, Sharing},
-    harness::{Place, Server, assert_success, remuda, skipped, success},
+    harness::{Place, Server, assert_success, ended_with, remuda, skipped, success},
     kubectl::Shell,
 };
 
@@ -169,7 +169,7 @@ async fn without_controllers_the_kinds_are_served_and_no_core_provider_is_claime
     let server = Server::start(&place.data(), &[]);
     let client = crate::client::client(&server).await;
     let providers = get(&client, "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await;
-    assert_eq!(providers.items.len(), 1);
+    assert_eq!(providers.items.len(), 4);
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     let metrics = client.request_text(request).await.unwrap();
     // What controllers count is there, and at its end the text ends.
@@ -208,7 +208,7 @@ async fn servers_that_start_together_on_one_etcd_install_each_definition_once() 
             assert_eq!(definition.metadata.generation, Some(1), "{:?}", definition.metadata.name);
         }
         let providers = get(&client, "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await;
-        assert_eq!(providers.items.len(), 1);
+        assert_eq!(providers.items.len(), 4);
     }
 }
 
@@ -277,6 +277,70 @@ async fn one_command_gets_out_of_an_upgrade_to_another_core_provider() {
     assert!(server.stop().1.success());
     let server = Server::start(&place.data(), &["--bind", &bind]);
     assert_eq!(settled(&crate::client::client(&server).await).await, before);
+}
+
+/// A template with its variables put in, as clusterctl does it.
+fn filled(template: &str, variables: &[(&str, &str)]) -> String {
+    let (mut filled, mut rest) = (String::new(), template);
+    while let Some((before, after)) = rest.split_once("${") {
+        let (inside, after) = after.split_once('}').unwrap();
+        let (name, usual) = inside.split_once(":=").unwrap_or((inside, ""));
+        let given = variables.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        filled.push_str(before);
+        filled.push_str(given.unwrap_or(usual));
+        rest = after;
+    }
+    filled + rest
+}
+
+#[tokio::test]
+async fn the_server_serves_releases_of_its_providers_and_their_templates_make_clusters() {
+    let place = Place::new();
+    let server = Server::start(&place.data(), &[]);
+    let client = client(&server).await;
+    let (data, dir) = (place.data().display().to_string(), place.join("clusterctl"));
+    let write = || {
+        let mut command = remuda();
+        command.args(["capi", "repository", "--data-dir", &data]).arg(&dir);
+        command
+    };
+    let told = success(&mut write());
+    assert!(told.contains("files are in"), "{told}");
+    // Once more is fine, and files of others are left alone.
+    success(&mut write());
+    let config = fs::read_to_string(dir.join("clusterctl.yaml")).unwrap();
+    assert!(config.contains("\"type\":\"InfrastructureProvider\""), "{config}");
+    let mine = place.join("mine");
+    fs::create_dir_all(&mine).unwrap();
+    fs::write(mine.join("notes"), "x").unwrap();
+    let refused = ended_with(remuda().args(["capi", "repository", "--data-dir", &data]).arg(&mine), 6);
+    assert!(refused.contains("has files in it"), "{refused}");
+
+    let releases = dir.join("infrastructure-remuda").join("v0.1.0");
+    let template = |name: &str| fs::read_to_string(releases.join(name)).unwrap();
+    let driver = template("cluster-template-hetzner.yaml");
+    assert!(driver.contains("kind: HetznerConfig") && driver.contains("${CLOUD_CREDENTIAL}"), "{driver}");
+    assert!(template("cluster-template.yaml").contains("kind: LocalConfig"));
+    let custom = filled(
+        &template("cluster-template-custom.yaml"),
+        &[("CLUSTER_NAME", "edge"), ("KUBERNETES_VERSION", "v1.35.1")],
+    );
+    let clusters = "/apis/provisioning.cattle.io/v1/namespaces/fleet-default/clusters";
+    let request = http::Request::post(clusters).header("content-type", "application/yaml");
+    let request = request.body(custom.into_bytes()).unwrap();
+    client.request::<serde_json::Value>(request).await.unwrap();
+    let request = http::Request::get(format!("{clusters}/edge")).body(Vec::new()).unwrap();
+    let made: serde_json::Value = client.request(request).await.unwrap();
+    // What clusterctl knows of versions has no distribution in it.
+    assert_eq!(made["spec"]["kubernetesVersion"], "v1.35.1+k3s1");
+    // The inventory names the same providers, so that clusterctl finds the templates by itself.
+    let entries = get(&client, "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers").await.items;
+    for entry in entries.iter().filter(|entry| entry.data["type"] == "InfrastructureProvider") {
+        assert_eq!(
+            (&entry.data["providerName"], &entry.data["version"]),
+            (&"remuda".into(), &"v0.1.0".into())
+        );
+    }
 }
 
 /// A provider as others publish it, cut down to one object of each sort.
@@ -363,12 +427,11 @@ fn clusterctl_adds_a_provider_to_the_core_that_is_here_and_shows_clusters() {
     let Some(shell) = Shell::open() else { return };
     let dir = shell.place.join("releases");
     let sim = release(&dir, "infrastructure-sim", "v0.1.0", "major: 0, minor: 1", PROVIDER);
-    let core = release(&dir, "cluster-api", "v1.14.0", "major: 1, minor: 14", "");
-    let config = format!(
-        "providers:\n- {{name: sim, type: InfrastructureProvider, url: {}}}\n- {{name: cluster-api, type: CoreProvider, url: {}}}\n",
-        sim.display(),
-        core.display()
-    );
+    let repository = shell.place.join("repository");
+    let data = shell.place.data().display().to_string();
+    success(remuda().args(["capi", "repository", "--data-dir", &data]).arg(&repository));
+    let ours = fs::read_to_string(repository.join("clusterctl.yaml")).unwrap();
+    let config = format!("{ours}- {{name: sim, type: InfrastructureProvider, url: {}}}\n", sim.display());
     let config = shell.place.write("clusterctl.yaml", &config);
     // As if cert-manager were there: clusterctl insists on it.
     let certificates = ["Issuer", "Certificate"].map(|kind| {
@@ -394,7 +457,7 @@ fn clusterctl_adds_a_provider_to_the_core_that_is_here_and_shows_clusters() {
         "{told}"
     );
     let listed = shell.run("get providers -A --no-headers");
-    assert_eq!(listed.lines().count(), 2, "{listed}");
+    assert_eq!(listed.lines().count(), 5, "{listed}");
     shell.run("get deployment -n sim-system sim-manager");
     assert!(clusterctl("upgrade plan").contains("You are already up to date!"));
 
@@ -438,4 +501,17 @@ stringData: {value: the way in}
     assert_eq!(clusterctl("get kubeconfig demo").trim(), "the way in");
     clusterctl("alpha rollout restart machinedeployment/demo");
     assert!(!shell.run("get md demo -o jsonpath={.spec.rollout.after}").is_empty());
+
+    let generated = shell.place.join("edge.yaml").display().to_string();
+    clusterctl(&format!(
+        "generate cluster edge --infrastructure remuda --flavor custom --kubernetes-version v1.35.1 -n fleet-default \
+         --write-to {generated}"
+    ));
+    shell.run(&format!("apply -f {generated}"));
+    let version =
+        "-n fleet-default get clusters.provisioning.cattle.io edge -o jsonpath={.spec.kubernetesVersion}";
+    assert_eq!(shell.run(version), "v1.35.1+k3s1");
+    let listed =
+        clusterctl("generate cluster edge --infrastructure remuda --flavor hetzner --list-variables");
+    assert!(listed.contains("CLOUD_CREDENTIAL") && listed.contains("HETZNER_SERVER_TYPE"), "{listed}");
 }

@@ -84,3 +84,15 @@ fn kinds_name_their_drivers() {
     assert_eq!(driver_of("DigitaloceanMachineTemplate"), None);
     assert_eq!(driver_of("Machine"), None);
 }
+
+#[tokio::test]
+async fn templates_of_clusters_ask_for_fields_there_are() {
+    for (name, _, listing) in remuda_names::driver::listed() {
+        // Some are made by others than this registry.
+        let Some(driver) = Registry::standard().open(name, Context::new(Log::tracing())) else { continue };
+        let fields = config_fields(&driver.flags().await.unwrap(), &Hints::default()).unwrap();
+        for (field, _) in listing.asked {
+            assert!(fields.contains_key(*field), "{name} has no field {field}");
+        }
+    }
+}
