@@ -84,12 +84,12 @@ fn bad_values_are_named() {
 
 #[test]
 fn settings_of_the_real_distributions_are_known() {
-    for known in ["etcd-s3", "cni", "private-registry", "kube-proxy-arg", "prime"] {
+    for known in ["etcd-s3-proxy", "cni", "private-registry", "kube-proxy-arg", "prime"] {
         assert_eq!(flags::meaning(known), flags::Meaning::Accepted, "{known}");
     }
     assert_eq!(flags::meaning("garbage"), flags::Meaning::Unknown);
     assert_eq!(flags::meaning("vx"), flags::Meaning::Unknown);
-    for known in ["token", "etcd-snapshot-schedule-cron"] {
+    for known in ["token", "etcd-snapshot-schedule-cron", "etcd-s3"] {
         assert_eq!(flags::meaning(known), flags::Meaning::Acted, "{known}");
     }
 }

@@ -94,7 +94,7 @@ async fn life(etcd: bool) {
     let away = root.path().join("away");
     std::fs::rename(&settings.snapshots.directory, &away).unwrap();
     std::fs::write(&settings.snapshots.directory, "in the way").unwrap();
-    assert!(ask(&server, TOKEN, json!({"operation": "save", "name": "on-demand"})).await.is_err());
+    assert!(ask(&server, TOKEN, json!({"operation": "save", "name": "doomed"})).await.is_err());
     std::fs::remove_file(&settings.snapshots.directory).unwrap();
     std::fs::rename(&away, &settings.snapshots.directory).unwrap();
     let told = catalogue(&client).await;
