@@ -39,7 +39,7 @@ pub(crate) fn elect(entries: &[Entry<'_>], fixed: &str, established: bool) -> El
     let starting = entries.iter().find(|entry| !established && entry.roles.etcd && entry.node.is_some());
     let belongs = |entry: &Entry<'_>| match (established, starting) {
         (true, _) => {
-            let joined = entry.node.as_ref().is_some_and(NodeState::has_applied);
+            let joined = entry.node.as_ref().is_some_and(NodeState::has_applied) && !entry.has_only_read();
             joined || !entry.join_url().is_empty()
         }
         (false, Some(_)) => entry.node.is_some(),

@@ -9,6 +9,7 @@ use remuda_names::rancher::{annotation, label};
 use remuda_plan::{Report, key, probe};
 
 use crate::{
+    desired::VERIFY,
     input::{Machine, PlanSecret},
     node_plan::NodePlan,
 };
@@ -107,6 +108,17 @@ impl<'a> Entry<'a> {
     /// Fit to be the node all others start from.
     pub(crate) fn can_be_init(&self) -> bool {
         self.roles.etcd && !self.machine.deleting && !self.machine.failed && self.machine.infrastructure_ready
+    }
+
+    /// All it was ever told is to read a snapshot: it runs nothing, and belongs to no cluster.
+    pub(crate) fn has_only_read(&self) -> bool {
+        let reads = |node: &NodeState<'_>| {
+            let plan = node.plan();
+            plan.is_some_and(|plan| plan.instructions.iter().any(|one| one.name == VERIFY))
+        };
+        self.join_url().is_empty()
+            && !self.has_annotation(annotation::JOINED_TO)
+            && self.node.as_ref().is_some_and(reads)
     }
 
     /// Some part of the exchange with the drain controller is under way.

@@ -68,6 +68,8 @@ pub struct Snapshot {
     pub version: Option<String>,
     /// Its file is to be deleted.
     pub deleting: bool,
+    /// There is no file: it could not be taken, or not be put there.
+    pub failed: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,6 +22,7 @@
 //! * [`farewell`]: the last plan of a server that stays when its machine goes; asked by the CustomMachine controller.
 //! * [`quorum`]: what may be done to an etcd member. Every restart and every removal asks it.
 //! * [`distro`]: directories, images and registries of a cluster.
+//! * [`s3`]: where snapshots are uploaded to.
 //! * [`idempotent`]: instructions that run once, for operations.
 //!
 //! Where behaviour differs from Rancher's planner on purpose:
@@ -55,6 +56,7 @@ pub mod reason;
 pub mod record;
 mod redact;
 pub mod removal;
+pub mod s3;
 mod selector;
 pub mod spec;
 mod tier;

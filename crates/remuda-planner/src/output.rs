@@ -394,8 +394,12 @@ pub enum Unusable {
     Deleting,
     #[error("the machine that holds it is gone or cannot begin a cluster")]
     NoMachine,
-    #[error("it is in S3, from which restores are not supported yet")]
-    Storage,
+    #[error("it failed when it was taken")]
+    Failed,
+    #[error("it is in S3, and the cluster says nothing about S3 any more: set spec.rkeConfig.etcd.s3 again")]
+    NoStore,
+    #[error("it is in S3, and the cluster has no server that could begin with it")]
+    NoServer,
     #[error("it was taken with Kubernetes {taken}, whose objects this version cannot serve")]
     Version { taken: String },
 }

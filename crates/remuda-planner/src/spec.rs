@@ -228,6 +228,14 @@ pub struct S3 {
     pub folder: String,
 }
 
+impl S3 {
+    /// Whether snapshots are uploaded.
+    pub fn is_asked_for(&self) -> bool {
+        let asked = [&self.bucket, &self.endpoint, &self.folder, &self.cloud_credential_name, &self.region];
+        asked.iter().any(|field| !field.is_empty())
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Networking {

@@ -9,14 +9,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PostParams},
 };
 use remuda_api::{
     core::{Cluster, Machine},
-    rke::{EtcdSnapshot, RkeControlPlane},
+    rke::{EtcdSnapshot, RkeControlPlane, S3},
 };
 use remuda_control::{
     Controller, Next, ObjectKey, Waker, drive_keys, wake::when_changed, write::owner_reference,
@@ -38,6 +38,8 @@ use crate::{
 
 /// Snapshots of the schedule of a cluster are seen after this time at the latest.
 const RESYNC: Duration = Duration::from_secs(300);
+/// What the state of a snapshot is called that has no file.
+const FAILED: &str = "failed";
 /// The longest name an object can have.
 const NAME: usize = 253;
 
@@ -63,6 +65,7 @@ fn seen(snapshot: &EtcdSnapshot) -> Snapshot {
         storage: if s3 { Storage::S3 } else { Storage::Local },
         version: None,
         deleting: objects::is_deleting(&snapshot.metadata),
+        failed: snapshot.snapshot_file.status == FAILED,
     }
 }
 
@@ -144,7 +147,7 @@ async fn reconcile(key: ObjectKey, ctx: Arc<Snapshots>) -> Result<Next, Error> {
     };
     let mut wanted = BTreeMap::new();
     for file in &files {
-        let snapshot = ctx.snapshot(&key, file)?;
+        let snapshot = ctx.snapshot(&cluster, file)?;
         wanted.insert(snapshot.name_any(), snapshot);
     }
     for snapshot in &known {
@@ -189,7 +192,8 @@ impl Snapshots {
     }
 
     /// The object for a file.
-    fn snapshot(&self, cluster: &ObjectKey, file: &DynamicObject) -> Result<EtcdSnapshot, Error> {
+    fn snapshot(&self, owner: &Cluster, file: &DynamicObject) -> Result<EtcdSnapshot, Error> {
+        let cluster = ObjectKey::of(&owner.metadata);
         let (spec, status) = (&file.data["spec"], &file.data["status"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let s3 = spec["s3"].is_object();
@@ -208,6 +212,14 @@ impl Snapshots {
         let machine = machines.iter().find(holds).filter(|_| !s3);
         if let Some(machine) = machine {
             snapshot.metadata.owner_references = Some(vec![owner_reference(&**machine, &())?]);
+        }
+        if s3 {
+            // It stays when its servers go, and goes with its cluster: the object, not the file.
+            let owners = owner.metadata.owner_references.iter().flatten();
+            let owners = owners.filter(|owner| owner.kind == "Cluster").cloned();
+            let owners = owners.map(|owner| OwnerReference { controller: None, ..owner });
+            snapshot.metadata.owner_references =
+                Some(owners.collect()).filter(|owners: &Vec<_>| !owners.is_empty());
         }
         let labels = [(label::CLUSTER_NAME, cluster.name.to_string()), (label::NODE_NAME, node.clone())];
         let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value));
@@ -237,10 +249,29 @@ impl Snapshots {
         out.metadata =
             metadata.map_or_else(String::new, |metadata| BASE64_STANDARD.encode(json!(metadata).to_string()));
         out.size = text(&status["size"]).parse().unwrap_or_default();
-        out.status = if ready { "successful" } else { "failed" }.to_owned();
+        out.status = if ready { "successful" } else { FAILED }.to_owned();
         out.message = text(&status["error"]["message"]);
+        out.s3 = s3.then(|| self.place(owner, &spec["s3"]));
         (out.name, out.node_name, out.location, out.created_at) = (name, node, location, created);
         Ok(snapshot)
+    }
+
+    /// The store a file is in. The cluster does not know by which credential it got there; its specification does.
+    fn place(&self, cluster: &Cluster, place: &Value) -> S3 {
+        let text = |key: &str| place[key].as_str().unwrap_or_default().to_owned();
+        let key = ObjectKey::of(&cluster.metadata).sibling(&cluster.spec.control_plane_ref.name);
+        let asked = self.rke.control_planes.get(&key);
+        let asked = asked.as_ref().and_then(|asked| asked.spec.config.etcd.as_ref()?.s3.clone());
+        let asked = asked.filter(|asked| asked.bucket.is_empty() || asked.bucket == text("bucket"));
+        S3 {
+            endpoint: text("endpoint"),
+            skip_ssl_verify: place["skipSSLVerify"].as_bool().unwrap_or_default(),
+            bucket: text("bucket"),
+            region: text("region"),
+            folder: text("prefix"),
+            cloud_credential_name: asked.map(|asked| asked.cloud_credential_name).unwrap_or_default(),
+            ..S3::default()
+        }
     }
 
     /// What the agent of a machine found when it last read a snapshot.

@@ -2,13 +2,16 @@
 //!
 //! None of them starts the distribution: the installer is told to leave that to the ordinary plan.
 
-use super::{Desired, Renderer, Unrenderable};
+use serde_json::json;
+
+use super::{Desired, Renderer, Unrenderable, config, s3};
 use crate::{
     distro,
     entry::Entry,
     idempotent::{self, Once},
-    node_plan::{Instruction, NodePlan},
-    spec::RotateCertificates,
+    input::Storage,
+    node_plan::{File, Instruction, NodePlan},
+    spec::{RotateCertificates, S3},
 };
 
 /// Below which idempotent instructions of a restore remember what they did.
@@ -31,9 +34,21 @@ impl Renderer<'_> {
         self.operation(entry, vec![create, verify], Install::First)
     }
 
-    pub(crate) fn snapshot_removal(&self, entry: &Entry<'_>, file: &str) -> Result<Desired, Unrenderable> {
-        let delete = command("delete", self.distro.name(), &["etcd-snapshot", "delete", file]);
-        self.operation(entry, vec![delete], Install::First)
+    /// Where snapshots are uploaded the command would delete the copy in S3 as well, which has an object of its own.
+    pub(crate) fn snapshot_removal(
+        &self,
+        entry: &Entry<'_>,
+        file: &str,
+        storage: Storage,
+    ) -> Result<Desired, Unrenderable> {
+        let etcd = self.input.control_plane.spec.etcd.as_ref();
+        let uploads = etcd.and_then(|etcd| etcd.s3.as_ref()).is_some_and(S3::is_asked_for);
+        let mut args = vec!["etcd-snapshot", "delete"];
+        if uploads && storage == Storage::Local {
+            args.push("--etcd-s3=false");
+        }
+        args.push(file);
+        self.operation(entry, vec![command("delete", self.distro.name(), &args)], Install::First)
     }
 
     /// Reads a snapshot where it lies. `value` makes the plan of each attempt another one.
@@ -41,15 +56,42 @@ impl Renderer<'_> {
         &self,
         entry: &Entry<'_>,
         file: &str,
+        storage: Storage,
         value: &str,
     ) -> Result<Desired, Unrenderable> {
         let path = format!("{}/{file}", self.snapshots());
+        let attempt = format!("SNAPSHOT_RESTORE={value}");
+        if storage == Storage::S3 {
+            return self.check_in_store(path, attempt);
+        }
         let check = format!("{AGENT_PATHS} exec {AGENT} verify-snapshot \"$1\"");
         let mut check = shell(VERIFY, &check);
         check.args.extend(["verify".to_owned(), path]);
-        check.env.push(format!("SNAPSHOT_RESTORE={value}"));
+        check.env.push(attempt);
         check.save_output = true;
         self.operation(entry, vec![check], Install::First)
+    }
+
+    /// The same for one in the store. Nothing of the distribution is needed for it, and a machine that never ran it is
+    /// told nothing else: no server to join, and none to start.
+    fn check_in_store(&self, path: String, attempt: String) -> Result<Desired, Unrenderable> {
+        let etcd = self.input.control_plane.spec.etcd.as_ref();
+        let mut config = config::Config::new();
+        let mut files = match etcd.and_then(|etcd| etcd.s3.as_ref()) {
+            Some(s3) => s3::add(self, s3, &mut config)?,
+            None => Vec::new(),
+        };
+        // The keys are in a file, and on no command line.
+        let store = self.config_file("s3-restore.json");
+        files.push(File::new(store.as_str(), json!(config).to_string().as_bytes()));
+        let check = format!("{AGENT_PATHS} exec {AGENT} verify-snapshot --s3 \"$2\" \"$1\"");
+        let mut check = shell(VERIFY, &check);
+        check.args.extend(["verify".to_owned(), path, store]);
+        check.env.push(attempt);
+        check.save_output = true;
+        let plan = NodePlan { files, instructions: vec![check], ..NodePlan::default() };
+        let bytes = plan.encode();
+        Ok(Desired { plan, bytes, joined_to: None })
     }
 
     /// Stops everything. Servers forget who they are: they learn it from the one that is restored.
@@ -73,8 +115,14 @@ impl Renderer<'_> {
         self.operation(entry, instructions, Install::Never)
     }
 
-    /// Gives the machine the state of a snapshot it has.
-    pub(crate) fn reset(&self, entry: &Entry<'_>, file: &str, value: &str) -> Result<Desired, Unrenderable> {
+    /// Gives the machine the state of a snapshot it has, or takes from the store its configuration names.
+    pub(crate) fn reset(
+        &self,
+        entry: &Entry<'_>,
+        file: &str,
+        storage: Storage,
+        value: &str,
+    ) -> Result<Desired, Unrenderable> {
         let spec = &self.input.control_plane.spec;
         let once = |name: &str, command: &str, args: &[&str]| {
             let identifier = format!("{RESTORE}/{name}");
@@ -84,15 +132,15 @@ impl Renderer<'_> {
         let etcd = format!("{}/server/db/etcd", self.data_dir);
         let loopback = distro::loopback(&spec.networking);
         let advertise = format!("--etcd-arg=advertise-client-urls=https://{loopback}:2379");
-        let path = format!("--cluster-reset-restore-path=db/snapshots/{file}");
-        let restore = [
-            "server",
-            "--cluster-reset",
-            &advertise,
-            "--etcd-disable-snapshots=false",
-            &path,
-            "--etcd-s3=false",
-        ];
+        let path = match storage {
+            Storage::Local => format!("--cluster-reset-restore-path=db/snapshots/{file}"),
+            Storage::S3 => format!("--cluster-reset-restore-path={file}"),
+        };
+        let mut restore =
+            vec!["server", "--cluster-reset", &advertise, "--etcd-disable-snapshots=false", &path];
+        if storage == Storage::Local {
+            restore.push("--etcd-s3=false");
+        }
         let args: Vec<&str> = killall.args.iter().map(String::as_str).collect();
         let mut instructions = vec![once("clean-etcd-dir", "rm", &["-rf", &etcd])];
         instructions.push(once("restore", self.distro.name(), &restore));

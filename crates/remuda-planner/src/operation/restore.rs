@@ -16,7 +16,7 @@ use crate::{
     output::{Again, Errand, Failure, Operation, Progress, Unusable, Waiting, Write},
     phase::Phase,
     planner::{self, Pass, Stop},
-    spec::{ConditionStatus, SnapshotRestore},
+    spec::{ConditionStatus, S3, SnapshotRestore},
 };
 
 pub(crate) fn run(pass: &mut Pass<'_>) -> Result<(), Stop> {
@@ -64,19 +64,25 @@ fn refuse(pass: &mut Pass<'_>, failure: Failure) -> Result<(), Stop> {
     Err(failure.into())
 }
 
-/// The machine that is to begin, and the file on it.
-fn place<'p, 'a>(pass: &'p Pass<'a>, asked: &SnapshotRestore) -> Result<(&'p Entry<'a>, String), Unusable> {
+/// The machine that is to begin, the file, and where it is.
+struct Place<'p, 'a> {
+    entry: &'p Entry<'a>,
+    file: String,
+    storage: Storage,
+}
+
+fn place<'p, 'a>(pass: &'p Pass<'a>, asked: &SnapshotRestore) -> Result<Place<'p, 'a>, Unusable> {
     let known = pass.input.snapshots.iter().find(|snapshot| snapshot.name == asked.name);
-    let Some(Snapshot { machine, file, storage, version, deleting, .. }) = known else {
+    let Some(Snapshot { machine, file, storage, version, deleting, failed, .. }) = known else {
         // A name no object has is that of a file, and there must be no doubt where.
         let mut fit = pass.entries.iter().filter(|entry| entry.can_be_init() && entry.node.is_some());
         return match (fit.next(), fit.next()) {
-            (Some(entry), None) => Ok((entry, asked.name.clone())),
+            (Some(entry), None) => Ok(Place { entry, file: asked.name.clone(), storage: Storage::Local }),
             _ => Err(Unusable::Unknown),
         };
     };
-    if *storage != Storage::Local {
-        return Err(Unusable::Storage);
+    if *failed {
+        return Err(Unusable::Failed);
     }
     if *deleting {
         return Err(Unusable::Deleting);
@@ -84,10 +90,35 @@ fn place<'p, 'a>(pass: &'p Pass<'a>, asked: &SnapshotRestore) -> Result<(&'p Ent
     if too_old(version.as_deref(), &pass.input.control_plane.spec.kubernetes_version) {
         return Err(Unusable::Version { taken: version.clone().unwrap_or_default() });
     }
-    let machine = machine.as_deref().ok_or(Unusable::NoMachine)?;
-    let entry = pass.entries.iter().find(|entry| entry.name() == machine);
-    let entry = entry.filter(|entry| entry.can_be_init() && entry.node.is_some());
-    entry.map(|entry| (entry, file.clone())).ok_or(Unusable::NoMachine)
+    let entry = match storage {
+        Storage::S3 if !has_store(pass) => return Err(Unusable::NoStore),
+        Storage::S3 => beginner(&pass.entries),
+        Storage::Local => {
+            let machine = machine.as_deref().ok_or(Unusable::NoMachine)?;
+            let entry = pass.entries.iter().find(|entry| entry.name() == machine);
+            entry.filter(|entry| entry.can_be_init() && entry.node.is_some())
+        }
+    };
+    let entry =
+        entry.ok_or(if *storage == Storage::S3 { Unusable::NoServer } else { Unusable::NoMachine })?;
+    Ok(Place { entry, file: file.clone(), storage: *storage })
+}
+
+/// Whether machines know of a store.
+fn has_store(pass: &Pass<'_>) -> bool {
+    let etcd = pass.input.control_plane.spec.etcd.as_ref();
+    etcd.and_then(|etcd| etcd.s3.as_ref()).is_some_and(S3::is_asked_for)
+}
+
+/// Any server can begin with a file of a store, also one that was never told anything: when all others are lost,
+/// there is no other. Whoever was chosen before is chosen again.
+fn beginner<'p, 'a>(entries: &'p [Entry<'a>]) -> Option<&'p Entry<'a>> {
+    let fit =
+        || entries.iter().filter(|entry| entry.can_be_init() && entry.secret.is_some() && !entry.windows);
+    fit()
+        .find(|entry| entry.init && entry.node.is_some())
+        .or_else(|| fit().find(|entry| entry.node.is_some()))
+        .or_else(|| fit().next())
 }
 
 /// Objects of before 1.25 cannot be served from then on.
@@ -101,14 +132,15 @@ fn too_old(taken: Option<&str>, current: &str) -> bool {
 /// Nothing has been touched. The file is read on the machine that holds it.
 fn check(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
     let renderer = renderer(pass);
-    let (entry, file) = match place(pass, asked) {
+    let Place { entry, file, storage } = match place(pass, asked) {
         Ok(found) => found,
         Err(unusable) => {
             let failure = Failure::Snapshot { snapshot: asked.name.clone(), unusable };
             return refuse(pass, failure);
         }
     };
-    let desired = renderer.snapshot_check(entry, &file, &value(asked)).map_err(Failure::Unrenderable)?;
+    let desired = renderer.snapshot_check(entry, &file, storage, &value(asked));
+    let desired = desired.map_err(Failure::Unrenderable)?;
     let machine = entry.name().to_owned();
     let errand = Errand::SnapshotCheck { snapshot: asked.name.clone(), machine };
     let mut writes = Vec::new();
@@ -127,7 +159,7 @@ fn check(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
 /// The machine that has the snapshot begins; all services stop.
 fn shut_down(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
     let unusable = |unusable| Failure::Snapshot { snapshot: asked.name.clone(), unusable };
-    let first = place(pass, asked).map_err(unusable)?.0.name().to_owned();
+    let first = place(pass, asked).map_err(unusable)?.entry.name().to_owned();
     let mark = |entry: &Entry<'_>, marked| Write::Mark {
         machine: entry.name().to_owned(),
         secret: entry.secret.map_or_else(String::new, |secret| secret.name.clone()),
@@ -170,8 +202,8 @@ fn reset(pass: &mut Pass<'_>, asked: &SnapshotRestore) -> Result<(), Stop> {
     }
     let unusable = |unusable| Failure::Snapshot { snapshot: asked.name.clone(), unusable };
     let renderer = renderer(pass);
-    let (entry, file) = place(pass, asked).map_err(unusable)?;
-    let desired = renderer.reset(entry, &file, &value(asked)).map_err(Failure::Unrenderable)?;
+    let Place { entry, file, storage } = place(pass, asked).map_err(unusable)?;
+    let desired = renderer.reset(entry, &file, storage, &value(asked)).map_err(Failure::Unrenderable)?;
     let mut writes = Vec::new();
     let done = assign_and_check(&mut writes, entry, &desired, Limits::of(1), Errand::Restore);
     pass.writes.extend(writes);

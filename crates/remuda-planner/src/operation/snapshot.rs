@@ -7,6 +7,7 @@ use super::{Assigned, Limits, assign, renderer};
 use crate::{
     desired::VERIFY,
     entry::Entry,
+    input::{Snapshot, Storage},
     output::{Errand, Failure, Operation, Progress, Waiting, Write},
     phase::Phase,
     planner::{Pass, Stop},
@@ -121,16 +122,12 @@ pub(crate) fn delete(pass: &mut Pass<'_>) -> Result<(), Stop> {
     let renderer = renderer(pass);
     for snapshot in pass.input.snapshots.iter().filter(|snapshot| snapshot.deleting) {
         let released = Write::ReleaseSnapshot { name: snapshot.name.clone() };
-        let entry = pass.entries.iter().find(|entry| {
-            Some(entry.name()) == snapshot.machine.as_deref()
-                && entry.node.is_some()
-                && !entry.machine.deleting
-        });
-        let Some(entry) = entry else {
+        let Some(entry) = deleter(&pass.entries, snapshot) else {
             pass.writes.push(released);
             continue;
         };
-        let desired = renderer.snapshot_removal(entry, &snapshot.file).map_err(Failure::Unrenderable)?;
+        let desired = renderer.snapshot_removal(entry, &snapshot.file, snapshot.storage);
+        let desired = desired.map_err(Failure::Unrenderable)?;
         let errand =
             Errand::SnapshotDelete { snapshot: snapshot.name.clone(), machine: entry.name().to_owned() };
         super::assign_and_check(&mut pass.writes, entry, &desired, Limits::of(3), errand)?;
@@ -139,4 +136,23 @@ pub(crate) fn delete(pass: &mut Pass<'_>) -> Result<(), Stop> {
         return Err(Waiting::Begun(Operation::SnapshotDelete).into());
     }
     Ok(())
+}
+
+/// The machine that deletes the file of a snapshot. Files of a store can be deleted by any member; one that has no
+/// copy of its own keeps the copies of others, which the command would delete as well.
+fn deleter<'e, 'a>(entries: &'e [Entry<'a>], snapshot: &Snapshot) -> Option<&'e Entry<'a>> {
+    let mut able = entries.iter().filter(|entry| {
+        entry.node.is_some()
+            && !entry.machine.deleting
+            && (entry.roles.etcd || snapshot.storage == Storage::Local)
+    });
+    match snapshot.storage {
+        Storage::Local => able.find(|entry| Some(entry.name()) == snapshot.machine.as_deref()),
+        Storage::S3 => {
+            let holds = |entry: &&Entry<'_>| {
+                entry.machine.node.as_deref().is_some_and(|node| snapshot.file.contains(node))
+            };
+            able.clone().find(|entry| !holds(entry)).or_else(|| able.next())
+        }
+    }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use remuda_planner::{
-    input::{Snapshot, Storage},
+    input::{Secret, Snapshot, Storage},
     output::{Outcome, Write},
     plan,
     spec::ConditionStatus,
 };
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{World, machine};
 
 const K3S: &str = "v1.35.1+k3s1";
 
@@ -213,12 +213,17 @@ fn a_snapshot_that_is_not_whole_is_refused_before_anything_is_touched() {
 fn snapshots_that_cannot_be_restored_are_told_apart() {
     let gone = Snapshot { machine: Some("x".to_owned()), ..held_by("a") };
     let away = Snapshot { storage: Storage::S3, ..held_by("a") };
+    let failed = Snapshot { failed: true, ..held_by("a") };
     let old = Snapshot { version: Some("v1.24.9+k3s1".to_owned()), ..held_by("a") };
     let going = Snapshot { deleting: true, ..held_by("a") };
     for (snapshots, why) in [
         (vec![], "there is no such snapshot"),
         (vec![gone], "the machine that holds it is gone or cannot begin a cluster"),
-        (vec![away], "it is in S3, from which restores are not supported yet"),
+        (
+            vec![away],
+            "it is in S3, and the cluster says nothing about S3 any more: set spec.rkeConfig.etcd.s3 again",
+        ),
+        (vec![failed], "it failed when it was taken"),
         (vec![old], "it was taken with Kubernetes v1.24.9+k3s1, whose objects this version cannot serve"),
         (vec![going], "it is being deleted"),
     ] {
@@ -232,6 +237,95 @@ fn snapshots_that_cannot_be_restored_are_told_apart() {
         assert_eq!(output.status.etcd_snapshot_restore_phase, "Failed");
         assert_eq!(plans(&world), before);
     }
+}
+
+/// A cluster with a store.
+fn stored(machines: &str) -> World {
+    let s3 = json!({"bucket": "backups", "endpoint": "s3.corp", "cloudCredentialName": "keys"});
+    let mut world = World::new(K3S, json!({"etcd": {"s3": s3}}), machines);
+    let data = [("accessKey", "canary-id"), ("secretKey", "canary-secret")];
+    let data = data.map(|(key, value)| (format!("s3credentialConfig-{key}"), value.as_bytes().to_vec()));
+    let secret = Secret { data: data.into(), ..Secret::default() };
+    world.input.resources.secrets.insert(("fleet-default".to_owned(), "keys".to_owned()), secret);
+    world.settle();
+    world
+}
+
+fn in_s3(file: &str) -> Snapshot {
+    Snapshot { machine: None, storage: Storage::S3, file: file.to_owned(), ..held_by("a") }
+}
+
+#[test]
+fn a_restore_from_s3_begins_on_any_server_and_no_command_line_has_the_keys() {
+    let mut world = stored("a:ec b:ec w:w");
+    world.input.snapshots = vec![in_s3("on-demand-gone-1")];
+    ask(&mut world, "etcdSnapshotRestore", json!({"name": "snap", "generation": 1}));
+    world.step();
+    world.step();
+    let check = commands(&world, "a")[0].clone();
+    assert!(check.contains("verify-snapshot --s3"), "{check}");
+    assert!(
+        check.ends_with(
+            "/var/lib/rancher/k3s/server/db/snapshots/on-demand-gone-1 \
+             /var/lib/rancher/k3s/etc/config-files/s3-restore.json"
+        ),
+        "{check}"
+    );
+    let mut seen = String::new();
+    for _ in 0..120 {
+        let output = world.step();
+        seen.push_str(&commands(&world, "a").join("\n"));
+        if output.outcome == Outcome::Settled {
+            break;
+        }
+        world.pass_time(5);
+        world.agents();
+        world.drainer();
+    }
+    assert_eq!(world.input.control_plane.status.etcd_snapshot_restore_phase, "Finished");
+    assert!(seen.contains("--cluster-reset-restore-path=on-demand-gone-1"), "{seen}");
+    assert!(!seen.contains("--etcd-s3=false") && !seen.contains("canary"), "{seen}");
+}
+
+#[test]
+fn a_server_that_was_never_told_anything_can_begin_when_all_others_are_lost() {
+    let mut world = stored("a:ec w:w");
+    world.input.snapshots = vec![in_s3("on-demand-a-1")];
+    let lost = world.input.machines.iter_mut().find(|machine| machine.name == "a").unwrap();
+    lost.deleting = true;
+    world.truth.get_mut("a").unwrap().destroyed = true;
+    world.input.machines.push(machine("z", "ec"));
+    ask(&mut world, "etcdSnapshotRestore", json!({"name": "snap", "generation": 1}));
+    world.step();
+    let output = world.step();
+    assert_eq!(output.outcome.to_string(), "starting check of etcd snapshot snap on node z");
+    assert!(commands(&world, "z")[0].contains("verify-snapshot --s3"));
+    // Withdrawn after the file was read, it leaves a machine that cannot begin a cluster of its own.
+    let plan = world.secret("z").data["plan"].clone();
+    world.secret("z").data.insert("appliedPlan".to_owned(), plan);
+    ask(&mut world, "etcdSnapshotRestore", serde_json::Value::Null);
+    for _ in 0..5 {
+        world.step();
+        assert!(!world.secret("z").labels.contains_key("rke.cattle.io/init-node"));
+        assert!(world.secret("a").labels.contains_key("rke.cattle.io/init-node"), "it still has the data");
+    }
+}
+
+#[test]
+fn copies_in_s3_and_on_servers_are_deleted_each_by_itself() {
+    let mut world = stored("a:ec b:ec w:w");
+    world.input.machines.iter_mut().for_each(|machine| machine.node = Some(machine.name.clone()));
+    let before = plans(&world);
+    world.input.snapshots = vec![Snapshot { deleting: true, ..held_by("a") }];
+    world.step();
+    assert_eq!(commands(&world, "a")[1], "k3s etcd-snapshot delete --etcd-s3=false on-demand-x-1");
+    world.settle();
+    world.input.snapshots = vec![Snapshot { deleting: true, ..in_s3("on-demand-a-1") }];
+    world.step();
+    assert_eq!(commands(&world, "b")[1], "k3s etcd-snapshot delete on-demand-a-1", "a has a copy of its own");
+    world.settle();
+    assert!(world.input.snapshots.is_empty());
+    assert_eq!(plans(&world), before);
 }
 
 #[test]
