@@ -27,6 +27,9 @@ pub mod annotation {
     /// On Clusters: the version the cluster may change to although it is older, leaves out a minor version or is of
     /// the other distribution. Written by people and by `remuda cluster upgrade --force`; read by admission.
     pub const FORCE_VERSION: &str = "remuda.io/force-version";
+    /// On Clusters: `true` if the store of their snapshots is not to be tried when it is written. Written by people,
+    /// where nodes reach the store and this server does not; read by admission.
+    pub const SKIP_S3_CHECK: &str = "remuda.io/skip-s3-check";
     /// On machine configurations: `true` if several clusters use it, or may. It then belongs to none of them and
     /// outlives them. Written by people, and as soon as a second cluster uses it.
     pub const SHARED: &str = "remuda.io/shared";

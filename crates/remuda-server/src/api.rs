@@ -142,6 +142,7 @@ pub(crate) fn config(
             kinds.drivers.hooks(),
             vec![Arc::new(rancher::Quotas::new(kinds.drivers.clone()))],
             plan_accounts::hooks(),
+            vec![Arc::new(rancher::S3Check::default())],
         ]
         .concat(),
         conversions: kinds.cluster_api.conversions(),

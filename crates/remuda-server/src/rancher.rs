@@ -6,6 +6,7 @@
 mod admission;
 mod protection;
 mod quota;
+mod s3;
 mod writers;
 
 use std::sync::{Arc, OnceLock};
@@ -17,8 +18,8 @@ use remuda_auth::{identity::User, rbac::policy::Policy};
 use remuda_distro::Current;
 use remuda_names::rancher::group;
 
-pub(crate) use self::quota::Quotas;
 pub use self::{admission::Admission, protection::Protection, writers::Writers};
+pub(crate) use self::{quota::Quotas, s3::S3Check};
 use crate::{
     releases,
     shipped::{self, InstallError},
