@@ -210,6 +210,7 @@ async fn ended(
 }
 
 async fn create(session: &Session, cluster: &str, wait: Wait) -> Result<(), Failure> {
+    let before = of(session, Some(cluster)).await?;
     let generation = ask(session, cluster, "etcdSnapshotCreate", json!({})).await?;
     session.out.line(&format!("cluster {cluster}: a snapshot was asked for"));
     if !wait.wait {
@@ -217,8 +218,46 @@ async fn create(session: &Session, cluster: &str, wait: Wait) -> Result<(), Fail
     }
     let what = ("etcdSnapshotCreate", condition::SNAPSHOT_CREATED);
     ended(session, cluster, what, generation, wait.timeout).await?;
+    uploaded(session, cluster, &before).await?;
     session.out.line(&format!("cluster {cluster}: the snapshot was taken"));
     Ok(())
+}
+
+/// Waits until the copies in S3 are listed, if there are to be any. One that is not there is a failure: whoever relies
+/// on it has no other when the servers are lost.
+async fn uploaded(session: &Session, cluster: &str, before: &[Object]) -> Result<(), Failure> {
+    const LISTED: Duration = Duration::from_secs(30);
+    let clusters = api::provisioning_clusters();
+    let found = api::get(&session.client, &clusters, Some(&session.namespace), cluster).await?;
+    if !found.is_some_and(|found| found.0["spec"]["rkeConfig"]["etcd"]["s3"].is_object()) {
+        return Ok(());
+    }
+    let is_new = |one: &&Object| !before.iter().any(|old| old.name() == one.name());
+    let deadline = Instant::now() + LISTED;
+    loop {
+        let all = of(session, Some(cluster)).await?;
+        let (new, here): (Vec<&Object>, Vec<&Object>) =
+            all.iter().filter(is_new).partition(|one| storage(one) == "s3");
+        if let Some(failed) = new.iter().find(|one| one.text("/snapshotFile/status") == "failed") {
+            let why = failed.text("/snapshotFile/message");
+            let told = format!("cluster {cluster}: the snapshot was taken, and is not in S3: {why}");
+            return Err(Failure::new(Code::Other, told));
+        }
+        // One for each server.
+        if !new.is_empty() && new.len() >= here.len() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let told = format!("cluster {cluster}: the snapshot was taken, and is not listed in S3 yet");
+            return Err(Failure::new(Code::TimedOut, told).hint(format!("remuda snapshot list {cluster}")));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Where a snapshot is: `local` or `s3`.
+fn storage(snapshot: &Object) -> &str {
+    snapshot.annotation(annotation::SNAPSHOT_STORAGE)
 }
 
 /// `remuda cluster rotate-certificates`.
@@ -295,6 +334,7 @@ async fn list(session: &Session, cluster: Option<&str>, output: Format) -> Resul
 }
 
 fn table(found: &[Object], now: Timestamp) -> Table {
+    // Files in a store have its name in place of a node's.
     let mut table = Table::new(["NAME", "CLUSTER", "NODE", "STATE", "REVISION", "SIZE", "AGE"]);
     for one in found {
         let verified = report(one).and_then(|report| report.verified);

@@ -1,6 +1,8 @@
 //! Snapshots of clusters on local machines, and clusters from them. With an etcd on the host they are etcd's, without
 //! one those of the store of the only server; what people do and see is the same.
 
+mod s3;
+
 use std::{
     fs,
     path::{Path, PathBuf},
