@@ -255,7 +255,8 @@ fn index() -> Value {
         entry(provider.name, provider.kind, format!("{}/{}", provider.directory(), provider.components))
     });
     let paths: Vec<String> = files().into_iter().map(|file| file.path).collect();
-    json!({"providers": [core].into_iter().chain(own).collect::<Vec<_>>(), "files": paths})
+    let providers: Vec<Value> = [core].into_iter().chain(own).collect();
+    json!({"providers": providers, "files": paths})
 }
 
 /// What is behind the door.

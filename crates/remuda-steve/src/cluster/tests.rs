@@ -100,7 +100,7 @@ impl Handler for Hostile {
         let limit: usize = remuda_auth::request_info::parameter(&query, "limit")
             .and_then(|limit| limit.parse().ok())
             .unwrap_or_default();
-        let maps = path == "/api/v1/configmaps" && limit > 1;
+        let maps = path == "/api/v1/configmaps" && query.contains("includeObject=Object");
         Box::pin(async move {
             Ok(match (path.as_str(), self.flood) {
                 ("/api", "kinds") => self.endless(r#"{"items":["#, r#"{"metadata":{"name":"x"}},"#),

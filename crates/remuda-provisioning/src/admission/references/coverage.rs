@@ -5,9 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use remuda_names::rancher::group::{MACHINE, MACHINE_CONFIG};
 use serde_json::Value;
 
-use super::table::{Field, NO_REFERENCES, TABLE};
+use super::table::{DRIVER_FIELDS, Field, NO_REFERENCES, TABLE};
 
 /// Fields of a kind that look like names of other objects and of which the table says nothing, given its
 /// CustomResourceDefinition.
@@ -66,6 +67,15 @@ fn is_below(path: &str, of: &str) -> bool {
     path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
+/// The setting of a driver at a path of one of its kinds.
+fn driver_field<'a>(group: &str, path: &'a str) -> Option<&'a str> {
+    match group {
+        MACHINE_CONFIG => Some(path),
+        MACHINE => path.strip_prefix("spec.template.spec.").or_else(|| path.strip_prefix("spec.")),
+        _ => None,
+    }
+}
+
 pub(super) fn is_told(group: &str, kind: &str, path: &str) -> bool {
     // A field of the table, a part of one, or what holds one.
     let listed = |field: &&Field| is_below(path, field.path) || is_below(field.path, path);
@@ -78,4 +88,6 @@ pub(super) fn is_told(group: &str, kind: &str, path: &str) -> bool {
     };
     TABLE.iter().filter(|field| field.is_of(group, kind)).any(|field| listed(&field))
         || NO_REFERENCES.iter().any(|entry| no_reference(&entry))
+        || driver_field(group, path)
+            .is_some_and(|field| DRIVER_FIELDS.iter().any(|(known, _)| *known == field))
 }

@@ -257,7 +257,27 @@ pub const NO_REFERENCES: &[(&str, &str, &str, &str)] = &[
     (MANAGEMENT, "AuthConfig", "clientSecret", "a value, not a name"),
     (MANAGEMENT, "DynamicSchema", "spec.pluralName", "name of the schema itself"),
     (MANAGEMENT, "DynamicSchema", "spec.schemaName", "name of the schema itself"),
+    (MANAGEMENT, "Node", "spec.requestedHostname", "what the node is called in its cluster"),
+    (
+        MANAGEMENT,
+        "Node",
+        "status.nodeName",
+        "a Node of the cluster itself; actions on it are done there, as whoever asks for them",
+    ),
     (MANAGEMENT, "NodeDriver", "spec.addCloudCredential", "yes or no"),
+    (MACHINE, "*", "status.jobName", "a record; the name is computed"),
     (MANAGEMENT, "NodeDriver", "spec.displayName", "text for people"),
     (remuda_names::capi::group::CLUSTERCTL, "Provider", "providerName", "name of the provider itself"),
+];
+
+/// Settings of built-in drivers that look like names of other objects, and why they are none. The server hands them to
+/// the driver, and follows none of them.
+pub(super) const DRIVER_FIELDS: &[(&str, &str)] = &[
+    ("clientSecret", "a value, not a name"),
+    ("deviceName", "a disk at the provider"),
+    ("keypairName", "a key at the provider, in the account of the credential"),
+    ("proxmoxTokenSecret", "a value, not a name"),
+    ("proxmoxUserName", "the user of the provider's API"),
+    ("sshUsername", "the user to log in as"),
+    ("username", "the user to log in as"),
 ];
