@@ -110,15 +110,13 @@ impl<'a> Entry<'a> {
         self.roles.etcd && !self.machine.deleting && !self.machine.failed && self.machine.infrastructure_ready
     }
 
-    /// All it was ever told is to read a snapshot: it runs nothing, and belongs to no cluster.
+    /// All it has ever done is to read a snapshot: it runs nothing, and belongs to no cluster.
     pub(crate) fn has_only_read(&self) -> bool {
         let reads = |node: &NodeState<'_>| {
-            let plan = node.plan();
-            plan.is_some_and(|plan| plan.instructions.iter().any(|one| one.name == VERIFY))
+            node.applied().is_some_and(|plan| plan.instructions.iter().any(|one| one.name == VERIFY))
         };
-        self.join_url().is_empty()
-            && !self.has_annotation(annotation::JOINED_TO)
-            && self.node.as_ref().is_some_and(reads)
+        // Members read snapshots, too, and have an address others join at.
+        self.join_url().is_empty() && self.node.as_ref().is_some_and(reads)
     }
 
     /// Some part of the exchange with the drain controller is under way.
