@@ -63,7 +63,7 @@ async fn strangers(api: &Arc<Shared>, call: &Call, base: &Base, asked: &Asked) -
         [] => {
             let (mut rows, revision) = index.rows("");
             rows.retain(|row| is_public(row));
-            list::of_rows(&visit, &kind, "", &query, Snapshot { rows, revision }).await
+            list::of_rows(&visit, &kind, "", &query, Snapshot { rows, revision, _held: None }).await
         }
         [name] => {
             let row = index.row("", name).filter(|row| is_public(row)).ok_or_else(unknown)?;
