@@ -51,7 +51,6 @@ struct Machines {
 }
 
 pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
-    capi.ctx.metrics.phases(&status::STEPS);
     watch::index(&capi.machines);
     let controller = Controller::on("machine", &capi.ctx, capi.machines.clone());
     let rules: Informer<MachineDrainRule> = capi.ctx.informers.of(Scope::all());

@@ -141,6 +141,8 @@ impl Metrics {
     /// Makes everything counted here part of what `registry` exposes. Counters get their
     /// `_total` from the encoder.
     pub fn register(&self, registry: &mut Registry) {
+        // They are told before there is a machine: a graph of nothing is no graph.
+        self.phases(&["Pending", "Provisioning", "Provisioned"]);
         let all = &self.0;
         registry.register("workqueue_depth", "Keys that wait", all.depth.clone());
         registry.register("workqueue_adds", "Keys added", all.adds.clone());
@@ -207,7 +209,7 @@ impl Metrics {
     }
 
     /// Phases that are told although no machine has left them yet.
-    pub fn phases(&self, phases: &[&'static str]) {
+    fn phases(&self, phases: &[&'static str]) {
         for phase in phases {
             drop(self.0.phases.get_or_create_owned(&PhaseLabels { phase }));
         }

@@ -31,8 +31,7 @@ const OLD_READY: &[&str] = &[
     "DrainingSucceeded",
 ];
 /// Phases a Machine goes through until it runs.
-pub(super) const STEPS: [&str; 3] =
-    [Phase::Pending.as_str(), Phase::Provisioning.as_str(), Phase::Provisioned.as_str()];
+const STEPS: [&str; 3] = [Phase::Pending.as_str(), Phase::Provisioning.as_str(), Phase::Provisioned.as_str()];
 /// Steps that are counted while a Machine is being made.
 const OLD_STEPS: &[&str] = &["BootstrapReady", kind::INFRASTRUCTURE_READY];
 
