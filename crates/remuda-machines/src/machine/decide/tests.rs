@@ -130,7 +130,7 @@ fn what_is_waited_for_is_told() {
         Observed { cluster: early, ..fresh() },
         "Nothing\nReady=False waiting for the infrastructure of the Cluster",
     );
-    let capi = Some(Capi { name: "m".into(), bootstrap_secret: None, deleting: false });
+    let capi = Some(Capi { name: "m".into(), bootstrap_secret: None, deleting: false, reboot: None });
     check(
         Observed { capi, ..fresh() },
         "Nothing\nReady=False waiting for the script the machine is to boot with",
