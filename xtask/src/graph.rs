@@ -33,6 +33,13 @@ pub(crate) fn everything() -> anyhow::Result<BTreeSet<Package>> {
     tree(&["--workspace", "--edges", "normal,build,dev"])
 }
 
+/// Names of what depends on a crate itself, anywhere here.
+#[cfg(test)]
+pub(crate) fn dependents(name: &str) -> anyhow::Result<BTreeSet<String>> {
+    let packages = tree(&["--workspace", "--edges", "normal,build,dev", "--invert", name, "--depth", "1"])?;
+    Ok(packages.into_iter().map(|package| package.name).filter(|other| other != name).collect())
+}
+
 fn tree(arguments: &[&str]) -> anyhow::Result<BTreeSet<Package>> {
     let mut command = Command::new("cargo");
     command.current_dir(root()).args(["tree", "--prefix", "none", "--format", "{p}|{f}"]).args(arguments);

@@ -248,11 +248,24 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Never anywhere: a second TLS stack, or abandoned. `deny.toml` has the list and the reasons.
-fn banned() -> Vec<String> {
+struct Banned {
+    name: String,
+    /// Crates that may bring it along, for tests only.
+    wrappers: Vec<String>,
+}
+
+fn banned() -> Vec<Banned> {
     let text = fs::read_to_string(graph::root().join("deny.toml")).unwrap();
     let bans = text.split("\n[bans]\n").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
     let lines = bans.lines().filter_map(|line| line.trim().strip_prefix("{ crate = \""));
-    lines.map(|line| line.split('"').next().unwrap().to_owned()).collect()
+    let read = |line: &str| {
+        let (name, rest) = line.split_once('"').unwrap();
+        let wrappers = rest.split_once("wrappers = [").and_then(|(_, list)| list.split(']').next());
+        let wrappers = wrappers.into_iter().flat_map(|list| list.split(','));
+        let wrappers = wrappers.map(|wrapper| wrapper.trim().trim_matches('"').to_owned()).collect();
+        Banned { name: name.to_owned(), wrappers }
+    };
+    lines.map(read).collect()
 }
 
 /// Two versions of these do not work together, or cost too much.
@@ -338,9 +351,16 @@ fn banned_crates_are_absent() {
     let packages = graph::everything().unwrap();
     let names = names(&packages);
     let banned = banned();
-    assert!(banned.iter().any(|name| name == "ring"), "the list was not found: {banned:?}");
-    let present: Vec<_> = banned.iter().filter(|name| names.contains(name.as_str())).collect();
-    assert!(present.is_empty(), "{present:?}: cargo tree --workspace -i NAME shows through whom");
+    assert!(banned.iter().any(|banned| banned.name == "ring"), "the list was not found");
+    let program = graph::below("remuda").unwrap();
+    for Banned { name, wrappers } in banned.iter().filter(|banned| names.contains(banned.name.as_str())) {
+        let through = graph::dependents(name).unwrap();
+        assert!(
+            through.iter().all(|dependent| wrappers.contains(dependent)),
+            "{name} comes with {through:?}: cargo tree --workspace -i {name} shows through whom"
+        );
+        assert!(!program.iter().any(|package| package.name == *name), "{name} is part of the program");
+    }
 }
 
 #[test]

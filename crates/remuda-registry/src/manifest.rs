@@ -87,7 +87,9 @@ impl Manifest {
         if bytes.len() > LARGEST {
             return Err(ManifestError::TooLarge);
         }
-        let raw: Raw = serde_json::from_slice(bytes)?;
+        // A list would be read as a manifest without anything in it.
+        let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
+        let raw: Raw = serde_json::from_value(fields.into())?;
         let default = if raw.config.is_some() { IMAGES[0] } else { INDICES[0] };
         let media_type = raw.media_type.unwrap_or_else(|| default.to_owned());
         let is_index = INDICES.contains(&media_type.as_str());

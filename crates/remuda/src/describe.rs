@@ -13,8 +13,13 @@ pub(crate) fn tree(mut command: Command) -> Value {
 fn describe(command: &Command) -> Value {
     let text = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
-    // Every command has these, and no page needs to say it each time.
-    let arguments = arguments.filter(|argument| !matches!(argument.get_id().as_str(), "help" | "version"));
+    // Every command has these, and no page needs to say it each time. An argument may be called --version and be
+    // that of a cluster.
+    let is_usual = |argument: &Arg| {
+        use ArgAction::{Help, HelpLong, HelpShort, Version};
+        matches!(argument.get_action(), Help | HelpShort | HelpLong | Version)
+    };
+    let arguments = arguments.filter(|argument| !is_usual(argument));
     let commands =
         command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help");
     json!({
@@ -70,6 +75,11 @@ mod tests {
         let bind = bind.iter().find(|argument| argument["long"] == "bind").unwrap();
         assert_eq!(bind["valueNames"], json!(["ADDRESS:PORT"]));
         assert_eq!(bind["environment"], remuda_names::env::BIND);
+        let cluster = named("cluster").unwrap()["commands"].as_array().unwrap();
+        let create = cluster.iter().find(|command| command["name"] == "create").unwrap();
+        let create = create["arguments"].as_array().unwrap();
+        assert!(create.iter().any(|argument| argument["long"] == "version"), "that of Kubernetes");
+        assert!(!create.iter().any(|argument| argument["long"] == "help"));
         for command in commands {
             assert!(command["about"].as_str().is_some_and(|about| !about.is_empty()), "{command}");
         }

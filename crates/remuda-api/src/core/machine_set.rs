@@ -63,7 +63,7 @@ wire! {
         pub conditions: Vec<OldCondition>,
         pub failure_reason: Option<String>,
         pub failure_message: Option<String>,
-        /// Counts of older versions are there when they are 0, too.
+        // Counts of older versions are there when they are 0, too.
         pub fully_labeled_replicas: Option<i32>,
         pub ready_replicas: Option<i32>,
         pub available_replicas: Option<i32>,

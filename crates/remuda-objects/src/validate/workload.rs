@@ -15,6 +15,11 @@ const MISMATCH: &str = "`selector` does not match template `labels`";
 
 /// The metadata and pod spec of a template.
 fn template(template: &Value, path: Path<'_>, errors: &mut Errors) {
+    template_metadata(template, path, errors);
+    pod::spec(at(template, &["spec"]), path.child("spec"), errors);
+}
+
+fn template_metadata(template: &Value, path: Path<'_>, errors: &mut Errors) {
     let metadata = path.child("metadata");
     if let Some(labels) = map_at(template, &["metadata", "labels"]) {
         meta::validate_labels(labels, &metadata.child("labels"), &mut errors.list);
@@ -22,7 +27,6 @@ fn template(template: &Value, path: Path<'_>, errors: &mut Errors) {
     if let Some(annotations) = map_at(template, &["metadata", "annotations"]) {
         meta::validate_annotations(annotations, &metadata.child("annotations"), &mut errors.list);
     }
-    pod::spec(at(template, &["spec"]), path.child("spec"), errors);
 }
 
 /// A selector that must be there, select something and match the template.
@@ -54,7 +58,13 @@ fn selected_template(kind: &str, spec: &Value, path: Path<'_>, errors: &mut Erro
         Err(_) => errors.invalid(selector_path, selector, "invalid label selector"),
     }
     let body = at(spec, &["template"]);
-    template(body, template_path, errors);
+    if kind == "StatefulSet" {
+        // Its containers mount what volumeClaimTemplates add to the volumes, so Kubernetes leaves the pod spec to the
+        // Pods that are made of it.
+        template_metadata(body, template_path, errors);
+    } else {
+        template(body, template_path, errors);
+    }
     let pod_path = template_path.child("spec");
     let policy = at(body, &["spec", "restartPolicy"]);
     if matches!(policy.as_str(), Some("OnFailure" | "Never")) {

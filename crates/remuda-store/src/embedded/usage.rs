@@ -7,7 +7,7 @@ use std::{fs, path::Path, time::SystemTime};
 pub struct DiskUsage {
     /// All of them, in bytes.
     pub bytes: u64,
-    /// The log since the last checkpoint, in bytes.
+    /// The log since the last checkpoint, in bytes. Room for it is set aside ahead, so it grows in steps.
     pub log_bytes: u64,
     /// When the last checkpoint was made, which is what makes the log short again.
     pub checkpoint: Option<SystemTime>,

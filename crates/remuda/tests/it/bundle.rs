@@ -79,7 +79,7 @@ fn a_mistake_about_registries_is_found_before_anything_is_made() {
         command.arg("--registry-config").arg(config);
         command
     };
-    let said = failure(&mut start(&config));
+    let said = ended_with(&mut start(&config), 2);
     assert!(said.contains("registries.docker.io.repositories"), "{said}");
     assert!(!data.exists());
     let config = place.write("registries.yaml", "registries:\n  docker.io:\n    repositories: [rancher/*]\n");

@@ -148,7 +148,7 @@ fn a_cluster_is_explored_and_changed_by_those_who_may() {
     browser
         .wait("[...document.querySelectorAll('.term-row .t-f1')].some((one) => one.textContent === 'red')");
     browser.wait(&format!("{screen}.includes('漢 <img')"));
-    let size = "const rows = document.querySelectorAll('.term-row').length; return new RegExp(`^${rows} \\d+$`, 'm').test(document.querySelector('.term-rows').innerText)";
+    let size = "const rows = document.querySelectorAll('.term-row').length; return new RegExp(`^${rows} [0-9]+$`, 'm').test(document.querySelector('.term-rows').innerText)";
     assert_eq!(browser.script(size), true, "{}", browser.script(&format!("return {screen}")));
     browser.type_into(".term-input", "i=0; while true; do i=$((i+1)); echo line $i; done\u{e007}");
     browser.wait(&format!("/line \\d{{4}}/.test({screen})"));
