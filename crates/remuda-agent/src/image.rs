@@ -90,7 +90,7 @@ impl Images {
         }
         let registries = Registries::load(self.config.registries().as_deref())?;
         let layers = destination.with_extension("layers");
-        let pulled = match Box::pin(self.from_server(&reference, &layers)).await? {
+        let pulled = match Box::pin(self.server_layers(&reference, &layers)).await? {
             Some(paths) => Ok(paths),
             None => registry::pull(&reference, &registries, &self.environment, &layers).await,
         };
@@ -108,7 +108,7 @@ impl Images {
 
 impl Images {
     /// The layers, if the server has the image. If not, it is pulled from where it is, as without a server.
-    async fn from_server(
+    async fn server_layers(
         &self,
         reference: &Reference,
         layers: &Path,

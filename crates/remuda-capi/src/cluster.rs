@@ -71,7 +71,7 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let told = waker.clone();
     let connections = capi.workloads.subscribe(move |event| match event.what {
         What::Connected | What::Disconnected | What::Silent(_) | What::Watch => {
-            told.wake(event.cluster.clone())
+            told.wake(event.cluster.clone());
         }
         What::Node { .. } => {}
     });

@@ -239,8 +239,9 @@ impl<K: Cached> Informer<K> {
         self.0.progress.borrow().lost
     }
 
-    /// Why there is no watch: the last failure since there was one. While a watch is refused, what is cached is as old
-    /// as the last list, which is made again each time the watch is tried.
+    /// What the server answered instead of a watch, since there was one. While a watch is refused, what is cached is as
+    /// old as the last list, which is made again each time the watch is tried. A server that does not answer is
+    /// [`Self::stale_since`].
     pub fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.0.trouble.subscribe()
     }

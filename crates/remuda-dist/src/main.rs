@@ -86,6 +86,7 @@ fn make(make: Make) -> anyhow::Result<()> {
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     };
     let commit = git(&["rev-parse", "HEAD"]);
+    #[expect(clippy::disallowed_methods, reason = "tools that make packages agree on this variable")]
     let time = env::var("SOURCE_DATE_EPOCH").ok().or_else(|| git(&["log", "-1", "--format=%ct"]));
     let time = time.map(|time| time.parse().context("SOURCE_DATE_EPOCH")).transpose()?.unwrap_or_default();
     let scratch = tempfile::tempdir().context("create a directory for the program")?;

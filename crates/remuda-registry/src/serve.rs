@@ -106,14 +106,18 @@ struct Bundles {
     all: Arc<Vec<Bundle>>,
 }
 
+/// Held by whoever asks a registry for a tag, so that others wait for the answer.
+type Turn = tokio::sync::Mutex<()>;
+/// By tag: when it was asked for, and who asks for it now.
+type AskedTags = HashMap<String, (Option<Instant>, Weak<Turn>)>;
+
 /// Bundles and a cache, as one registry.
 pub struct Registry {
     directory: PathBuf,
     bundles: RwLock<Bundles>,
     store: Option<Arc<Store>>,
     mirrors: RwLock<Arc<Mirrors>>,
-    /// When a tag was asked for, and who asks for it now.
-    asked: Mutex<HashMap<String, (Option<Instant>, Weak<tokio::sync::Mutex<()>>)>>,
+    asked: Mutex<AskedTags>,
 }
 
 impl Registry {
@@ -198,7 +202,7 @@ impl Registry {
         };
         let bundles = self.bundles().await;
         match &asked.what {
-            What::Manifest { .. } => self.manifest(&asked, &bundles).await,
+            What::Manifest => self.manifest(&asked, &bundles).await,
             What::Blob { digest } => self.blob(&asked, digest, &bundles, range.unwrap_or_default()).await,
         }
     }
@@ -253,7 +257,7 @@ impl Registry {
         }
     }
 
-    fn turn(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn turn(&self, name: &str) -> Arc<Turn> {
         let mut asked = self.asked.lock();
         if asked.len() > TAGS {
             asked.retain(|_, (_, turn)| turn.strong_count() > 0);

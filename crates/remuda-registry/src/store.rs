@@ -23,6 +23,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use remuda_oci::Digest;
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 pub use self::download::Download;
 use crate::upstream::{Blob, UpstreamError};
@@ -67,6 +68,8 @@ pub struct Store {
     limit: u64,
     state: Mutex<State>,
     turns: Semaphore,
+    /// Downloads. One that is cut off goes on when somebody asks for it again.
+    tasks: TaskTracker,
 }
 
 /// Starts or goes on with a download from an offset.
@@ -96,6 +99,7 @@ impl Store {
             limit,
             state: Mutex::new(state),
             turns: Semaphore::new(DOWNLOADS),
+            tasks: TaskTracker::new(),
         };
         store.make_room(&mut store.state.lock(), 0, "");
         Ok(store)
@@ -197,7 +201,7 @@ impl Store {
         let (download, task) = download::begin(self.clone(), digest, self.path(&part), start);
         state.running.insert(name(digest).to_owned(), download.clone());
         drop(state);
-        tokio::spawn(task);
+        self.tasks.spawn(task);
         download
     }
 

@@ -113,7 +113,7 @@ fn servers(machines: &[Arc<Machine>]) -> Vec<Server> {
         let of = |kind: &&str| {
             addresses.iter().find(|address| address.kind == *kind && !address.address.is_empty())
         };
-        let address = PREFERRED.iter().find_map(|kind| of(kind))?;
+        let address = PREFERRED.iter().find_map(of)?;
         Some(Server { name: machine.name_any(), address: address.address.clone() })
     };
     found.into_iter().filter_map(server).collect()

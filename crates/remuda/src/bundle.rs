@@ -20,7 +20,7 @@ use remuda_registry::{
 };
 use serde_json::json;
 
-use crate::{command::Format, failure::Failure, output, serve, version::VERSION};
+use crate::{command::Format, failure::Failure, image, output, serve, version::VERSION};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -114,17 +114,7 @@ struct Access {
 impl Access {
     fn credentials(&self) -> Result<Option<Credentials>, Failure> {
         let Some(username) = self.username.clone() else { return Ok(None) };
-        let password = if self.password_stdin {
-            let mut text = String::new();
-            let read = std::io::stdin().take(4096).read_to_string(&mut text);
-            read.map_err(|error| Failure::usage(format!("read the password: {error}"), None))?;
-            text.trim_end_matches(['\r', '\n']).to_owned()
-        } else {
-            std::env::var(env::REGISTRY_PASSWORD).map_err(|_| {
-                let hint = format!("give it with --password-stdin or ${}", env::REGISTRY_PASSWORD);
-                Failure::usage(format!("no password for {username}"), Some(hint))
-            })?
-        };
+        let password = image::password(&username, self.password_stdin)?;
         Ok(Some(Credentials { username, password }))
     }
 

@@ -48,7 +48,7 @@ fn argument(argument: &Arg) -> Value {
         "required": argument.is_required_set(),
         "takesValue": takes_value,
         "many": matches!(argument.get_action(), ArgAction::Append),
-        "valueNames": names.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
+        "valueNames": names.iter().map(clap::builder::Str::as_str).collect::<Vec<_>>(),
         "defaults": defaults.collect::<Vec<_>>(),
         "possibleValues": if takes_value { possible.collect::<Vec<_>>() } else { Vec::new() },
         "environment": environment.map(|name| name.to_string_lossy().into_owned()),

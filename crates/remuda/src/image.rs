@@ -237,20 +237,23 @@ fn check(builds: &[Build], reference: &Reference) -> Result<(), Failure> {
 
 fn credentials(arguments: &Push) -> Result<Option<Auth>, Failure> {
     let Some(username) = arguments.username.clone() else { return Ok(None) };
-    let password = if arguments.password_stdin {
+    let password = password(&username, arguments.password_stdin)?;
+    Ok(Some(Auth { username: Some(username), password: Some(password), ..Auth::default() }))
+}
+
+/// The password of somebody at a registry: from standard input if that was asked for, or from the environment.
+pub(crate) fn password(username: &str, from_stdin: bool) -> Result<String, Failure> {
+    if from_stdin {
         let mut text = String::new();
         let read = std::io::stdin().take(4096).read_to_string(&mut text);
         read.map_err(|error| Failure::usage(format!("read the password: {error}"), None))?;
-        text.trim_end_matches(['\r', '\n']).to_owned()
-    } else {
-        let environment = Environment::of_process();
-        let given = environment.get(env::REGISTRY_PASSWORD).map(str::to_owned);
-        given.ok_or_else(|| {
-            let hint = format!("give it with --password-stdin or ${}", env::REGISTRY_PASSWORD);
-            Failure::usage(format!("no password for {username}"), Some(hint))
-        })?
-    };
-    Ok(Some(Auth { username: Some(username), password: Some(password), ..Auth::default() }))
+        return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
+    }
+    let given = Environment::of_process().get(env::REGISTRY_PASSWORD).map(str::to_owned);
+    given.ok_or_else(|| {
+        let hint = format!("give it with --password-stdin or ${}", env::REGISTRY_PASSWORD);
+        Failure::usage(format!("no password for {username}"), Some(hint))
+    })
 }
 
 fn refused(error: &PushError, host: &str) -> Failure {

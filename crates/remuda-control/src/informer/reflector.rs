@@ -210,10 +210,10 @@ impl Shared {
                 progress.lost.get_or_insert(now);
             });
         }
+        // What cannot be reached at all is stale, which is another matter.
         let why = match end {
-            End::Failed(error) | End::Refused(error) => Some(Chain(error).to_string()),
-            End::Silent => Some("no answer in time".to_owned()),
-            End::Closed | End::ClosedEarly | End::LostTrack | End::Absent => None,
+            End::Failed(error) | End::Refused(error) => status_of(error).map(|_| Chain(error).to_string()),
+            End::Silent | End::Closed | End::ClosedEarly | End::LostTrack | End::Absent => None,
         };
         if let Some(why) = why {
             self.trouble.send_if_modified(|trouble| {

@@ -98,7 +98,7 @@ impl S3Snapshots {
         let mut listed: Vec<Listed> = files
             .map(|object| {
                 let named = super::moment_of(&object.name);
-                let created = named.or(object.modified.map(|at| at.as_second())).unwrap_or_default();
+                let created = named.or(object.modified.map(jiff::Timestamp::as_second)).unwrap_or_default();
                 self.at(&object.name, object.size, created)
             })
             .collect();

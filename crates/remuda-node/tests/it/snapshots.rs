@@ -147,7 +147,7 @@ async fn life(etcd: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_of_our_own_is_saved_and_restored() {
-    life(false).await;
+    Box::pin(life(false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,7 +155,7 @@ async fn an_etcd_is_saved_and_restored() {
     if find_program("etcd", None).is_none() {
         return eprintln!("SKIPPED: there is no etcd on this machine (Debian: etcd-server)");
     }
-    life(true).await;
+    Box::pin(life(true)).await;
 }
 
 /// A store with a bucket, and what a server says about it.
@@ -206,7 +206,7 @@ async fn snapshots_are_put_into_a_store_and_come_back_from_it_to_an_empty_server
     let saved = remote.ask(&server, json!({"operation": "save", "name": "on-demand"})).await.unwrap();
     let file = saved["name"].as_str().unwrap().to_owned();
     assert_eq!(saved["s3Error"], Value::Null, "{saved}");
-    assert_eq!(remote.files(), [file.clone()]);
+    assert_eq!(remote.files(), std::slice::from_ref(&file));
     let entry = stored(&client).await.remove(0);
     assert_eq!(entry["spec"]["location"], format!("s3://backups/demo/{file}"));
     assert_eq!(entry["spec"]["s3"]["bucket"], "backups");
@@ -222,7 +222,7 @@ async fn snapshots_are_put_into_a_store_and_come_back_from_it_to_an_empty_server
     let entries = stored(&client).await;
     let failed = entries.iter().find(|entry| entry["status"]["readyToUse"] == false).expect("it is told");
     assert!(failed["status"]["error"]["message"].as_str().unwrap().contains("may not write"), "{failed}");
-    assert_eq!(remote.files(), [file.clone()]);
+    assert_eq!(remote.files(), std::slice::from_ref(&file));
 
     // Of the schedule one moment is kept; what was asked for stays, also if a server is gone that took it.
     for _ in 0..2 {
@@ -241,7 +241,7 @@ async fn snapshots_are_put_into_a_store_and_come_back_from_it_to_an_empty_server
 
     // Deleted there and here, with what was kept about it.
     remote.ask(&server, json!({"operation": "delete", "names": first})).await.unwrap();
-    assert_eq!(remote.files(), [file.clone()]);
+    assert_eq!(remote.files(), std::slice::from_ref(&file));
     put(&client, "late").await;
     server.shutdown().await;
 

@@ -99,7 +99,7 @@ async fn logs_are_read_while_and_after_a_process_runs() {
     assert_eq!(lines, ["one", "three", "two"]);
     let refused = pods.exec("p", ["true"], &AttachParams::default()).await.err().unwrap().to_string();
     assert!(refused.contains("400") || refused.contains("is not running"), "{refused}");
-    scene.end().await;
+    Box::pin(scene.end()).await;
 }
 
 /// What a command said and how it ended.
@@ -160,7 +160,7 @@ async fn commands_have_input_output_and_exit_codes() {
     assert!(text.contains("so it is\r\n"), "{text:?}");
     let status = process.take_status().unwrap().await.unwrap();
     assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"));
-    scene.end().await;
+    Box::pin(scene.end()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +182,7 @@ async fn somebody_attached_speaks_to_the_process_itself() {
     })
     .await;
     assert_eq!(scene.pods.logs("p", &LogParams::default()).await.unwrap(), "heard you\nover\n");
-    scene.end().await;
+    Box::pin(scene.end()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,7 +212,7 @@ async fn ports_are_forwarded_both_ways() {
     let mut forwarded = scene.pods.portforward("p", &[closed]).await.unwrap();
     let why = forwarded.take_error(closed).unwrap().await.unwrap_or_default();
     assert!(why.contains("failed to connect to localhost"), "{why}");
-    scene.end().await;
+    Box::pin(scene.end()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,7 +242,7 @@ async fn a_kubelet_answers_nobody_but_the_api_server() {
         let refused = ask(Some(other)).await.unwrap_err();
         assert!(refused.contains("403") && refused.contains("is not the API server"), "{refused}");
     }
-    scene.end().await;
+    Box::pin(scene.end()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

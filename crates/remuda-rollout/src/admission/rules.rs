@@ -290,9 +290,12 @@ fn skipped_checks(errors: &mut Vec<FieldError>, object: &Value) {
     }
 }
 
+/// What is wrong with the value of an annotation.
+type Problem = fn(&str) -> Option<String>;
+
 /// One that is there already stays: somebody may have to write something else.
 fn unhealthy_machines(errors: &mut Vec<FieldError>, object: &Value, old: Option<&Value>) {
-    let problems: [(&str, fn(&str) -> Option<String>); 2] = [
+    let problems: [(&str, Problem); 2] = [
         (PRESERVE_FAILED, |text| Preserve::parse(text).err().map(|problem| problem.to_string())),
         (REMEDIATION_STEPS, |text| Ladder::parse(text).err().map(|problem| problem.to_string())),
     ];

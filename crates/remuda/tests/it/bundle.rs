@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use remuda_registry::bundle::{self, Source};
 use serde_json::{Value, json};
 
-use crate::harness::{Place, Server, ended_with, failure, remuda, success};
+use crate::harness::{Place, Server, ended_with, remuda, success};
 
 /// A bundle of one image for amd64, and the digest of its layer.
 fn bundle(place: &Place) -> (std::path::PathBuf, String) {

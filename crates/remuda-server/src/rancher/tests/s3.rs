@@ -102,25 +102,25 @@ fn refused(answer: Result<Value, Value>, field: &str, text: &str) {
 async fn a_store_is_tried_before_a_cluster_relies_on_it() {
     let site = Site::open().await;
     site.credential("wrong", "canary-wrong").await;
-    refused(site.create("a", site.s3(json!({"bucket": "missing"}))).await, "bucket", "there is no bucket");
+    refused(site.create("aa", site.s3(json!({"bucket": "missing"}))).await, "bucket", "there is no bucket");
     refused(
-        site.create("a", site.s3(json!({"bucket": "Odd_Name"}))).await,
+        site.create("aa", site.s3(json!({"bucket": "Odd_Name"}))).await,
         "bucket",
         "is not the name of a bucket",
     );
     let wrong = site.s3(json!({"cloudCredentialName": "wrong"}));
-    refused(site.create("a", wrong).await, "cloudCredentialName", "does not accept the credential");
-    refused(site.create("a", site.s3(json!({"endpoint": "127.0.0.1:1"}))).await, "endpoint", "127.0.0.1:1");
-    refused(site.create("a", site.s3(json!({"endpoint": "http://x"}))).await, "endpoint", "without TLS");
+    refused(site.create("aa", wrong).await, "cloudCredentialName", "does not accept the credential");
+    refused(site.create("aa", site.s3(json!({"endpoint": "127.0.0.1:1"}))).await, "endpoint", "127.0.0.1:1");
+    refused(site.create("aa", site.s3(json!({"endpoint": "http://x"}))).await, "endpoint", "without TLS");
     let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap().cert.pem();
-    refused(site.create("a", site.s3(json!({"endpointCA": other}))).await, "endpointCA", "is not trusted");
+    refused(site.create("aa", site.s3(json!({"endpointCA": other}))).await, "endpointCA", "is not trusted");
     refused(
-        site.create("a", site.s3(json!({"endpointCA": "/etc/passwd"}))).await,
+        site.create("aa", site.s3(json!({"endpointCA": "/etc/passwd"}))).await,
         "endpointCA",
         "neither PEM",
     );
     site.fake.fault("PUT", Fault::Refuse(403, "AccessDenied"));
-    refused(site.create("a", site.s3(json!({}))).await, "bucket", "may not write");
+    refused(site.create("aa", site.s3(json!({}))).await, "bucket", "may not write");
 
     let made = site.create("demo", site.s3(json!({}))).await.unwrap();
     assert_eq!(made["spec"]["rkeConfig"]["etcd"]["s3"]["bucket"], "backups");
@@ -158,6 +158,6 @@ async fn a_dry_run_writes_nothing_and_a_person_can_leave_the_check_out() {
 async fn a_store_that_hangs_is_told_in_time() {
     let site = Site::open_with(|| S3Check { patience: Duration::from_millis(500) }).await;
     site.fake.fault("GET", Fault::Hang);
-    refused(site.create("a", site.s3(json!({}))).await, "endpoint", "no answer in time");
-    site.create("a", site.s3(json!({}))).await.unwrap();
+    refused(site.create("aa", site.s3(json!({}))).await, "endpoint", "no answer in time");
+    site.create("aa", site.s3(json!({}))).await.unwrap();
 }

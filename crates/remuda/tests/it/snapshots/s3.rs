@@ -120,7 +120,7 @@ fn a_cluster_returns_from_a_store_and_its_keys_stay_secret() {
     make_namespace(lab, "demo", "keep");
     let name = site.take();
     let file = site.of("s3")[0]["snapshotFile"]["name"].as_str().unwrap().to_owned();
-    assert_eq!(site.fake.names("backups", "demo"), [file.clone()]);
+    assert_eq!(site.fake.names("backups", "demo"), std::slice::from_ref(&file));
     assert_eq!(site.of("local").len(), 1);
     let described = lab.run(&format!("snapshot describe {name}"));
     assert!(described.contains(&format!("s3://backups/demo/{file}")), "{described}");
