@@ -262,7 +262,7 @@ mod tests {
             Arc::new(
                 serde_json::from_value(json!({
                     "metadata": {"name": name, "labels": {"rke.cattle.io/control-plane-role": role}},
-                    "status": {"addresses": addresses},
+                    "spec": {}, "status": {"addresses": addresses},
                 }))
                 .unwrap(),
             )

@@ -121,7 +121,8 @@ pub(super) fn advice(text: &str) -> Option<String> {
             return Some(hint.to_owned());
         }
     }
-    let lower = text.to_ascii_lowercase();
+    // Kubernetes' word for any Job that failed: it says nothing of a limit at the provider.
+    let lower = text.to_ascii_lowercase().replace("backofflimitexceeded", "");
     let fits = |(words, _): &&(&[&str], &str)| words.iter().all(|word| lower.contains(word));
     KNOWN.iter().find(fits).map(|(_, advice)| (*advice).to_owned())
 }
@@ -169,6 +170,7 @@ mod tests {
             assert!(advice(text).is_some_and(|advice| advice.contains(word)), "{text}: {:?}", advice(text));
         }
         assert_eq!(advice("all is well"), None);
+        assert_eq!(advice("BackoffLimitExceeded: Job has reached the specified backoff limit"), None);
         assert_eq!(advice(""), None);
     }
 

@@ -4,7 +4,7 @@
 //! or another server may send any stream of JSON objects, several in a line or one over many; then the end of an
 //! object is looked for byte by byte.
 
-use std::{error::Error as StdError, io};
+use std::{borrow::Cow, error::Error as StdError, io};
 
 use futures::{AsyncBufRead, AsyncBufReadExt};
 use kube::{
@@ -12,6 +12,7 @@ use kube::{
     core::{Status, WatchEvent},
 };
 use remuda_base::json_stream::Scanner;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub(super) type Event = WatchEvent<Box<RawValue>>;
@@ -95,7 +96,7 @@ impl Buffer {
                 return Some(Err(no_object()));
             }
             if let Some(end) = self.newline()
-                && let Ok(event) = serde_json::from_slice(&self.bytes[self.start..end])
+                && let Ok(event) = read(&self.bytes[self.start..end])
             {
                 self.start = end;
                 return Some(Ok(event));
@@ -131,8 +132,29 @@ impl Buffer {
     }
 }
 
+/// An event as it is sent. Its fields may have any order, which what kube reads it with does not allow for objects that
+/// stay text.
+#[derive(Deserialize)]
+struct Sent<'a> {
+    #[serde(rename = "type", borrow)]
+    what: Cow<'a, str>,
+    object: Box<RawValue>,
+}
+
+fn read(text: &[u8]) -> Result<Event, serde_json::Error> {
+    let Sent { what, object } = serde_json::from_slice(text)?;
+    Ok(match what.as_ref() {
+        "ADDED" => WatchEvent::Added(object),
+        "MODIFIED" => WatchEvent::Modified(object),
+        "DELETED" => WatchEvent::Deleted(object),
+        "BOOKMARK" => WatchEvent::Bookmark(serde_json::from_str(object.get())?),
+        "ERROR" => WatchEvent::Error(serde_json::from_str(object.get())?),
+        other => return Err(serde::de::Error::custom(format!("{other:?} is no type of an event"))),
+    })
+}
+
 fn parse(object: &[u8]) -> Result<Event, Error> {
-    serde_json::from_slice(object).map_err(|error| match serde_json::from_slice::<Status>(object) {
+    read(object).map_err(|error| match serde_json::from_slice::<Status>(object) {
         // Some answer with an error as if it were an event.
         Ok(status) if status.code != 0 => Error::Api(status.boxed()),
         _ => Error::SerdeError(error),
