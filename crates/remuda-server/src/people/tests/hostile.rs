@@ -32,7 +32,7 @@ use rustls::{
 use serde_json::{Value, json};
 use tokio::{io::DuplexStream, net::TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::Site;
 use crate::{Server, config::Options, kubeconfig};
@@ -127,15 +127,17 @@ impl Hostile {
         let uri = format!("wss://{address}/v3/connect/register").parse().unwrap();
         let socket = client::handshake(stream, &uri, &headers).await.unwrap();
         let cluster = self.clone();
+        let tasks = TaskTracker::new();
+        let of_streams = tasks.clone();
         let inbound = Inbound::all(move |_: String, _: String| {
-            let cluster = cluster.clone();
+            let (cluster, tasks) = (cluster.clone(), of_streams.clone());
             async move {
                 let (near, far) = tokio::io::duplex(64 << 10);
-                tokio::spawn(cluster.serve(far));
+                tasks.spawn(cluster.serve(far));
                 Ok(Box::new(near) as BoxIo)
             }
         });
-        tokio::spawn(async move { client::serve(socket, inbound, SessionOptions::default(), &stop).await });
+        tasks.spawn(async move { client::serve(socket, inbound, SessionOptions::default(), &stop).await });
     }
 }
 
