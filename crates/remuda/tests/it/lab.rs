@@ -249,8 +249,8 @@ impl Lab {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client(), "fleet-default", &ApiResource::from_gvk(&gvk));
         let patch = json!({"metadata": {"annotations": {name: value}}});
-        let patched = api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch));
-        self.runtime.block_on(patched).unwrap();
+        let (name, params, patch) = (object.name_any(), PatchParams::default(), Patch::Merge(&patch));
+        self.runtime.block_on(api.patch(&name, &params, &patch)).unwrap();
     }
 
     /// A Secret that a cluster may use for files.
