@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use remuda_oci::Digest;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
 
 type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -65,7 +66,9 @@ impl Fake {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let fake = Fake { url, state: Arc::default() };
         let serving = fake.clone();
-        tokio::spawn(async move {
+        let tasks = TaskTracker::new();
+        let connections = tasks.clone();
+        tasks.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let fake = serving.clone();
                 let service = service_fn(move |request| {
@@ -73,9 +76,9 @@ impl Fake {
                     async move { Ok::<_, Infallible>(fake.answer(request).await) }
                 });
                 let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                tokio::spawn(
-                    async move { drop(server.serve_connection(TokioIo::new(stream), service).await) },
-                );
+                connections.spawn(async move {
+                    drop(server.serve_connection(TokioIo::new(stream), service).await);
+                });
             }
         });
         fake

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, StreamBody};
 use remuda_auth::{attributes::Attributes, audit::AuditLine, identity::User, rbac::policy::Policy};
 use remuda_control::clock::SystemClock;
 use remuda_door::{ANY_METHOD, Access, Caller, Cookie, Denied, Management, Owned, Shown};
+use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
@@ -185,15 +186,12 @@ async fn a_cluster_that_says_nothing_takes_no_place_of_others() {
     let api = list_api();
     let handler = Arc::new(Hostile { flood: "silence", taken: Arc::default() });
     let opening = api.in_front_of(Opening { door: &DOOR, handler });
-    let waiting: Vec<_> = (0..64)
-        .map(|_| {
-            let opening = opening.clone();
-            tokio::spawn(async move { ask(&opening, "/k8s/clusters/c-1/v1/configmaps").await.0 })
-        })
-        .collect();
+    let mut waiting = JoinSet::new();
+    for _ in 0..64 {
+        let opening = opening.clone();
+        waiting.spawn(async move { ask(&opening, "/k8s/clusters/c-1/v1/configmaps").await.0 });
+    }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(api.shared().turns.available_permits(), crate::api::AT_ONCE);
-    for asked in waiting {
-        assert_eq!(asked.await.unwrap(), 504);
-    }
+    assert_eq!(waiting.join_all().await, [504; 64]);
 }
