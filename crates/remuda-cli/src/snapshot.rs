@@ -211,6 +211,7 @@ async fn ended(
 
 async fn create(session: &Session, cluster: &str, wait: Wait) -> Result<(), Failure> {
     let before = of(session, Some(cluster)).await?;
+    let asked = Timestamp::now();
     let generation = ask(session, cluster, "etcdSnapshotCreate", json!({})).await?;
     session.out.line(&format!("cluster {cluster}: a snapshot was asked for"));
     if !wait.wait {
@@ -218,21 +219,34 @@ async fn create(session: &Session, cluster: &str, wait: Wait) -> Result<(), Fail
     }
     let what = ("etcdSnapshotCreate", condition::SNAPSHOT_CREATED);
     ended(session, cluster, what, generation, wait.timeout).await?;
-    uploaded(session, cluster, &before).await?;
+    uploaded(session, cluster, &before, asked).await?;
     session.out.line(&format!("cluster {cluster}: the snapshot was taken"));
     Ok(())
 }
 
 /// Waits until the copies in S3 are listed, if there are to be any. One that is not there is a failure: whoever relies
 /// on it has no other when the servers are lost.
-async fn uploaded(session: &Session, cluster: &str, before: &[Object]) -> Result<(), Failure> {
+async fn uploaded(
+    session: &Session,
+    cluster: &str,
+    before: &[Object],
+    asked: Timestamp,
+) -> Result<(), Failure> {
     const LISTED: Duration = Duration::from_secs(30);
+    /// Clocks of nodes differ by about so much.
+    const SKEW: Duration = Duration::from_secs(5);
     let clusters = api::provisioning_clusters();
     let found = api::get(&session.client, &clusters, Some(&session.namespace), cluster).await?;
     if !found.is_some_and(|found| found.0["spec"]["rkeConfig"]["etcd"]["s3"].is_object()) {
         return Ok(());
     }
-    let is_new = |one: &&Object| !before.iter().any(|old| old.name() == one.name());
+    // After a restore, copies of before are listed anew.
+    let file = |one: &Object| one.text("/snapshotFile/name").to_owned();
+    let is_since = |one: &Object| {
+        let created = one.time("/snapshotFile/createdAt");
+        created.is_none_or(|created| created >= asked - SKEW)
+    };
+    let is_new = |one: &&Object| is_since(one) && !before.iter().any(|old| file(old) == file(one));
     let deadline = Instant::now() + LISTED;
     loop {
         let all = of(session, Some(cluster)).await?;

@@ -242,17 +242,6 @@ impl Lab {
         self.runtime.block_on(api.patch(cluster, &PatchParams::default(), &patch)).unwrap();
     }
 
-    /// Writes an annotation on an object of the clusters' namespace.
-    pub(crate) fn annotate(&self, object: &DynamicObject, name: &str, value: &str) {
-        let types = object.types.clone().unwrap_or_default();
-        let gvk = GroupVersionKind::try_from(&types).unwrap();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client(), "fleet-default", &ApiResource::from_gvk(&gvk));
-        let patch = json!({"metadata": {"annotations": {name: value}}});
-        let (name, params, patch) = (object.name_any(), PatchParams::default(), Patch::Merge(&patch));
-        self.runtime.block_on(api.patch(&name, &params, &patch)).unwrap();
-    }
-
     /// A Secret that a cluster may use for files.
     pub(crate) fn make_secret(&self, cluster: &str, name: &str, texts: &Value) {
         let annotations = json!({"rke.cattle.io/object-authorized-for-clusters": cluster});
