@@ -9,7 +9,12 @@ use std::{
     sync::Arc,
 };
 
-use hyper::{Request, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, StatusCode,
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::{
@@ -189,6 +194,9 @@ async fn answer(
         }
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::Refuse(status, code)) => {
+            // A client that still sends would lose the connection instead of reading the answer.
+            let mut body = std::pin::pin!(request.into_body());
+            while let Some(Ok(_)) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {}
             let text =
                 format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>no</Message></Error>");
             let mut response = HttpResponse::new(Body::from(text));
