@@ -3,7 +3,7 @@
 //! Code that is generic over a kind is compiled in the crate that first names the kind. A client and a cache of Pods in
 //! ten crates were ten copies of the code that reads a Pod, in build time and in the program. What a crate below
 //! has compiled is taken from there, so this one, which is below them all, names every kind that several of them use.
-//! Nothing calls it: the linker leaves out what nobody uses.
+//! Nothing calls it: the linker leaves out unused code.
 //!
 //! It depends on an optimisation level at which generic code is shared between crates (0, 1, "s" or "z").
 

@@ -127,7 +127,7 @@ pub trait Hook: Send + Sync {
     }
 
     /// As [`Hook::validate`], for what cannot be known without asking outside of the server. It is the last one asked,
-    /// about writes nobody else refuses, and has to be done in seconds.
+    /// about writes that all other hooks have let pass, and has to be done in seconds.
     fn examine<'a>(&'a self, request: &Request<'a>, object: Option<&'a Value>) -> Examination<'a> {
         let _ = (request, object);
         Box::pin(std::future::ready(Ok(Vec::new())))

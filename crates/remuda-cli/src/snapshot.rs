@@ -224,7 +224,8 @@ async fn create(session: &Session, cluster: &str, wait: Wait) -> Result<(), Fail
     Ok(())
 }
 
-/// Waits until the copies in S3 are listed, if there are to be any. One that is not there is a failure: whoever relies
+/// Waits until the copies in S3 are listed, if there are to be any. One that is not there is a failure: a user who
+/// relies
 /// on it has no other when the servers are lost.
 async fn uploaded(
     session: &Session,

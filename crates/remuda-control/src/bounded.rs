@@ -1,6 +1,6 @@
 //! What another API may send.
 //!
-//! A workload cluster belongs to whoever administers it, so its answers are input like any other: an answer larger
+//! A workload cluster has administrators of its own, so its answers are input like any other: an answer larger
 //! than anything we ask for is not read to its end, and neither is an event of a watch. Where many answers are read
 //! for people at the same time, all of them together have a bound, too ([`Room`]).
 
@@ -61,13 +61,13 @@ impl Room {
         Share { room: self.clone(), most, taken: 0 }
     }
 
-    /// Bytes that nobody holds.
+    /// Bytes that no [`Share`] holds.
     pub fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
 }
 
-/// What somebody holds of a [`Room`], until it is dropped.
+/// What one answer, or one list, holds of a [`Room`], until it is dropped.
 #[derive(Debug)]
 pub struct Share {
     room: Arc<Room>,
@@ -134,13 +134,13 @@ impl<B> BoundedBody<B> {
         }
     }
 
-    /// Also bounded by what is left for all. An event is held until the next one begins: whoever reads a watch has
-    /// done with one before they ask for another.
+    /// Also bounded by what is left for all. An event is held until the next one begins: the reader of a watch has
+    /// done with one before it asks for another.
     pub fn within(self, share: Share) -> Self {
         Self { share: Some(share), ..self }
     }
 
-    /// Has somebody told when it is too much.
+    /// Calls `tell` when it is too much.
     pub fn telling(self, tell: impl Fn(&TooMuch) + Send + Sync + 'static) -> Self {
         Self { tell: Some(Arc::new(tell)), ..self }
     }
@@ -243,7 +243,7 @@ mod tests {
         BoundedBody::new(&uri.parse().unwrap(), StreamBody::new(pieces))
     }
 
-    /// Whoever reads it to its end reads everything.
+    /// Reads a body to its end.
     async fn read(mut body: BoundedBody<StreamBody<Pieces>>) -> Result<usize, BoxError> {
         let mut read = 0;
         while let Some(frame) = body.frame().await {

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(needs("pkg:cargo/a@1.0.0"), json!(["pkg:cargo/b@2.0.0"]));
         let all = json!(["pkg:cargo/a@1.0.0", "pkg:cargo/b@2.0.0", "pkg:cargo/c@0.1.0"]);
         assert_eq!(needs("pkg:cargo/remuda@0.1.0"), all);
-        // Where it was built is nobody's business.
+        // Paths of the build machine are left out.
         assert!(!document.to_string().contains("somewhere"));
     }
 

@@ -63,7 +63,8 @@ pub enum Access {
     Anonymous,
     /// Whoever shows a credential that is no user's and that the handler judges; this says which.
     Credential(&'static str),
-    /// Everybody: whoever shows no credential comes as `system:anonymous`, one that is shown must be good. The handler
+    /// Anonymous: a request without a credential comes as `system:anonymous`, a credential that is shown must be good.
+    /// The handler
     /// decides what strangers get.
     Optional,
     /// Every user of the management API.

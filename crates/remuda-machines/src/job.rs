@@ -357,7 +357,8 @@ pub async fn run(
     done
 }
 
-/// A record is in a Secret of the machine's namespace, and whoever may write there must not choose by it what acts on
+/// A record is in a Secret of the machine's namespace, and a user who may write there must not choose by it what acts
+/// on
 /// this host.
 fn check_driver(args: &Args, environment: &Environment, store: &Store) -> Result<(), Failure> {
     let Some(expected) = &environment.driver else { return Ok(()) };

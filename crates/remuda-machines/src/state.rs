@@ -263,7 +263,7 @@ impl Store {
         append(archive, header, &name, content).map_err(file("pack the state of the machine"))
     }
 
-    /// The record of a machine as it is used here. Whoever may write Secrets of the namespace can write it: its paths
+    /// The record of a machine as it is used here. Users who may write Secrets of the namespace can write it: its paths
     /// lead nowhere but into this store, whatever it says.
     fn moved_in(&self, name: &str, config: &[u8]) -> Result<Vec<u8>, Error> {
         let mut machine = Machine::parse(config)?;

@@ -1,6 +1,7 @@
 //! What conditions say: which status is the good one, and which crate writes them.
 //!
-//! Who sums conditions up asks here. A type that is not listed is somebody else's, and `True` is good.
+//! Controllers and the list API that sum conditions up read it here. A type that is not listed is of another product,
+//! and `True` is good.
 
 use crate::{capi::condition as capi, rancher::condition as rancher};
 

@@ -53,7 +53,7 @@ pub struct Listing {
     pub credential: bool,
     /// Annotations of its NodeDriver.
     pub annotations: &'static [(&'static str, &'static str)],
-    /// Fields of machine configurations that templates of clusters ask for, and what they are if nobody says.
+    /// Fields of machine configurations that templates of clusters ask for, and their defaults.
     pub asked: &'static [(&'static str, Option<&'static str>)],
 }
 

@@ -180,7 +180,7 @@ pub mod annotation {
     /// On Machines of servers that registered themselves: `true` leaves on the server what was installed there when
     /// the Machine is deleted. Written by people.
     pub const KEEP_HOST: &str = "remuda.io/keep-host";
-    /// On RKEClusters: the Machine whose address the endpoint is, if nobody gave one. Written and read by their
+    /// On RKEClusters: the Machine whose address the endpoint is, if the user gave none. Written and read by their
     /// controller, which takes another Machine when that one goes.
     pub const ENDPOINT_OF: &str = "remuda.io/endpoint-of";
     /// On notes of removed servers: when that was.
@@ -203,7 +203,8 @@ pub mod annotation {
     /// On Machines: when their server was to be rebooted last. Written by their MachineSet or people, read by the
     /// machine provider; another value asks again.
     pub const REBOOT_REQUESTED: &str = "remuda.io/reboot-requested";
-    /// On machines of drivers, and on the Jobs that reboot them: the request that was carried out. Written and read by the
+    /// On machines of drivers, and on the Jobs that reboot them: the request that was carried out. Written and read by
+    /// the
     /// machine provider.
     pub const REBOOTED: &str = "remuda.io/rebooted";
 }

@@ -8,7 +8,7 @@ pub mod path {
     pub const ROOT: &str = "/v1";
     /// The same, as the cluster `local`.
     pub const LOCAL_ROOT: &str = "/k8s/clusters/local/v1";
-    /// Settings. Some of them pages need before anybody has logged in.
+    /// Settings. The login page needs some of them before a login.
     pub const SETTINGS: &str = "/v1/management.cattle.io.settings";
     /// The same, as older clients ask for them.
     pub const SETTINGS_V3: &str = "/v3/settings";

@@ -469,7 +469,7 @@ pub mod setting {
     pub const K8S_VERSION: &str = "k8s-version";
     /// Page people land on after their login, in Rancher's dashboard. Clients set it and do nothing without it.
     pub const UI_DEFAULT_LANDING: &str = "ui-default-landing";
-    /// Whether figures are sent to anybody: `out`, this server sends none.
+    /// Whether telemetry is sent: `out`, this server sends none.
     pub const TELEMETRY: &str = "telemetry-opt";
     /// `false`: tokens machines boot with stay good.
     pub const INSTALLER_TOKEN_TTL_ENABLED: &str = "system-agent-installer-token-ttl-enabled";

@@ -228,7 +228,7 @@ pub struct Machine {
     pub reconciled: Option<Reconciled>,
     /// All other conditions in brief.
     pub summary: Summary,
-    /// When its service was to be restarted, if anybody asked for that; another value asks again.
+    /// Value of the annotation that asks for a restart of its service; another value asks again.
     pub restart_asked: String,
     /// What the node driver knows of the server.
     pub driver: Driver,

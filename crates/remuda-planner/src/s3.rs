@@ -15,7 +15,7 @@ pub struct Destination {
     pub access_key: String,
     pub secret_key: String,
     pub skip_verify: bool,
-    /// The authorities of the store as text, if anybody says them.
+    /// The authorities of the store as PEM; empty for those of the system.
     pub authorities: String,
     /// The file with them on nodes, if the cluster names one.
     pub authorities_path: String,

@@ -106,7 +106,7 @@ struct Bundles {
     all: Arc<Vec<Bundle>>,
 }
 
-/// Held by whoever asks a registry for a tag, so that others wait for the answer.
+/// Held by the request that asks a registry for a tag; other requests for the tag wait for it.
 type Turn = tokio::sync::Mutex<()>;
 /// By tag: when it was asked for, and who asks for it now.
 type AskedTags = HashMap<String, (Option<Instant>, Weak<Turn>)>;
@@ -245,7 +245,7 @@ impl Registry {
                 self.asked.lock().insert(name, (Some(Instant::now()), Arc::downgrade(&turn)));
                 manifest(&digest, bytes)
             }
-            // What it was is better than nothing while nobody can say what it is.
+            // While no upstream answers, the manifest the tag stood for last is served.
             Err(error @ Refused::Upstream { .. }) => match known() {
                 Some((bytes, digest)) => {
                     tracing::warn!(name, %error, "a tag is answered from the cache");

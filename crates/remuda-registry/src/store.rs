@@ -6,7 +6,7 @@
 //! tags/<hex>         what a tag stood for when it was asked for last
 //! ```
 //!
-//! What was not used for longest goes first when room is needed. Whoever is being sent it has it open.
+//! What was not used for longest goes first when room is needed. Requests that are being answered with it have it open.
 
 mod download;
 
@@ -68,7 +68,7 @@ pub struct Store {
     limit: u64,
     state: Mutex<State>,
     turns: Semaphore,
-    /// Downloads. One that is cut off goes on when somebody asks for it again.
+    /// Downloads. One that is cut off goes on with the next request for it.
     tasks: TaskTracker,
 }
 
@@ -187,7 +187,7 @@ impl Store {
         if let Some(running) = state.running.get(name(digest)) {
             return running.clone();
         }
-        // It may have ended since somebody looked for it.
+        // The download may have ended since the caller looked for the blob.
         if let Some(kept) = state.kept.get(name(digest))
             && let Ok(file) = File::open(self.path(name(digest)))
         {

@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
 const REDIRECTS: usize = 5;
 const TOKEN_LARGEST: usize = 1 << 20;
-/// As long as nobody says how long to wait.
+/// For answers of 429 without `Retry-After`.
 const AFTER: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -201,7 +201,7 @@ impl Upstream {
             response = self.follow(&method, url, headers, Some(&authorization)).await?;
             if response.status().is_success() {
                 let mut all = self.authorizations.lock();
-                // Nobody mirrors so many; a list that only grows would be a leak.
+                // More repositories than are mirrored; without a bound it would leak.
                 if all.len() > 1024 {
                     all.clear();
                 }

@@ -4,7 +4,8 @@
 //! Writes  the endpoint, and that everything is there; the endpoint of the Cluster, where it is one from here.
 //! Never   makes anything: there is no infrastructure beside the machines.
 //!
-//! Whoever has a load balancer or a virtual address says so on the Cluster or on the RKECluster. Without, the endpoint is
+//! Users with a load balancer or a virtual address name it on the Cluster or on the RKECluster. Without, the endpoint
+//! is
 //! the address of a server, and of another one when that goes. Nothing waits for it: agents tell where to join, and
 //! clusters are reached through their agents.
 
@@ -119,7 +120,7 @@ fn servers(machines: &[Arc<Machine>]) -> Vec<Server> {
     found.into_iter().filter_map(server).collect()
 }
 
-/// An endpoint, and the server whose address it is; nobody's if people said it.
+/// An endpoint, and the server whose address it is; none if the user named it.
 #[derive(Debug, PartialEq)]
 struct Chosen {
     endpoint: Endpoint,

@@ -32,7 +32,7 @@ impl Lookup {
     }
 }
 
-/// What somebody wrote about a store. It does serialise, with its keys: a command hands it to the server it asks.
+/// A store as the user described it. It serialises with its keys: a command hands it to the server it asks.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Host, and port if it is another than 443. Amazon's when empty.

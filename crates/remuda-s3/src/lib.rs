@@ -2,7 +2,7 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | [`config`] | where a bucket is, who may use it, and what is wrong with what somebody wrote about it |
+//! | [`config`] | where a bucket is, who may use it, and what is wrong with the user's description |
 //! | [`client`] | the calls |
 //! | [`sign`] | AWS Signature Version 4, for other interfaces of Amazon too |
 //! | [`xml`] | their answers |

@@ -9,7 +9,8 @@
 //! What is told is the difference between what is so and what was told, so nothing is lost when a server stops or a
 //! receiver is away, and nothing waits in a queue. The leader sends; the ConfigMap tells the next leader where it was.
 //!
-//! Where messages go is said by Secrets in `cattle-system`, which only administrators can write: whoever chooses the
+//! Where messages go is said by Secrets in `cattle-system`, which only administrators can write: the user who chooses
+//! the
 //! address makes this server speak to it.
 
 mod due;

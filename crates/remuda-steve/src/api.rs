@@ -345,7 +345,7 @@ impl Shared {
             return match method {
                 Method::GET | Method::HEAD => {
                     let query = ListQuery::parse(parameters).map_err(|bad| Refusal::bad(bad.0))?;
-                    // A cluster that takes its time holds up nobody else.
+                    // A slow cluster holds up no other request.
                     let _turn = match visit.is_management() {
                         true => self.turns.acquire().await.ok(),
                         false => None,

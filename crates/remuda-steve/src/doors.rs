@@ -16,7 +16,7 @@ pub static LIST_API: Door = Door {
     personal: true,
 };
 
-/// Settings, some of which pages need before anybody has logged in.
+/// Settings, some of which the login page needs before a login.
 pub static SETTINGS: Door = Door {
     name: "settings",
     purpose: "settings as the list API shows them; strangers see those of a login page",

@@ -56,7 +56,7 @@ pub(crate) async fn handle(
             Ok((StatusCode::OK, Some(answer)))
         }
         [] => Err(Refusal::method_not_allowed(&["GET"])),
-        // Whether others have any is nobody's business.
+        // Whether other users have preferences is not told.
         [user] if *user != visit.user => Err(Refusal::not_found()),
         [_] if get => Ok((StatusCode::OK, Some(shown(visit, read(&maps, &name).await?.1)))),
         [_] if call.head.method == Method::PUT => {

@@ -1,6 +1,6 @@
 //! Settings for those who have not logged in, and for clients that ask for them one by one.
 //!
-//! A page of a login needs some settings before anybody is known, and programs of Rancher do nothing without others.
+//! A login page needs some settings before a login, and programs of Rancher do nothing without others.
 //! Which those are is a list of names: nothing else is shown to strangers, and what is in it holds no secret.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn is_public(row: &Row) -> bool {
     PUBLIC_SETTINGS.contains(&row.name())
 }
 
-/// Answers a request of nobody for settings: `rest` is the path behind the list of them.
+/// Answers an anonymous request for settings: `rest` is the path behind the list of them.
 pub(crate) async fn for_strangers(
     api: &Arc<Shared>,
     call: &Call,
@@ -45,7 +45,7 @@ pub(crate) async fn for_strangers(
     response
 }
 
-/// Says that nobody is logged in.
+/// Says that the request is anonymous.
 pub(crate) fn unknown_caller(headers: &mut HeaderMap) {
     headers.insert(header::AUTHENTICATED, HeaderValue::from_static("false"));
 }

@@ -216,7 +216,7 @@ fn hear(screen: &mut Screen, said: &Said) -> Vec<Vec<u8>> {
     ];
     let typed = typed.concat();
     if !typed.is_empty() {
-        // Whoever types wants to see what happens.
+        // Typing scrolls back to the end.
         screen.look_back(0);
         frames.push(exec::input(&typed));
     }

@@ -288,7 +288,7 @@ async fn watch_over(inner: &Arc<Inner>, entry: &Arc<Entry>) -> End {
             answer => {
                 let failure = match answer {
                     Err(failure) => failure,
-                    // It is there, and nobody can say how its nodes are.
+                    // The cluster answers, and its nodes can be neither watched nor listed.
                     Ok(()) => Failure { why: entry.unlisted().unwrap_or_default(), kind: Kind::Other },
                 };
                 let failures = entry.failed(inner, &failure);

@@ -1,6 +1,6 @@
 //! `remuda debug`: decisions about clusters, kept in files and made again.
 //!
-//! What a decision is made of is read with the rights of whoever asks, as the controllers of the server read it; the
+//! What a decision is made of is read with the caller's rights, as the controllers of the server read it; the
 //! server has no door for it. Without `--with-secrets` the file can be shown to others.
 
 use std::{
@@ -72,7 +72,8 @@ pub(crate) struct PlannerInput {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Leave the secrets in: the plans can be compared byte for byte, and whoever has the file has the cluster
+    /// Leave the secrets in: the plans can be compared byte for byte, and a reader of the file can take over the
+    /// cluster
     #[arg(long, requires = "output")]
     with_secrets: bool,
 

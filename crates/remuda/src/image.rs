@@ -241,7 +241,7 @@ fn credentials(arguments: &Push) -> Result<Option<Auth>, Failure> {
     Ok(Some(Auth { username: Some(username), password: Some(password), ..Auth::default() }))
 }
 
-/// The password of somebody at a registry: from standard input if that was asked for, or from the environment.
+/// The password of a user at a registry: from standard input if that was asked for, or from the environment.
 pub(crate) fn password(username: &str, from_stdin: bool) -> Result<String, Failure> {
     if from_stdin {
         let mut text = String::new();

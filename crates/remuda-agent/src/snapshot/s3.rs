@@ -31,7 +31,7 @@ enum FetchError {
 
 pub(super) fn read(config: &Path, path: &Path) -> Report {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // What is unfinished or a copy has a name nobody takes for a snapshot.
+    // What is unfinished or a copy has a name that is none of a snapshot.
     let copy = path.with_file_name(format!(".{name}.check"));
     let report = match fetch(config, &name, &copy) {
         Ok(()) => Report::new(&name, open(&copy)),

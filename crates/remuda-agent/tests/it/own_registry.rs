@@ -64,7 +64,7 @@ async fn what_the_server_sends_must_have_its_digest() {
         state.registry.insert(format!("/v2/team/installer/blobs/{announced}"), b"something".to_vec());
     }
     world.deliver(&plan(&world)).await;
-    // It is asked for where it belongs then, and nobody is there.
+    // The agent then asks the image's own registry, which does not answer.
     world.api.wait("failure", state_is("failed")).await;
     assert_eq!(world.read("log"), "");
 }

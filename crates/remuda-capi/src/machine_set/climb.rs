@@ -32,7 +32,8 @@ impl Pass<'_> {
         Ladder::parse(text).map(Some).map_err(invalid)
     }
 
-    /// Puts the next step in place of a deletion, as long as there is one. A Machine somebody marked is replaced at once.
+    /// Puts the next step in place of a deletion, as long as there is one. A Machine that is marked for replacement is
+    /// replaced at once.
     pub(super) fn climb(&mut self, fates: Vec<(String, Fate)>) -> Result<Vec<(String, Fate)>, Error> {
         let Some(ladder) = self.ladder()? else { return Ok(fates) };
         let machines = self.machines.clone().unwrap_or_default();
@@ -89,7 +90,7 @@ impl Pass<'_> {
     }
 }
 
-/// Somebody asked for its replacement.
+/// The Machine is annotated for replacement.
 fn is_marked(machine: &Machine) -> bool {
     machine.annotations().contains_key(remuda_names::capi::annotation::REMEDIATE_MACHINE)
 }

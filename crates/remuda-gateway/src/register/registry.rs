@@ -83,7 +83,7 @@ fn token(headers: &HeaderMap) -> Option<String> {
     Some(token).filter(|token| !token.is_empty())
 }
 
-/// Where a download that broke off goes on: `bytes=N-`. Other ranges are answered with all of it, as anybody may.
+/// Where a download that broke off goes on: `bytes=N-`. Other ranges are answered with all of it, as HTTP allows.
 fn offset(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(header::RANGE)?.to_str().ok()?;
     range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()

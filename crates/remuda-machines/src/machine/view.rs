@@ -114,7 +114,7 @@ pub(crate) struct Capi {
     pub name: String,
     pub bootstrap_secret: Option<String>,
     pub deleting: bool,
-    /// When its server was to be rebooted, if anybody asked for it.
+    /// Value of the annotation that asks for a reboot of its server.
     pub reboot: Option<String>,
 }
 

@@ -76,7 +76,7 @@ fn with_record(archive: &[u8], change: impl Fn(&mut Value)) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// Whoever may write Secrets of a namespace may not delete through a driver they were not given: one of class `host`
+/// A user who may write Secrets of a namespace may not delete through a driver they were not given: one of class `host`
 /// acts on the server's own host.
 #[tokio::test]
 async fn a_record_of_another_driver_is_not_acted_on() {

@@ -118,7 +118,7 @@ impl Catalogue {
         let created = |object: &DynamicObject| object.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let mut failures: Vec<&DynamicObject> = known.iter().filter(failed).collect();
         failures.sort_by_key(|object| std::cmp::Reverse(created(object)));
-        // A server's own files are written by nobody else.
+        // Only the server itself writes entries of its own files.
         let shared = self.s3.is_some();
         let young =
             known.iter().filter(|object| shared && created(object).is_some_and(|at| at + YOUNG > read));

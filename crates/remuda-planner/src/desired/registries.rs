@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::spec::Registries;
 
-    /// Mirrors that nobody wrote are `null` and those that are empty are not: the file restarts nodes.
+    /// Mirrors that are absent from the spec are `null` and those that are empty are not: the file restarts nodes.
     #[test]
     fn mirrors_nobody_wrote_are_null() {
         let written = |spec: Value| {

@@ -26,7 +26,7 @@ pub struct ClusterAgent {
     /// By which it trusts the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_checksum: Option<String>,
-    /// Trust nobody else.
+    /// Trust the given certificates only.
     pub strict: bool,
     /// Registration token of the cluster.
     pub token: String,

@@ -111,7 +111,7 @@ fn has_store(pass: &Pass<'_>) -> bool {
 }
 
 /// Any server can begin with a file of a store, also one that was never told anything: when all others are lost,
-/// there is no other. Whoever was chosen before is chosen again.
+/// there is no other. The server that was chosen before is chosen again.
 fn beginner<'p, 'a>(entries: &'p [Entry<'a>]) -> Option<&'p Entry<'a>> {
     let fit =
         || entries.iter().filter(|entry| entry.can_be_init() && entry.secret.is_some() && !entry.windows);

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::REDACTED;
 
-/// Settings of the distribution whose values are shown: plans depend on them, and nobody keeps a secret in them.
+/// Settings of the distribution whose values are shown: plans depend on them, and they hold no secrets.
 const SHOWN: &[&str] = &[
     "cloud-provider-name",
     "cluster-cidr",

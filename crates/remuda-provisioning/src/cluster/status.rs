@@ -52,7 +52,7 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
         None => imported(reported, status.ready, &view.created),
     };
     if view.paused {
-        // It may run for long like this; nobody is to find out by an edit that does nothing.
+        // It may run for long like this, and edits have no effect meanwhile: the status says so.
         let paused = Says::waiting(PAUSED);
         for says in [&mut told.updated, &mut told.ready].into_iter().filter(|says| says.is_true()) {
             says.clone_from(&paused);

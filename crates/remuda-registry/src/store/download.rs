@@ -20,7 +20,7 @@ use super::{Start, Store, StoreError};
 /// A download that breaks off goes on this often.
 const TRIES: usize = 4;
 const PIECE: usize = 1 << 18;
-/// Room is set aside in steps of this, where nobody says how large a blob is.
+/// Room is set aside in steps of this, where the upstream does not say how large a blob is.
 const STEP: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// The last byte is held back until the digest is known to be right: nobody has a wrong blob and takes it for whole.
+    /// The last byte is held back until the digest is known to be right: a client never takes a wrong blob for whole.
     fn readable(&self) -> u64 {
         if matches!(self.ended, Some(Ok(()))) { self.written } else { self.written.saturating_sub(1) }
     }
@@ -105,7 +105,8 @@ async fn fetch(
                 }
                 teller.progress.send_modify(|progress| {
                     progress.length = blob.length;
-                    // Whoever follows is never told to go back: what was sent and what comes now have one digest.
+                    // Requests that follow the download are never told to go back: what was sent and what comes now
+                    // have one digest.
                     progress.written = progress.written.max(written);
                 });
                 if let Some(length) = blob.length {

@@ -165,7 +165,7 @@ async fn sizes_that_are_lies_do_not_fill_the_disk() {
     assert!(matches!(download.done().await, Err(StoreError::Announced { .. })));
     let less = Fake { announced: Some(6000), ..Fake::new(&content(5000)) };
     assert!(store.download(&less.digest(), less.start()).done().await.is_err());
-    // Nobody says how much it is.
+    // The upstream announces no length.
     let endless = Fake { announced: None, ..Fake::new(&content(50_000)) };
     let download = store.download(&endless.digest(), endless.start());
     assert!(matches!(download.done().await, Err(StoreError::TooLarge { .. })));

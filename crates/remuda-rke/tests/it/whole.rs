@@ -39,7 +39,7 @@ async fn a_cluster_comes_up_changes_rests_and_goes() {
         assert_eq!(machine.spec.provider_id, format!("k3s://{id}"));
         assert_eq!(machine.status.unwrap().node_ref.name, id);
     }
-    // Where its API is, as nobody said so: at the server, whose address the Cluster has from there.
+    // The user named no endpoint: it is the server's address.
     let infrastructure = world.api::<RkeCluster>().get(CLUSTER).await.unwrap();
     let endpoint = infrastructure.spec.control_plane_endpoint.clone();
     let addresses = world.machine("server").await.unwrap().status.unwrap().addresses;

@@ -1,7 +1,7 @@
 //! What is tried with an unhealthy Machine before it is replaced: its service is restarted, then its server.
 //!
 //! Each step is asked for by an annotation of the Machine with the time it was asked for, and has a while to help. What
-//! was tried is read from there, so it is known to whoever looks next.
+//! was tried is read from there, so the next reconcile knows it.
 
 use std::fmt;
 
@@ -50,7 +50,8 @@ impl Step {
     }
 }
 
-/// What `remuda.io/remediation-steps` asks for, such as `restart-service=5m,reboot=10m`: steps in their order, each with
+/// What `remuda.io/remediation-steps` asks for, such as `restart-service=5m,reboot=10m`: steps in their order, each
+/// with
 /// the time it has to help.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ladder(Vec<(Step, SignedDuration)>);
@@ -133,7 +134,7 @@ pub enum Next {
     Replace,
 }
 
-/// The step that was asked for last, from the annotations of a Machine. A time nobody can read was none.
+/// The step that was asked for last, from the annotations of a Machine. A time that cannot be parsed counts as none.
 pub fn tried<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(Step, Timestamp)> {
     let asked = |step: Step| Some((step, annotation(step.annotation())?.parse::<Timestamp>().ok()?));
     Step::ALL.into_iter().filter_map(asked).max_by_key(|(step, at)| (*at, *step))

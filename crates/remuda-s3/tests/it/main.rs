@@ -50,7 +50,7 @@ async fn objects_are_written_listed_read_and_deleted() {
     let odd = "on-demand a+b&c=ü-1";
     assert_eq!(store.put_file(odd, &path).await.unwrap(), 300_000);
     store.put(".metadata/one", b"{}").await.unwrap();
-    // Somebody else's.
+    // Of another client.
     world.store(|config| config.folder = "clusters/demo2".to_owned()).put("two", b"x").await.unwrap();
     let listed = store.list("").await.unwrap();
     let names: Vec<&str> = listed.iter().map(|object| object.name.as_str()).collect();

@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a Cluster that is paused by somebody.
+    /// What becomes of a Cluster that clusterctl or a user pauses.
     fn paused(by: &str, owner: &str) -> Result<Vec<String>, ApiError> {
         let old = json!({"metadata": {"name": "demo", "ownerReferences": [
             {"apiVersion": owner, "kind": "Cluster", "name": "demo", "uid": "u"}]}, "spec": {}});

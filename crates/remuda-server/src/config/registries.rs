@@ -11,7 +11,7 @@
 //!     password-file: /etc/remuda/mirror-password
 //! ```
 //!
-//! It is a file, and not an object, because it names credentials: whoever may write it is the host's administrator.
+//! It is a file, and not an object, because it names credentials: only the host's administrator may write it.
 
 use std::{
     collections::BTreeMap,

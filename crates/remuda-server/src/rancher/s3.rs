@@ -2,7 +2,7 @@
 //! and its credential may write there. Nothing is asked about a store that was checked before.
 //!
 //! The credential is one the writer may read: that is judged before. The store's answers reach the writer as codes
-//! only, so that nobody reads through this server what only this server can reach.
+//! only, so that users cannot read through this server what only this server can reach.
 
 use std::time::Duration;
 

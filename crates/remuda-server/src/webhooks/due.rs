@@ -67,7 +67,7 @@ impl NoteChange {
 pub(super) struct Due {
     /// In the order they are sent.
     pub(super) messages: Vec<Message>,
-    /// Noted without a message: nobody asked for one.
+    /// Noted without a message: the webhook does not subscribe to the topic.
     pub(super) silent: Vec<NoteChange>,
     /// When something will have been broken long enough.
     pub(super) next: Option<Timestamp>,
@@ -109,7 +109,7 @@ pub(super) fn due(
         let note = subject.note();
         let is_told = told.get(&note).is_some_and(|mark| mark.detail == fact.detail);
         let is_wanted = wanted.topics.contains(&subject.topic);
-        // What is broken is noted for nobody, too: else nothing would be known to be well again.
+        // What is broken is noted without a subscription, too: otherwise `fixed` could not be told later.
         let is_noted = is_wanted || subject.topic == Topic::Broken && wanted.topics.contains(&Topic::Fixed);
         if is_told || !is_noted {
             continue;
@@ -134,7 +134,7 @@ pub(super) fn due(
     due
 }
 
-/// The same message has the same name whoever sends it, and however often.
+/// A message has the same id on every server and at every try.
 fn identity(uid: &str, note: &str, detail: &str, since: Option<Timestamp>) -> String {
     let since = since.map(|since| since.to_string()).unwrap_or_default();
     let text = [uid, note, detail, &since].join("\n");

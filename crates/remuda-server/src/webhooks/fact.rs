@@ -1,4 +1,4 @@
-//! What is so now, of all that somebody may be told: pure.
+//! The facts webhooks can tell, as they are now: pure.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// What one webhook is told of at a time. Its notes have to fit into a ConfigMap.
 pub(super) const MOST: usize = 4000;
 
-/// What somebody can be told, and ask to be told.
+/// A topic a webhook can subscribe to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Topic {
@@ -78,7 +78,7 @@ const FAILED: &str = "Failed";
 pub(super) struct Fact {
     /// Another one is told again: the version that can be installed, the day something ends.
     pub(super) detail: String,
-    /// Since when, if anybody noted it.
+    /// Since when, if a condition says so.
     pub(super) since: Option<Timestamp>,
     pub(super) cluster: String,
     pub(super) reason: String,

@@ -94,7 +94,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, sources: Arc<Sources>, stop: Cancellation
     }
 }
 
-/// As long as this server leads and there is somebody to tell.
+/// As long as this server leads and there is a webhook.
 async fn lead(ctx: &Ctx, sources: &Sources, secrets: &Informer<Secret>, changed: &Arc<Notify>) {
     let clusters: Informer<Cluster> = ctx.informers.of(Scope::all());
     let machines: Informer<Machine> = ctx.informers.of(Scope::all());
@@ -278,7 +278,7 @@ impl Look<'_> {
         Api::namespaced(self.ctx.client.clone(), SYSTEM)
     }
 
-    /// What was told by whoever led before. Notes of an earlier Secret of this name are none.
+    /// What the leader before has told. Notes of an earlier Secret of this name are none.
     async fn told(&self, name: &str, uid: &str) -> Result<Told, kube::Error> {
         let Some(found) = self.notes().get_opt(&config_map(name)).await? else { return Ok(Told::new()) };
         let is_own = found.owner_references().iter().any(|owner| owner.uid == uid);

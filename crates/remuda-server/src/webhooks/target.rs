@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{fact::Topic, sign::Keys};
 
-/// How long something has to be broken before anybody is told, if nothing else is said: agents come back after the
+/// How long something has to be broken before a message is sent, by default: agents come back after the
 /// restart of a server, and servers after theirs.
 const AFTER: Duration = Duration::from_secs(120);
 /// The longest name whose ConfigMap has a name, too.

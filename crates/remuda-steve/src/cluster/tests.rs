@@ -180,7 +180,7 @@ async fn large_objects_are_read_in_smaller_pages() {
     assert_eq!((code, list["count"].as_u64()), (200, Some(20)), "{}", list["message"]);
 }
 
-/// Those that wait for a cluster hold up nobody: there are as many places as lists that are put together here.
+/// Requests that wait for a cluster hold up no others: there are as many places as lists that are put together here.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_says_nothing_takes_no_place_of_others() {
     let api = list_api();

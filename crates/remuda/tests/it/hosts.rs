@@ -42,7 +42,7 @@ fn a_machine_is_removed_by_the_server_on_whose_host_it_is() {
     let (listed, machines) = at(&second, "machine list");
     assert!(listed && machines.contains("demo-servers-"), "{machines}");
 
-    // Back again it does its part, whoever leads.
+    // Back again it does its part, whichever server leads.
     lab.start();
     let (done, text) = at(&second, "cluster delete --yes demo --wait --timeout 120s");
     assert!(done, "{text}\n{}", second.log());

@@ -37,7 +37,7 @@ fn cluster(name: &str, spec: &Value) -> DynamicObject {
     .unwrap()
 }
 
-/// Specs nobody can follow: the spec, the field that is named, and a word of the reason.
+/// Specs that cannot be followed: the spec, the field that is named, and a word of the reason.
 fn table() -> Vec<(Value, &'static str, &'static str)> {
     const POOL: &str = "spec.rkeConfig.machinePools[0]";
     let version = |version: &str| json!({"kubernetesVersion": version, "rkeConfig": {}});

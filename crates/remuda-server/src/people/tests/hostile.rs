@@ -72,7 +72,7 @@ impl Hostile {
         Self { api, acceptor, ca: made.cert.pem(), taken: Arc::default() }
     }
 
-    /// 700 MiB, if somebody takes them.
+    /// 700 MiB, if the server takes them.
     fn flood(&self) -> Response<Sent> {
         let taken = self.taken.clone();
         let row = r#"{"object":{"metadata":{"name":"m"}}},"#;

@@ -303,7 +303,7 @@ async fn five_clients_write_one_object_and_lose_nothing() {
     assert_eq!(last["metadata"]["labels"].as_object().unwrap().len(), WRITERS * ROUNDS, "{last}");
 }
 
-/// Whatever is sent by somebody who may everything is answered, and not with the server's own failure.
+/// Any request of an administrator is answered, and never with 500.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_makes_the_server_fail() {
     let site = Site::start().await;

@@ -54,7 +54,7 @@ const DEMO: (&str, &str) = ("broken cluster d/demo", "");
 fn what_is_broken_is_told_when_it_stays_so_once_and_when_it_is_well() {
     let mut world = World::new(&Topic::ALL);
     world.check("00:00:00", &[DEMO], &[]);
-    // Well again before anybody was told: nobody is.
+    // Well again before a message was sent: none is.
     world.check("00:00:30", &[], &[]);
     world.check("00:01:10", &[DEMO], &[]);
     world.check("00:02:09", &[DEMO], &[]);
