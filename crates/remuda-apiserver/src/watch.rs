@@ -27,10 +27,10 @@ use crate::{
     filter::Filter,
     negotiate::{Shape, response_form},
     options::{ListOptions, VersionMatch},
+    poll_when_woken::PollWhenWoken,
     read::store_error,
     registry::Resource,
     represent::{self, IncludeObject, View},
-    seldom::Seldom,
     server::Inner,
     status::{ApiError, ApiResult},
 };
@@ -141,7 +141,7 @@ impl Inner {
         let watcher = Watcher {
             shared: encoder.shares().then(|| call.resource.clone()),
             source,
-            alarm: Seldom::new(alarm),
+            alarm: PollWhenWoken::new(alarm),
             // Clients that asked for initial events wait for the mark at their end.
             end_mark: (initial && options.bookmarks).then_some(after),
             stage: Stage::Initial(Box::new(encoder), records.into_iter()),
@@ -166,7 +166,7 @@ struct Watcher {
     /// The resource, if its events go out as bytes that all watchers share.
     shared: Option<Arc<Resource>>,
     source: Source,
-    alarm: Seldom<Alarm>,
+    alarm: PollWhenWoken<Alarm>,
     stage: Stage,
     end_mark: Option<Revision>,
     bookmarks: bool,

@@ -19,8 +19,8 @@ use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Cond
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet};
 use remuda_control::{
-    Controller, DEBOUNCE, Informer, Next, ObjectKey, Scope, Waker, drive, informer::Subscription,
-    write::release,
+    Action, Controller, DEBOUNCE, Enqueuer, Informer, ObjectKey, Scope, drive, informer::Subscription,
+    write::remove_finalizer,
 };
 use remuda_names::capi::{condition, label};
 use remuda_rollout::cluster::delete::Step;
@@ -42,7 +42,7 @@ const YOUNG: SignedDuration = SignedDuration::from_secs(10);
 
 struct Clusters {
     capi: Arc<Capi>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     secrets: Informer<Secret>,
 }
 
@@ -55,34 +55,29 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let clusters = capi.clusters.clone();
     let controller = Controller::<Cluster>::new("cluster", &capi.ctx)
         .workers(capi.options.workers)
-        .wakes(&capi.machines, nobody)
-        .wakes(&capi.sets, nobody)
-        .wakes(&capi.deployments, nobody)
-        .wakes(&capi.pools, nobody)
-        .wakes(&secrets, move |secret| makes_kubeconfig(secret, &clusters));
-    let waker = controller.waker();
+        .requires(&capi.machines)
+        .requires(&capi.sets)
+        .requires(&capi.deployments)
+        .requires(&capi.pools)
+        .watches(&secrets, move |secret| makes_kubeconfig(secret, &clusters));
+    let enqueuer = controller.enqueuer();
     // Objects below change far more often than a Cluster has something to say about it.
     let followed = [
-        follow(&capi.machines, &waker, same_machine),
-        follow(&capi.sets, &waker, same_set),
-        follow(&capi.deployments, &waker, same_deployment),
-        follow(&capi.pools, &waker, same_pool),
+        follow(&capi.machines, &enqueuer, same_machine),
+        follow(&capi.sets, &enqueuer, same_set),
+        follow(&capi.deployments, &enqueuer, same_deployment),
+        follow(&capi.pools, &enqueuer, same_pool),
     ];
-    let told = waker.clone();
+    let told = enqueuer.clone();
     let connections = capi.workloads.subscribe(move |event| match event.what {
         What::Connected | What::Disconnected | What::Silent(_) | What::Watch => {
-            told.wake(event.cluster.clone());
+            told.enqueue(event.cluster.clone());
         }
         What::Node { .. } => {}
     });
-    let this = Arc::new(Clusters { capi, waker, secrets });
+    let this = Arc::new(Clusters { capi, enqueuer, secrets });
     drive(controller, reconcile, this, stop).await;
     drop((followed, connections));
-}
-
-/// Only that the cache is filled matters: [`follow`] tells of changes.
-fn nobody<S>(_: &S) -> Vec<ObjectKey> {
-    Vec::new()
 }
 
 /// Wakes the Cluster of an object that comes, goes or differs. What is there at first is no news: every
@@ -90,10 +85,10 @@ fn nobody<S>(_: &S) -> Vec<ObjectKey> {
 /// waits for it.
 fn follow<K: Managed>(
     cache: &Informer<K>,
-    waker: &Waker,
+    enqueuer: &Enqueuer,
     same: impl Fn(&K, &K) -> bool + Send + Sync + 'static,
 ) -> Subscription {
-    let waker = waker.clone();
+    let enqueuer = enqueuer.clone();
     cache.subscribe(move |change| {
         let unchanged = match (&change.old, &change.new) {
             (Some(old), Some(new)) => {
@@ -113,9 +108,9 @@ fn follow<K: Managed>(
             let labelled = object.labels().get(label::CLUSTER_NAME).map(String::as_str);
             for name in [Some(object.cluster_name()), labelled].into_iter().flatten() {
                 if deleting {
-                    waker.wake(key.sibling(name));
+                    enqueuer.enqueue(key.sibling(name));
                 } else {
-                    waker.wake_debounced(key.sibling(name), DEBOUNCE);
+                    enqueuer.enqueue_debounced(key.sibling(name), DEBOUNCE);
                 }
             }
         }
@@ -173,10 +168,10 @@ fn makes_kubeconfig(secret: &Secret, clusters: &Informer<Cluster>) -> Vec<Object
     if ours { vec![key] } else { Vec::new() }
 }
 
-async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Action, Error> {
     let capi = &this.capi;
     let Begun::Go(cluster, _) = capi.begin(&*cluster, &capi.clusters).await? else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let mut observed = this.observe(cluster).await;
     let mut errors = std::mem::take(&mut observed.errors);
@@ -205,7 +200,7 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, E
     }
     if finished {
         let finalizer = Cluster::FINALIZER.unwrap_or_default();
-        release(&api, &after, &(), finalizer).await?;
+        remove_finalizer(&api, &after, &(), finalizer).await?;
         told.push(Told::Deleted);
     }
     for told in told {
@@ -218,7 +213,7 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, E
 }
 
 /// When something changes by the mere passing of time.
-fn next(health: &Health, machines: &[Arc<Machine>], now: Timestamp) -> Next {
+fn next(health: &Health, machines: &[Arc<Machine>], now: Timestamp) -> Action {
     let left = |until: SignedDuration| Duration::try_from(until).ok().filter(|left| !left.is_zero());
     let stale = match health.last_success {
         Some(success) if !health.connected || health.failures > 0 => {
@@ -236,7 +231,7 @@ fn next(health: &Health, machines: &[Arc<Machine>], now: Timestamp) -> Next {
         })
         .max();
     match stale.into_iter().chain(grown).min() {
-        Some(after) => Next::After(after),
-        None => Next::Done,
+        Some(after) => Action::RequeueAfter(after),
+        None => Action::AwaitChange,
     }
 }

@@ -13,26 +13,26 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineHealthCheck};
-use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive};
+use remuda_control::{Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive};
 use remuda_names::capi::{condition as kind, label};
 use remuda_rollout::{
     condition::{
         Condition, Status,
         old::{OldCondition, Severity},
     },
-    health::{self, Action, Cause, HealthCheck, Report, Rule, Trigger, Verdict},
+    health::{self, Cause, HealthCheck, Report, Rule, Trigger, Verdict},
 };
 use remuda_workload::{Event, What};
 use tokio_util::sync::CancellationToken;
 
 use self::{external::External, targets::Target};
 use crate::{
-    Capi, Error,
+    Capi, Error, enqueue,
     machine_set::amount,
     managed::{BY_CLUSTER, Begun, Managed, cluster_value, cluster_values, ensure_owner, plain_owner},
     mark::Marks,
     save::save,
-    view, wake,
+    view,
 };
 
 /// Field manager of what is written to Machines.
@@ -44,7 +44,7 @@ const DOUBTFUL: Duration = Duration::from_secs(10);
 
 struct Checks {
     capi: Arc<Capi>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     checks: Informer<MachineHealthCheck>,
 }
 
@@ -54,26 +54,26 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     external::index(&checks);
     let controller =
         Controller::on("machinehealthcheck", &capi.ctx, checks.clone()).workers(capi.options.workers);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     // Waiting for the caches is all that these two are for: what matters of them is told below.
-    let controller = controller.wakes(&capi.clusters, |_| Vec::new()).wakes(&capi.machines, |_| Vec::new());
+    let controller = controller.requires(&capi.clusters).requires(&capi.machines);
     let by_machine = checks.clone();
     let _subscriptions = [
-        wake::with_cluster(&capi.clusters, waker.clone(), checks.clone()),
-        wake::unless_same(&capi.machines, waker.clone(), says_the_same, move |machine| {
+        enqueue::with_cluster(&capi.clusters, enqueuer.clone(), checks.clone()),
+        enqueue::unless_same(&capi.machines, enqueuer.clone(), says_the_same, move |machine| {
             checks_of(&by_machine, machine)
         }),
     ];
-    let (by_cluster, woken) = (checks.clone(), waker.clone());
+    let (by_cluster, woken) = (checks.clone(), enqueuer.clone());
     let _workloads = capi.workloads.subscribe(move |event| {
         if concerns(event) {
             let namespace = event.cluster.namespace.as_deref().unwrap_or_default();
             for key in by_cluster.keys_by_index(BY_CLUSTER, &cluster_value(namespace, &event.cluster.name)) {
-                woken.wake(key);
+                woken.enqueue(key);
             }
         }
     });
-    let all = Arc::new(Checks { capi, waker, checks });
+    let all = Arc::new(Checks { capi, enqueuer, checks });
     drive(controller, |check, all: Arc<Checks>| async move { all.reconcile(&check).await }, all, stop).await;
 }
 
@@ -112,14 +112,14 @@ fn concerns(event: &Event) -> bool {
 }
 
 impl Checks {
-    async fn reconcile(&self, check: &MachineHealthCheck) -> Result<Next, Error> {
+    async fn reconcile(&self, check: &MachineHealthCheck) -> Result<Action, Error> {
         let capi = &*self.capi;
         if check.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let (before, cluster) = match capi.begin(check, &self.checks).await? {
             Begun::Go(check, cluster) => (check, cluster),
-            Begun::Stop => return Ok(Next::Done),
+            Begun::Stop => return Ok(Action::AwaitChange),
         };
         let key = ObjectKey::of(&before.metadata);
         let mut pass = Pass {
@@ -179,8 +179,8 @@ impl Pass<'_> {
         };
         let (mut targets, connected) = self.targets(external.as_ref());
         let mut cluster = health::Cluster {
-            control_plane_initialized: wake::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED),
-            infrastructure_ready: wake::true_since(&*self.cluster, kind::INFRASTRUCTURE_READY),
+            control_plane_initialized: enqueue::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED),
+            infrastructure_ready: enqueue::true_since(&*self.cluster, kind::INFRASTRUCTURE_READY),
             paused: self.cluster.spec.paused == Some(true),
             connected,
         };
@@ -219,21 +219,21 @@ impl Pass<'_> {
             marks.set.push(condition);
         }
         match (action, external) {
-            (Some(Action::AskOwner), _) => {
+            (Some(health::Action::AskOwner), _) => {
                 let waiting = "WaitingForRemediation";
                 let told = "Waiting for remediation";
                 marks.set.push(Condition::new(kind::OWNER_REMEDIATED, Status::False, waiting, told));
                 marks.set_old.push(OldCondition::bad(kind::OWNER_REMEDIATED, Severity::Warning, waiting, ""));
             }
-            (Some(Action::Request), Some(external)) => {
+            (Some(health::Action::Request), Some(external)) => {
                 let (condition, result) = self.request(external, target).await;
                 marks.set.push(condition);
                 if let Err(error) = result {
                     self.errors.push(error);
                 }
             }
-            (Some(Action::Request), None) => marks.set.push(self.no_template()),
-            (Some(Action::Withdraw), Some(external)) => self.withdraw(external, target).await?,
+            (Some(health::Action::Request), None) => marks.set.push(self.no_template()),
+            (Some(health::Action::Withdraw), Some(external)) => self.withdraw(external, target).await?,
             _ => {}
         }
         if marks.set.is_empty() {
@@ -249,7 +249,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    async fn write(mut self, before: &MachineHealthCheck, report: Option<Report>) -> Result<Next, Error> {
+    async fn write(mut self, before: &MachineHealthCheck, report: Option<Report>) -> Result<Action, Error> {
         let mut next = None;
         if let Some(report) = report {
             let size = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
@@ -275,7 +275,7 @@ impl Pass<'_> {
         }
         match Error::join(self.errors) {
             Some(error) => Err(error),
-            None => Ok(next.map_or(Next::Done, Next::After)),
+            None => Ok(next.map_or(Action::AwaitChange, Action::RequeueAfter)),
         }
     }
 
@@ -311,8 +311,10 @@ impl Pass<'_> {
 
 /// Machines that are about to be given up for what was seen of the workload cluster.
 fn doomed(report: &Report) -> BTreeSet<String> {
-    let acted =
-        report.actions.iter().filter(|(_, action)| matches!(action, Action::AskOwner | Action::Request));
+    let acted = report
+        .actions
+        .iter()
+        .filter(|(_, action)| matches!(action, health::Action::AskOwner | health::Action::Request));
     let seen = acted.filter(|(name, _)| {
         report.verdicts.iter().any(|(known, verdict)| match verdict {
             Verdict::Unhealthy { causes } => known == name && !causes.contains(&Cause::Annotation),

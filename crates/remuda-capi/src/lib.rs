@@ -8,6 +8,7 @@
 //! server and on any other.
 
 mod cluster;
+mod enqueue;
 mod error;
 mod health_check;
 mod imprint;
@@ -22,7 +23,6 @@ mod providers;
 mod resource_set;
 mod save;
 mod view;
-mod wake;
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use remuda_api::{
     addons::ClusterResourceSet,
     core::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet},
 };
-use remuda_control::{Ctx, Informer, Informers, Named, Scope, together};
+use remuda_control::{Ctx, Informer, Informers, Named, Scope, run_all};
 use remuda_workload::Workloads;
 use tokio_util::sync::CancellationToken;
 
@@ -132,5 +132,5 @@ pub fn run(
         ("MachineDeployment", Box::pin(machine_deployment::run(capi.clone(), stop.clone()))),
         ("MachineHealthCheck", Box::pin(health_check::run(capi, stop))),
     ];
-    together(&left, controllers)
+    run_all(&left, controllers)
 }

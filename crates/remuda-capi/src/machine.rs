@@ -20,8 +20,8 @@ use jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineDrainRule, MachineSet};
 use remuda_control::{
-    Chain, Controller, Informer, Next, ObjectKey, Scope, Waker, drive,
-    write::{controller_of, release},
+    Action, Chain, Controller, Enqueuer, Informer, ObjectKey, Scope, drive,
+    write::{controller_of, remove_finalizer},
 };
 use remuda_names::capi::{annotation, condition as kind, finalizer, group, label};
 use remuda_rollout::{
@@ -46,7 +46,7 @@ const WORKERS_FACTOR: usize = 8;
 /// What a reconcile of a Machine needs.
 struct Machines {
     capi: Arc<Capi>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     rules: Informer<MachineDrainRule>,
 }
 
@@ -56,10 +56,10 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let rules: Informer<MachineDrainRule> = capi.ctx.informers.of(Scope::all());
     let controller = controller
         .workers(capi.options.workers.saturating_mul(WORKERS_FACTOR))
-        .wakes(&rules, watch::draining(&capi));
-    let waker = controller.waker();
-    let subscriptions = watch::subscribe(&capi, &waker);
-    let machines = Arc::new(Machines { capi, waker, rules });
+        .watches(&rules, watch::draining(&capi));
+    let enqueuer = controller.enqueuer();
+    let subscriptions = watch::subscribe(&capi, &enqueuer);
+    let machines = Arc::new(Machines { capi, enqueuer, rules });
     drive(controller, reconcile, machines, stop).await;
     drop(subscriptions);
 }
@@ -113,9 +113,9 @@ impl Pass {
     }
 }
 
-async fn reconcile(machine: Arc<Machine>, ctx: Arc<Machines>) -> Result<Next, Error> {
+async fn reconcile(machine: Arc<Machine>, ctx: Arc<Machines>) -> Result<Action, Error> {
     let Some(mut pass) = ctx.begin(machine).await? else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     ctx.bootstrap(&mut pass).await;
     ctx.infrastructure(&mut pass).await;
@@ -217,18 +217,18 @@ impl Machines {
     }
 
     /// Composes the status, writes what differs, and lets go of a Machine that is done with.
-    async fn finish(&self, mut pass: Pass) -> Result<Next, Error> {
+    async fn finish(&self, mut pass: Pass) -> Result<Action, Error> {
         // The last word of a Machine is heard only if somebody else still holds it.
         if !pass.finished || pass.before.finalizers().len() > 1 {
             self.write(&mut pass).await?;
         }
         if pass.finished {
-            release(&self.api(&pass.namespace), &*pass.before, &(), finalizer::MACHINE).await?;
-            return Ok(Next::Done);
+            remove_finalizer(&self.api(&pass.namespace), &*pass.before, &(), finalizer::MACHINE).await?;
+            return Ok(Action::AwaitChange);
         }
         match Error::join(pass.errors) {
             Some(error) => Err(error),
-            None => Ok(pass.next.map_or(Next::Done, Next::After)),
+            None => Ok(pass.next.map_or(Action::AwaitChange, Action::RequeueAfter)),
         }
     }
 

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineSet};
 use remuda_control::{
-    Controller, Informer, Next, ObjectKey, Waker, drive,
-    write::{controller_of, release},
+    Action, Controller, Enqueuer, Informer, ObjectKey, drive,
+    write::{controller_of, remove_finalizer},
 };
 use remuda_names::capi::{annotation, finalizer, group, label};
 use remuda_rollout::{
@@ -25,13 +25,13 @@ use remuda_rollout::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Capi, Error,
+    Capi, Error, enqueue,
     machine_set::{BY_CONTROLLER, ORPHAN_FINALIZER, amount, index, is_kept, templates::Templates},
     managed::{BY_CLUSTER, Begun, cluster_value, ensure_owner, group_of, plain_owner},
     pending::Pending,
     providers::{Interest, REFERENCES, reference_keys},
     save::save,
-    view, wake,
+    view,
 };
 
 /// A cache that still lags behind our own writes is given this long.
@@ -39,7 +39,7 @@ const LAGGING: Duration = Duration::from_secs(1);
 
 struct Deployments {
     capi: Arc<Capi>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     /// Writes to MachineSets that the cache has not shown yet.
     pending: Pending,
 }
@@ -53,15 +53,15 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     });
     let controller = Controller::on("machinedeployment", &capi.ctx, capi.deployments.clone())
         .workers(capi.options.workers);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let deployments = capi.deployments.clone();
     // Waiting for the caches is all that these two are for. Machines are heard of through their sets.
     let controller = controller
-        .wakes(&capi.clusters, |_| Vec::new())
-        .wakes(&capi.machines, |_| Vec::new())
-        .wakes(&capi.sets, move |set| deployments_of(&deployments, set));
-    let _subscription = wake::with_cluster(&capi.clusters, waker.clone(), capi.deployments.clone());
-    let deployments = Arc::new(Deployments { capi, waker, pending: Pending::default() });
+        .requires(&capi.clusters)
+        .requires(&capi.machines)
+        .watches(&capi.sets, move |set| deployments_of(&deployments, set));
+    let _subscription = enqueue::with_cluster(&capi.clusters, enqueuer.clone(), capi.deployments.clone());
+    let deployments = Arc::new(Deployments { capi, enqueuer, pending: Pending::default() });
     let reconcile = |deployment: Arc<MachineDeployment>, deployments: Arc<Deployments>| async move {
         deployments.reconcile(&deployment).await
     };
@@ -100,15 +100,15 @@ struct Pass<'a> {
 }
 
 impl Deployments {
-    async fn reconcile(&self, deployment: &MachineDeployment) -> Result<Next, Error> {
+    async fn reconcile(&self, deployment: &MachineDeployment) -> Result<Action, Error> {
         let capi = &*self.capi;
         let key = ObjectKey::of(&deployment.metadata);
         if !self.pending.settled(&key, &capi.sets).await {
-            return Ok(Next::After(LAGGING));
+            return Ok(Action::RequeueAfter(LAGGING));
         }
         let (before, cluster) = match capi.begin(deployment, &capi.deployments).await? {
             Begun::Go(deployment, cluster) => (deployment, cluster),
-            Begun::Stop => return Ok(Next::Done),
+            Begun::Stop => return Ok(Action::AwaitChange),
         };
         let mut pass = Pass {
             all: self,
@@ -138,7 +138,7 @@ impl Pass<'_> {
     }
 
     fn interest(&self) -> Interest<'_, MachineDeployment> {
-        Interest { waker: &self.all.waker, root: &self.capi.deployments, key: &self.key }
+        Interest { enqueuer: &self.all.enqueuer, root: &self.capi.deployments, key: &self.key }
     }
 
     fn is_deleting(&self) -> bool {
@@ -225,7 +225,7 @@ impl Pass<'_> {
     }
 
     /// Writes what has changed, cleans up after a complete rollout, and lets go of a deployment that is done.
-    async fn write(mut self, before: &MachineDeployment, done: bool) -> Result<Next, Error> {
+    async fn write(mut self, before: &MachineDeployment, done: bool) -> Result<Action, Error> {
         self.all.pending.settled(&self.key, &self.capi.sets).await;
         if self.sets.is_some() {
             self.sets = Some(self.members());
@@ -241,7 +241,9 @@ impl Pass<'_> {
         match written {
             Ok(written) if done => {
                 let deployment = written.as_ref().unwrap_or(before);
-                if let Err(error) = release(&api, deployment, &(), finalizer::MACHINE_DEPLOYMENT).await {
+                if let Err(error) =
+                    remove_finalizer(&api, deployment, &(), finalizer::MACHINE_DEPLOYMENT).await
+                {
                     self.errors.push(error.into());
                 }
             }
@@ -263,7 +265,7 @@ impl Pass<'_> {
         }
         match Error::join(self.errors) {
             Some(error) => Err(error),
-            None => Ok(next.map_or(Next::Done, Next::After)),
+            None => Ok(next.map_or(Action::AwaitChange, Action::RequeueAfter)),
         }
     }
 

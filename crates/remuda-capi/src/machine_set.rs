@@ -21,8 +21,8 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineSet};
 use remuda_control::{
-    Controller, Informer, Kind, Next, ObjectKey, Waker, drive,
-    write::{controller_of, release},
+    Action, Controller, Enqueuer, Informer, Kind, ObjectKey, drive,
+    write::{controller_of, remove_finalizer},
 };
 use remuda_names::{
     annotation::{PRESERVE_FAILED, REMEDIATION_STEPS},
@@ -38,12 +38,12 @@ use tokio_util::sync::CancellationToken;
 use self::templates::Templates;
 pub(crate) use self::{preserve::is_kept, remediate::amount};
 use crate::{
-    Capi, Error,
+    Capi, Error, enqueue,
     managed::{BY_CLUSTER, Begun, cluster_value, ensure_owner, group_of, plain_owner},
     pending::Pending,
     providers::{Interest, REFERENCES, reference_keys},
     save::save,
-    view, wake,
+    view,
 };
 
 /// Machines and MachineSets by the UID of whoever controls them.
@@ -57,7 +57,7 @@ const LAGGING: Duration = Duration::from_secs(1);
 
 pub(crate) struct Sets {
     capi: Arc<Capi>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     /// Writes to Machines that the cache has not shown yet.
     pending: Pending,
     /// Kinds of clones whose caches have our index.
@@ -69,23 +69,23 @@ pub(crate) struct Sets {
 pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     index(&capi);
     let controller = Controller::on("machineset", &capi.ctx, capi.sets.clone()).workers(capi.options.workers);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let sets = capi.sets.clone();
     // Waiting for the other caches is all that these two are for: what matters of them is told below.
     let controller = controller
-        .wakes(&capi.clusters, |_| Vec::new())
-        .wakes(&capi.deployments, |_| Vec::new())
-        .wakes(&capi.machines, move |machine| sets_of(&sets, machine));
+        .requires(&capi.clusters)
+        .requires(&capi.deployments)
+        .watches(&capi.machines, move |machine| sets_of(&sets, machine));
     let by_deployment = capi.sets.clone();
     let _subscriptions = [
-        wake::with_cluster(&capi.clusters, waker.clone(), capi.sets.clone()),
-        wake::when_changed(&capi.deployments, waker.clone(), deployment_facts, move |deployment| {
+        enqueue::with_cluster(&capi.clusters, enqueuer.clone(), capi.sets.clone()),
+        enqueue::when_changed(&capi.deployments, enqueuer.clone(), deployment_facts, move |deployment| {
             by_deployment.keys_by_index(BY_CONTROLLER, deployment.metadata.uid.as_deref().unwrap_or_default())
         }),
     ];
     let sets = Arc::new(Sets {
         capi,
-        waker,
+        enqueuer,
         pending: Pending::default(),
         indexed: Mutex::default(),
         creations: Mutex::default(),
@@ -172,15 +172,15 @@ struct Pass<'a> {
 }
 
 impl Sets {
-    async fn reconcile(&self, set: &MachineSet) -> Result<Next, Error> {
+    async fn reconcile(&self, set: &MachineSet) -> Result<Action, Error> {
         let capi = &*self.capi;
         let key = ObjectKey::of(&set.metadata);
         if !self.pending.settled(&key, &capi.machines).await {
-            return Ok(Next::After(LAGGING));
+            return Ok(Action::RequeueAfter(LAGGING));
         }
         let (before, cluster) = match capi.begin(set, &capi.sets).await? {
             Begun::Go(set, cluster) => (set, cluster),
-            Begun::Stop => return Ok(Next::Done),
+            Begun::Stop => return Ok(Action::AwaitChange),
         };
         let mut pass = Pass {
             sets: self,
@@ -215,7 +215,7 @@ impl Pass<'_> {
     }
 
     fn interest(&self) -> Interest<'_, MachineSet> {
-        Interest { waker: &self.sets.waker, root: &self.capi.sets, key: &self.key }
+        Interest { enqueuer: &self.sets.enqueuer, root: &self.capi.sets, key: &self.key }
     }
 
     fn is_deleting(&self) -> bool {
@@ -340,7 +340,7 @@ impl Pass<'_> {
     }
 
     /// Writes what has changed, and lets go of a set that is done.
-    async fn write(mut self, before: &MachineSet, done: bool) -> Result<Next, Error> {
+    async fn write(mut self, before: &MachineSet, done: bool) -> Result<Action, Error> {
         // What was just made and deleted counts.
         self.sets.pending.settled(&self.key, &self.capi.machines).await;
         if self.machines.is_some() {
@@ -357,7 +357,7 @@ impl Pass<'_> {
         match written {
             Ok(written) if done => {
                 let set = written.as_ref().unwrap_or(before);
-                if let Err(error) = release(&api, set, &(), finalizer::MACHINE_SET).await {
+                if let Err(error) = remove_finalizer(&api, set, &(), finalizer::MACHINE_SET).await {
                     errors.push(error.into());
                 }
             }
@@ -366,7 +366,7 @@ impl Pass<'_> {
         }
         match Error::join(errors) {
             Some(error) => Err(error),
-            None => Ok(next.map_or(Next::Done, Next::After)),
+            None => Ok(next.map_or(Action::AwaitChange, Action::RequeueAfter)),
         }
     }
 }

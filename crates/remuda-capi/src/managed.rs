@@ -13,7 +13,7 @@ use remuda_api::{
 };
 use remuda_control::{
     Informer, ObjectKey,
-    write::{Guarded, guard},
+    write::{Finalizer, ensure_finalizer},
 };
 use remuda_names::capi::{annotation, condition as kind, finalizer, group, label};
 use remuda_rollout::paused;
@@ -169,9 +169,9 @@ impl Capi {
         let api = self.api::<K>(&object.namespace().unwrap_or_default());
         let mut object = object.clone();
         if let Some(finalizer) = K::FINALIZER {
-            object = match guard(&api, object, &(), finalizer).await? {
-                Guarded::Live(object) | Guarded::Dying(object) => object,
-                Guarded::Released => return Ok(None),
+            object = match ensure_finalizer(&api, object, &(), finalizer).await? {
+                Finalizer::Active(object) | Finalizer::Deleting(object) => object,
+                Finalizer::Gone => return Ok(None),
             };
         }
         let by_annotation = object.annotations().contains_key(annotation::PAUSED);

@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, ContractReference, MachinePool};
 use remuda_control::{
-    Chain, Controller, Next, ObjectKey, Waker, drive,
-    write::{controller_of, release},
+    Action, Chain, Controller, Enqueuer, ObjectKey, drive,
+    write::{controller_of, remove_finalizer},
 };
 use remuda_names::capi::label;
 use remuda_rollout::{
@@ -31,12 +31,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Capi, Error,
+    enqueue::with_cluster,
     managed::{
         BY_CLUSTER, Begun, Managed, cluster_value, controller, ensure_owner, owned_elsewhere, plain_owner,
     },
     providers::{Interest, Provided, REFERENCES, reference_keys},
     save::save,
-    wake::with_cluster,
 };
 
 /// Pools are filed by this name under [`node_value`] of each of their provider IDs.
@@ -46,7 +46,7 @@ const BY_LABEL: &str = "label";
 
 struct Pools {
     capi: Arc<Capi>,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 /// An object the pool refers to.
@@ -130,12 +130,12 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     });
     let controller = Controller::<MachinePool>::new("machine-pool", &capi.ctx)
         .workers(capi.options.workers)
-        .wakes(&capi.clusters, |_| Vec::new())
-        .wakes(&capi.machines, machines::pool_of(&capi));
-    let waker = controller.waker();
-    let of_clusters = with_cluster(&capi.clusters, waker.clone(), capi.pools.clone());
+        .requires(&capi.clusters)
+        .watches(&capi.machines, machines::pool_of(&capi));
+    let enqueuer = controller.enqueuer();
+    let of_clusters = with_cluster(&capi.clusters, enqueuer.clone(), capi.pools.clone());
     let of_connections = capi.workloads.subscribe({
-        let (pools, waker) = (capi.pools.clone(), waker.clone());
+        let (pools, enqueuer) = (capi.pools.clone(), enqueuer.clone());
         move |event: &Event| {
             let cluster = &event.cluster;
             let keys = match &event.what {
@@ -151,18 +151,18 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
                 What::Silent(_) | What::Watch => Vec::new(),
             };
             for key in keys {
-                waker.wake(key);
+                enqueuer.enqueue(key);
             }
         }
     });
-    drive(controller, reconcile, Arc::new(Pools { capi, waker }), stop).await;
+    drive(controller, reconcile, Arc::new(Pools { capi, enqueuer }), stop).await;
     drop((of_clusters, of_connections));
 }
 
-async fn reconcile(pool: Arc<MachinePool>, this: Arc<Pools>) -> Result<Next, Error> {
+async fn reconcile(pool: Arc<MachinePool>, this: Arc<Pools>) -> Result<Action, Error> {
     let capi = &this.capi;
     let Begun::Go(pool, cluster) = capi.begin(&*pool, &capi.pools).await? else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let mut pass = this.observe(pool, cluster).await;
     let now = capi.ctx.clock.now();
@@ -184,7 +184,7 @@ async fn reconcile(pool: Arc<MachinePool>, this: Arc<Pools>) -> Result<Next, Err
         save(&capi.ctx, &api, &capi.pools, &pass.before, &pass.after).await?;
     }
     if finished {
-        release(&api, &pass.after, &(), MachinePool::FINALIZER.unwrap_or_default()).await?;
+        remove_finalizer(&api, &pass.after, &(), MachinePool::FINALIZER.unwrap_or_default()).await?;
     }
     if let Some(error) = Error::join(std::mem::take(&mut pass.errors)) {
         return Err(error);
@@ -193,7 +193,7 @@ async fn reconcile(pool: Arc<MachinePool>, this: Arc<Pools>) -> Result<Next, Err
 }
 
 /// When something changes by the mere passing of time.
-fn next(pass: &Pass, now: jiff::Timestamp) -> Next {
+fn next(pass: &Pass, now: jiff::Timestamp) -> Action {
     let waiting = pass.stage.as_ref().is_some_and(|stage| stage.step == delete::Step::WaitForCluster);
     let timeout = pass.after.spec.template.spec.deletion.node_deletion_timeout_seconds.unwrap_or(0);
     let deleted = pass.before.metadata.deletion_timestamp.as_ref().filter(|_| waiting && timeout > 0);
@@ -204,8 +204,8 @@ fn next(pass: &Pass, now: jiff::Timestamp) -> Next {
     });
     let available = pass.members.as_ref().and_then(|members| members.next);
     match given_up.into_iter().chain(available).min() {
-        Some(after) => Next::After(after),
-        None => Next::Done,
+        Some(after) => Action::RequeueAfter(after),
+        None => Action::AwaitChange,
     }
 }
 
@@ -233,7 +233,7 @@ impl Pools {
             return Referred::No;
         }
         let key = ObjectKey::of(&pool.metadata);
-        let interest = Interest { waker: &self.waker, root: &self.capi.pools, key: &key };
+        let interest = Interest { enqueuer: &self.enqueuer, root: &self.capi.pools, key: &key };
         let namespace = pool.namespace().unwrap_or_default();
         let found = match self.capi.providers.get(reference, &namespace, &interest).await {
             Ok(Some(found)) => found,

@@ -13,7 +13,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use remuda_api::core::ContractReference;
-use remuda_control::{Ctx, Informer, Informers, ObjectKey, Scope, Waker, informer::Cached};
+use remuda_control::{Ctx, Enqueuer, Informer, Informers, ObjectKey, Scope, informer::Cached};
 use remuda_names::capi::{annotation, label};
 use remuda_rollout::contract::{self, Contract};
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ pub(crate) fn reference_keys<'a>(
 type Definition = PartialObjectMeta<CustomResourceDefinition>;
 
 /// Who waits for a definition: by its name, the kind and key of those who do.
-type Waiting = HashMap<String, HashMap<(String, ObjectKey), Waker>>;
+type Waiting = HashMap<String, HashMap<(String, ObjectKey), Enqueuer>>;
 
 /// Finds provider kinds and their objects.
 pub(crate) struct Providers {
@@ -60,7 +60,7 @@ pub(crate) struct Providers {
 
 /// Who is reconciled, for waking it when what it looks for changes.
 pub(crate) struct Interest<'a, K> {
-    pub(crate) waker: &'a Waker,
+    pub(crate) enqueuer: &'a Enqueuer,
     pub(crate) root: &'a Informer<K>,
     pub(crate) key: &'a ObjectKey,
 }
@@ -102,8 +102,8 @@ impl Providers {
         let waiters = waiting.clone();
         let watch = definitions.subscribe(move |change| {
             let name = change.object().map(|definition| definition.name_any()).unwrap_or_default();
-            for ((_, key), waker) in waiters.lock().remove(&name).into_iter().flatten() {
-                waker.wake(key);
+            for ((_, key), enqueuer) in waiters.lock().remove(&name).into_iter().flatten() {
+                enqueuer.enqueue(key);
             }
         });
         Self {
@@ -130,7 +130,7 @@ impl Providers {
             let mut waiting = self.waiting.lock();
             let waiters = waiting.entry(crd.clone()).or_default();
             let who = (interest.root.kind().kind.clone(), interest.key.clone());
-            waiters.entry(who).or_insert_with(|| interest.waker.clone());
+            waiters.entry(who).or_insert_with(|| interest.enqueuer.clone());
         };
         let Some(definition) = self.definitions.get(&ObjectKey::cluster_wide(&crd)) else {
             wait();
@@ -154,7 +154,7 @@ impl Providers {
         let cache = self.informers.dynamic(&kind.resource, Scope::all());
         let root = interest.root.clone();
         let (group, name) = (reference.api_group.clone(), reference.kind.clone());
-        interest.waker.follow(&cache, move |object: &DynamicObject| {
+        interest.enqueuer.follow(&cache, move |object: &DynamicObject| {
             let namespace = object.namespace().unwrap_or_default();
             root.keys_by_index(REFERENCES, &reference_key(&group, &name, &namespace, &object.name_any()))
         });

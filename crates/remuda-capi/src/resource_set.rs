@@ -22,13 +22,15 @@ use remuda_api::{
     addons::{ClusterResourceSet, ClusterResourceSetBinding},
     core::Cluster,
 };
-use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive, via_index, write::release};
+use remuda_control::{
+    Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive, via_index, write::remove_finalizer,
+};
 use remuda_rollout::resource_set::{Fault, Outcome, Strategy, status};
 use remuda_workload::What;
 use tokio_util::sync::CancellationToken;
 
 use self::resource::Resource as Loaded;
-use crate::{Capi, Error, managed::Managed, save::save, view, wake::when_changed};
+use crate::{Capi, Error, enqueue::when_changed, managed::Managed, save::save, view};
 
 /// Type of Secrets that may be applied.
 const SECRET_TYPE: &str = "addons.cluster.x-k8s.io/resource-set";
@@ -41,7 +43,7 @@ const AT_ONCE: usize = 16;
 
 struct ResourceSets {
     capi: Arc<Capi>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     sets: Informer<ClusterResourceSet>,
     bindings: Informer<ClusterResourceSetBinding>,
     secrets: Informer<Secret>,
@@ -72,18 +74,18 @@ async fn run_sets(capi: Arc<Capi>, stop: CancellationToken) {
     });
     let controller = Controller::<ClusterResourceSet>::new("resource-set", &capi.ctx)
         .workers(capi.options.workers)
-        .wakes(&capi.clusters, |_| Vec::new())
-        .wakes(&bindings, |_| Vec::new())
-        .wakes(&secrets, via_index(&sets, BY_RESOURCE, |secret: &Secret| value_of("Secret", secret)))
-        .wakes(
+        .requires(&capi.clusters)
+        .requires(&bindings)
+        .watches(&secrets, via_index(&sets, BY_RESOURCE, |secret: &Secret| value_of("Secret", secret)))
+        .watches(
             &config_maps,
             via_index(&sets, BY_RESOURCE, |map: &PartialObjectMeta<ConfigMap>| value_of("ConfigMap", map)),
         );
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let matching = sets.clone();
     let of_clusters = when_changed(
         &capi.clusters,
-        waker.clone(),
+        enqueuer.clone(),
         |cluster| {
             let (meta, paused) = (&cluster.metadata, cluster.spec.paused);
             (meta.labels.clone(), meta.uid.clone(), meta.deletion_timestamp.clone(), paused)
@@ -91,29 +93,29 @@ async fn run_sets(capi: Arc<Capi>, stop: CancellationToken) {
         move |cluster| sets_for(&matching, cluster),
     );
     let of_bindings = bindings.subscribe({
-        let waker = waker.clone();
+        let enqueuer = enqueuer.clone();
         move |change| {
             let Some(old) = &change.old else {
                 return;
             };
             for name in binding::forgotten(old, change.new.as_deref()) {
-                waker.wake(ObjectKey::of(&old.metadata).sibling(name));
+                enqueuer.enqueue(ObjectKey::of(&old.metadata).sibling(name));
             }
         }
     });
     let of_connections = capi.workloads.subscribe({
-        let (waker, clusters, sets) = (waker.clone(), capi.clusters.clone(), sets.clone());
+        let (enqueuer, clusters, sets) = (enqueuer.clone(), capi.clusters.clone(), sets.clone());
         move |event| {
             let connected = matches!(event.what, What::Connected);
             if let Some(cluster) = clusters.get(&event.cluster).filter(|_| connected) {
                 for key in sets_for(&sets, &cluster) {
-                    waker.wake(key);
+                    enqueuer.enqueue(key);
                 }
             }
         }
     });
     let hashes = Mutex::default();
-    let this = Arc::new(ResourceSets { capi, waker, sets, bindings, secrets, config_maps, hashes });
+    let this = Arc::new(ResourceSets { capi, enqueuer, sets, bindings, secrets, config_maps, hashes });
     drive(controller, reconcile, this, stop).await;
     drop((of_clusters, of_bindings, of_connections));
 }
@@ -140,16 +142,16 @@ fn sets_for(sets: &Informer<ClusterResourceSet>, cluster: &Cluster) -> Vec<Objec
     found.map(|set| ObjectKey::of(&set.metadata)).collect()
 }
 
-async fn reconcile(set: Arc<ClusterResourceSet>, this: Arc<ResourceSets>) -> Result<Next, Error> {
+async fn reconcile(set: Arc<ClusterResourceSet>, this: Arc<ResourceSets>) -> Result<Action, Error> {
     let capi = &this.capi;
     let Some(set) = capi.begin_alone(&*set, &this.sets, false).await? else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let api = capi.api::<ClusterResourceSet>(&set.namespace().unwrap_or_default());
     if set.metadata.deletion_timestamp.is_some() {
         this.unbind(&set).await?;
-        release(&api, &set, &(), ClusterResourceSet::FINALIZER.unwrap_or_default()).await?;
-        return Ok(Next::Done);
+        remove_finalizer(&api, &set, &(), ClusterResourceSet::FINALIZER.unwrap_or_default()).await?;
+        return Ok(Action::AwaitChange);
     }
     let clusters = this.clusters(&set);
     let now = capi.ctx.clock.now();
@@ -174,7 +176,7 @@ async fn reconcile(set: Arc<ClusterResourceSet>, this: Arc<ResourceSets>) -> Res
     save(&capi.ctx, &api, &this.sets, &set, &after).await?;
     match failures {
         Some(failures) => Err(failures),
-        None => Ok(Next::Done),
+        None => Ok(Action::AwaitChange),
     }
 }
 

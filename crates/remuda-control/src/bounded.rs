@@ -27,7 +27,7 @@ pub const EVENT: usize = 4 << 20;
 
 /// A cluster has sent more than we take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TooMuch {
+pub enum LimitExceeded {
     #[error("the answer to {path} is larger than {} MiB", ANSWER >> 20)]
     Answer { path: String },
     #[error("an event of the watch of {path} is larger than {} MiB", EVENT >> 20)]
@@ -38,7 +38,7 @@ pub enum TooMuch {
     Busy,
 }
 
-impl TooMuch {
+impl LimitExceeded {
     /// Whether this is why a request failed.
     pub fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
         std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
@@ -76,12 +76,15 @@ pub struct Share {
 }
 
 impl Share {
-    pub fn take(&mut self, bytes: usize) -> Result<(), TooMuch> {
+    pub fn take(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         if self.taken.saturating_add(bytes) > self.most {
-            return Err(TooMuch::Together { most: self.most });
+            return Err(LimitExceeded::Together { most: self.most });
         }
         let less = |left: usize| left.checked_sub(bytes);
-        self.room.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_err(|_| TooMuch::Busy)?;
+        self.room
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .map_err(|_| LimitExceeded::Busy)?;
         self.taken += bytes;
         Ok(())
     }
@@ -98,9 +101,9 @@ impl Drop for Share {
     }
 }
 
-type Tell = Arc<dyn Fn(&TooMuch) + Send + Sync>;
+type Tell = Arc<dyn Fn(&LimitExceeded) + Send + Sync>;
 
-/// The body of an answer that ends with [`TooMuch`] when it gets too large.
+/// The body of an answer that ends with [`LimitExceeded`] when it gets too large.
 pub struct BoundedBody<B> {
     body: B,
     path: String,
@@ -141,20 +144,20 @@ impl<B> BoundedBody<B> {
     }
 
     /// Calls `tell` when it is too much.
-    pub fn telling(self, tell: impl Fn(&TooMuch) + Send + Sync + 'static) -> Self {
+    pub fn telling(self, tell: impl Fn(&LimitExceeded) + Send + Sync + 'static) -> Self {
         Self { tell: Some(Arc::new(tell)), ..self }
     }
 
-    fn hold(&mut self, bytes: usize) -> Result<(), TooMuch> {
+    fn hold(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         self.share.as_mut().map_or(Ok(()), |share| share.take(bytes))
     }
 
-    fn count(&mut self, data: &[u8]) -> Result<(), TooMuch> {
+    fn count(&mut self, data: &[u8]) -> Result<(), LimitExceeded> {
         let path = || self.path.clone();
         if !self.watch {
             self.received = self.received.saturating_add(data.len());
             if self.received > ANSWER {
-                return Err(TooMuch::Answer { path: path() });
+                return Err(LimitExceeded::Answer { path: path() });
             }
             return self.hold(data.len());
         }
@@ -173,7 +176,7 @@ impl<B> BoundedBody<B> {
             let part = end.unwrap_or(rest.len());
             self.received = self.received.saturating_add(part);
             if self.received > EVENT {
-                return Err(TooMuch::Event { path: self.path.clone() });
+                return Err(LimitExceeded::Event { path: self.path.clone() });
             }
             if end.is_some() || (self.event.is_between() && rest.ends_with(b"\n")) {
                 (self.received, self.passed) = (0, true);
@@ -286,7 +289,7 @@ mod tests {
         let mut held = room.share(64 << 20);
         held.take(10 << 20).unwrap();
         let error = read(endless("/a", 0).within(second)).await.unwrap_err();
-        assert!(matches!(TooMuch::of(&*error), Some(TooMuch::Busy)), "{error}");
+        assert!(matches!(LimitExceeded::of(&*error), Some(LimitExceeded::Busy)), "{error}");
         // A watch holds one event at a time, for as long as it lasts.
         let watch = endless("/a?watch=1", 8).within(room.share(64 << 20));
         assert!(read(watch).await.unwrap() > 4096 << 16);

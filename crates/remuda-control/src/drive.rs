@@ -28,23 +28,23 @@ use crate::{
     queue::{BACKOFF, Backoff, Priority, WorkQueue},
 };
 
-/// The window of [`Controller::wakes_debounced`] for what people read: too short to be noticed, and longer than the
+/// The window of [`Controller::watches_debounced`] for what people read: too short to be noticed, and longer than the
 /// objects of one cluster take to follow each other.
 pub const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// When to look at an object again, beside when something changes.
+/// When an object is reconciled again. Named after controller-runtime's and kube-rs' results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Not until something changes.
-    Done,
-    /// After this long at the latest.
-    After(Duration),
+pub enum Action {
+    /// When something changes that is watched.
+    AwaitChange,
+    /// When something changes, and after this long at the latest.
+    RequeueAfter(Duration),
 }
 
 type Keys = WorkQueue<ObjectKey>;
 type Filter<K> = Arc<dyn Fn(&Change<K>) -> bool + Send + Sync>;
 
-/// What a controller is about: its root kind and what wakes it.
+/// What a controller is about: its root kind and what enqueues its objects.
 pub struct Controller<K> {
     name: &'static str,
     root: Informer<K>,
@@ -55,7 +55,7 @@ pub struct Controller<K> {
     grace: Duration,
     leadership: Leadership,
     metrics: Metrics,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 /// Starts to feed the queue; the future is over once the first list is in.
@@ -85,7 +85,7 @@ impl<K: Cached> Controller<K> {
             sources: Vec::new(),
             filter: None,
             workers: 4,
-            waker: Waker { queue, followed: Arc::default() },
+            enqueuer: Enqueuer { queue, followed: Arc::default() },
             deadline: Some(Duration::from_secs(600)),
             grace: Duration::from_secs(20),
             leadership: ctx.leadership.clone(),
@@ -107,13 +107,13 @@ impl<K: Cached> Controller<K> {
 
     #[must_use]
     pub fn backoff(self, backoff: Backoff) -> Self {
-        self.waker.queue.set_backoff(backoff);
+        self.enqueuer.queue.set_backoff(backoff);
         self
     }
 
-    /// Wakes objects of this controller for reasons that are no objects, or not known yet.
-    pub fn waker(&self) -> Waker {
-        self.waker.clone()
+    /// Enqueues objects of this controller for reasons that are no objects, or not known yet.
+    pub fn enqueuer(&self) -> Enqueuer {
+        self.enqueuer.clone()
     }
 
     /// A reconcile that takes longer is given up and tried again: ten minutes, unless told
@@ -139,10 +139,22 @@ impl<K: Cached> Controller<K> {
         self
     }
 
-    /// Changes of another kind wake the root objects `keys` names. It is asked about the state
+    /// Nothing is reconciled before this cache is filled; its changes enqueue nothing.
+    #[must_use]
+    pub fn requires<S: Cached>(mut self, informer: &Informer<S>) -> Self {
+        let informer = informer.clone();
+        let feed = move |_: Keys| {
+            let subscription = informer.subscribe(|_| {});
+            (subscription, Box::pin(async move { informer.wait_synced().await }) as Synced)
+        };
+        self.sources.push(Source { feed: Box::new(feed), required: true });
+        self
+    }
+
+    /// Changes of another kind enqueue the root objects `keys` names. It is asked about the state
     /// before and after each change.
     #[must_use]
-    pub fn wakes<S: Cached>(
+    pub fn watches<S: Cached>(
         self,
         informer: &Informer<S>,
         keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
@@ -150,10 +162,10 @@ impl<K: Cached> Controller<K> {
         self.source(informer, waking(keys, Duration::ZERO), true)
     }
 
-    /// As [`Self::wakes`], for what is only summed up: changes within `window` of the first one are one reconcile.
+    /// As [`Self::watches`], for what is only summed up: changes within `window` of the first one are one reconcile.
     /// An object that is being deleted or is gone is told at once, since deletions wait for each other.
     #[must_use]
-    pub fn wakes_debounced<S: Cached>(
+    pub fn watches_debounced<S: Cached>(
         self,
         window: Duration,
         informer: &Informer<S>,
@@ -162,9 +174,9 @@ impl<K: Cached> Controller<K> {
         self.source(informer, waking(keys, window), true)
     }
 
-    /// As [`Self::wakes`], for a kind that need not be served: the controller does not wait for it.
+    /// As [`Self::watches`], for a kind that need not be served: the controller does not wait for it.
     #[must_use]
-    pub fn wakes_if_served<S: Cached>(
+    pub fn watches_if_served<S: Cached>(
         self,
         informer: &Informer<S>,
         keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
@@ -172,11 +184,11 @@ impl<K: Cached> Controller<K> {
         self.source(informer, waking(keys, Duration::ZERO), false)
     }
 
-    /// Changes of objects that a root object controls wake it.
+    /// Changes of objects that a root object controls enqueue it.
     #[must_use]
     pub fn owns<S: Cached>(self, informer: &Informer<S>) -> Self {
         let root = self.root.clone();
-        self.wakes(informer, owner_of(&root))
+        self.watches(informer, owner_of(&root))
     }
 
     fn source<S: Cached>(
@@ -235,22 +247,22 @@ fn waking<S: Cached>(
 /// The way into a controller's queue from outside: a tunnel that opened, a process that ended, or
 /// a kind first heard of in a reconcile. Clones share it.
 #[derive(Clone)]
-pub struct Waker {
+pub struct Enqueuer {
     queue: Keys,
     followed: Arc<Mutex<BTreeMap<Kind, Subscription>>>,
 }
 
-impl Waker {
-    pub fn wake(&self, key: ObjectKey) {
+impl Enqueuer {
+    pub fn enqueue(&self, key: ObjectKey) {
         self.queue.add(key);
     }
 
-    /// Wakes an object after `window`, unless it is to be looked at before that anyway.
-    pub fn wake_debounced(&self, key: ObjectKey, window: Duration) {
+    /// Enqueues an object after `window`, unless it is requeued before that anyway.
+    pub fn enqueue_debounced(&self, key: ObjectKey, window: Duration) {
         self.queue.add_after(key, window);
     }
 
-    /// From now on changes of another kind wake the root objects `keys` names. A kind that is
+    /// From now on changes of another kind enqueue the root objects `keys` names. A kind that is
     /// followed already stays as it is, so a reconcile may ask for it each time.
     pub fn follow<S: Cached>(
         &self,
@@ -275,7 +287,7 @@ fn priority<K>(change: &Change<K>) -> Priority {
     if change.initial { Priority::Low } else { Priority::Normal }
 }
 
-/// Finds the root object that controls another one, for [`Controller::wakes`].
+/// Finds the root object that controls another one, for [`Controller::watches`].
 pub fn owner_of<K: Cached, S: Resource>(
     root: &Informer<K>,
 ) -> impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static {
@@ -298,7 +310,7 @@ pub fn owner_of<K: Cached, S: Resource>(
     }
 }
 
-/// Finds root objects by an index of theirs, for [`Controller::wakes`]: those filed under the
+/// Finds root objects by an index of theirs, for [`Controller::watches`]: those filed under the
 /// value that `value` gives for the object that changed.
 pub fn via_index<K: Cached, S>(
     root: &Informer<K>,
@@ -322,7 +334,7 @@ pub async fn drive<K, C, E, F>(
     K: Cached,
     C: Send + Sync + 'static,
     E: StdError + Retryable + Send + 'static,
-    F: Future<Output = Result<Next, E>> + Send + 'static,
+    F: Future<Output = Result<Action, E>> + Send + 'static,
 {
     let root = controller.root.clone();
     let reconcile = move |key: ObjectKey, ctx: Arc<C>| {
@@ -330,7 +342,7 @@ pub async fn drive<K, C, E, F>(
         async move {
             match reconciling {
                 Some(reconciling) => reconciling.await,
-                None => Ok(Next::Done),
+                None => Ok(Action::AwaitChange),
             }
         }
     };
@@ -347,15 +359,15 @@ pub async fn drive_keys<K, C, E, F>(
     K: Cached,
     C: Send + Sync + 'static,
     E: StdError + Retryable + Send + 'static,
-    F: Future<Output = Result<Next, E>> + Send + 'static,
+    F: Future<Output = Result<Action, E>> + Send + 'static,
 {
     let reconcile = move |key| -> Reconciling {
         let reconciling = reconcile(key, ctx.clone());
         Box::pin(async move { reconciling.await.map_err(|error| Failure::of(&error)) })
     };
     let sources = std::iter::once(controller.root_source()).chain(controller.sources).collect();
-    let Controller { name, workers, deadline, grace, leadership, metrics, waker, .. } = controller;
-    let running = Driven { name, sources, workers, deadline, grace, leadership, metrics, waker };
+    let Controller { name, workers, deadline, grace, leadership, metrics, enqueuer, .. } = controller;
+    let running = Driven { name, sources, workers, deadline, grace, leadership, metrics, enqueuer };
     running.run(Box::new(reconcile), stop).await;
 }
 
@@ -368,12 +380,12 @@ struct Driven {
     grace: Duration,
     leadership: Leadership,
     metrics: Metrics,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 impl Driven {
     async fn run(self, reconcile: Reconcile, stop: CancellationToken) {
-        let queue = self.waker.queue.clone();
+        let queue = self.enqueuer.queue.clone();
         let mut subscriptions = Vec::new();
         let mut synced = Vec::new();
         for source in self.sources {
@@ -410,7 +422,7 @@ impl Driven {
             tracing::warn!(controller = self.name, "reconcile did not end in time");
             workers.shutdown().await;
         }
-        self.waker.followed.lock().clear();
+        self.enqueuer.followed.lock().clear();
         drop(subscriptions);
     }
 }

@@ -1,6 +1,6 @@
 //! The controller kit: what every controller shares, as functions to call.
 //!
-//! A controller names its root kind and which other kinds wake it ([`Controller`]), and hands a
+//! A controller names its root kind and the kinds it watches ([`Controller`]), and hands a
 //! reconcile function to [`drive`]. Watches and caches are shared between controllers
 //! ([`informer`]), keys wait in a [`queue`], and what a reconcile writes goes through [`write`].
 //! Everything speaks to the API through a `kube::Client`, so the same controllers run on the
@@ -10,6 +10,7 @@ pub mod bounded;
 pub mod clock;
 mod ctx;
 mod drive;
+pub mod enqueue;
 mod error;
 pub mod events;
 mod first;
@@ -18,19 +19,18 @@ mod key;
 pub mod leases;
 mod metrics;
 pub mod queue;
-mod together;
+mod run_all;
 mod wait;
-pub mod wake;
 pub mod write;
 
 pub use self::{
     ctx::Ctx,
-    drive::{Controller, DEBOUNCE, Next, Waker, drive, drive_keys, owner_of, via_index},
+    drive::{Action, Controller, DEBOUNCE, Enqueuer, drive, drive_keys, owner_of, via_index},
     error::{Chain, Error, Retry, Retryable},
     first::first_of,
     informer::{Informer, Informers, Scope},
     key::{Kind, ObjectKey},
     metrics::Metrics,
-    together::{Named, together},
+    run_all::{Named, run_all},
     wait::wait_for,
 };

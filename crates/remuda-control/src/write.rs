@@ -19,8 +19,8 @@ pub use self::{
     create::get_or_create,
     delete::delete,
     evict::evict,
-    finalize::{Guarded, finalize, guard, release},
-    owners::{adopt, controller_of, is_controlled_by, owner_reference},
+    finalize::{Finalizer, ensure_finalizer, finalize, remove_finalizer},
+    owners::{controller_of, is_controlled_by, owner_reference, set_controller_reference},
     status::{apply_status, difference, merge_status, patch_status, write_status},
 };
 use crate::key::{Kind, ObjectKey};

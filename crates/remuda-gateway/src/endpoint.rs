@@ -14,7 +14,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use remuda_api::management::Cluster;
-use remuda_control::{Controller, Next, ObjectKey, Retry, Retryable, drive, write::merge_status};
+use remuda_control::{Action, Controller, ObjectKey, Retry, Retryable, drive, write::merge_status};
 use remuda_names::{
     endpoint,
     rancher::{
@@ -102,10 +102,10 @@ pub(crate) async fn run(shared: Arc<Shared>, holders: Arc<dyn Holders>, stop: Ca
             let enabled = |cluster: &Arc<Cluster>| cluster.spec.local_cluster_auth_endpoint.enabled;
             change.old.as_ref().map(enabled) != change.new.as_ref().map(enabled)
         });
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let connected = {
-        let waker = waker.clone();
-        shared.sessions.listen(move |cluster| waker.wake(ObjectKey::cluster_wide(cluster)))
+        let enqueuer = enqueuer.clone();
+        shared.sessions.listen(move |cluster| enqueuer.enqueue(ObjectKey::cluster_wide(cluster)))
     };
     let mut changes = holders.changes();
     let endpoints = Arc::new(Endpoints { shared: shared.clone(), holders, told: Mutex::default() });
@@ -113,7 +113,7 @@ pub(crate) async fn run(shared: Arc<Shared>, holders: Arc<dyn Holders>, stop: Ca
         while changes.changed().await.is_ok() {
             let clusters = shared.clusters.list();
             let open = clusters.iter().filter(|cluster| cluster.spec.local_cluster_auth_endpoint.enabled);
-            open.for_each(|cluster| waker.wake(ObjectKey::cluster_wide(cluster.name_any())));
+            open.for_each(|cluster| enqueuer.enqueue(ObjectKey::cluster_wide(cluster.name_any())));
         }
         std::future::pending::<()>().await;
     };
@@ -124,33 +124,33 @@ pub(crate) async fn run(shared: Arc<Shared>, holders: Arc<dyn Holders>, stop: Ca
     drop(connected);
 }
 
-async fn reconcile(cluster: Arc<Cluster>, endpoints: Arc<Endpoints>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, endpoints: Arc<Endpoints>) -> Result<Action, Error> {
     let (shared, name) = (&endpoints.shared, cluster.name_any());
     let is_local = name == LOCAL || cluster.spec.internal;
     if is_local || cluster.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let recorded = cluster.status.as_ref().map(|status| status.auth_image.clone()).unwrap_or_default();
     let enabled = cluster.spec.local_cluster_auth_endpoint.enabled;
     if !enabled && recorded.is_empty() {
         endpoints.told.lock().remove(&name);
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     // Its session wakes us.
-    let Ok(route) = shared.route(&name) else { return Ok(Next::Done) };
+    let Ok(route) = shared.route(&name) else { return Ok(Action::AwaitChange) };
     let there = There::new(Client::new(route.clone(), SYSTEM));
     if !enabled {
         endpoints.told.lock().remove(&name);
         there.withdraw().await?;
         endpoints.record(&cluster, String::new()).await?;
         tracing::info!(cluster = name, "nobody gets into the cluster without this server any more");
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
-    let Some(held) = endpoints.holders.held(&name) else { return Ok(Next::After(SOON)) };
+    let Some(held) = endpoints.holders.held(&name) else { return Ok(Action::RequeueAfter(SOON)) };
     let wanted = Wanted::decide(held, &name, &*shared.authorize).await;
     let wanted = wanted.map_err(Error::Undecided)?;
     if let Some(left) = endpoints.left(&name, &wanted, route.access()) {
-        return Ok(Next::After(left.min(DECIDE)));
+        return Ok(Action::RequeueAfter(left.min(DECIDE)));
     }
     if recorded.is_empty() {
         let usual = shared.settings.get(setting::AUTH_IMAGE);
@@ -167,7 +167,7 @@ async fn reconcile(cluster: Arc<Cluster>, endpoints: Arc<Endpoints>) -> Result<N
     let mut all = endpoints.told.lock();
     all.retain(|known, _| shared.cluster(known).is_some());
     all.insert(name, told);
-    Ok(Next::After(DECIDE))
+    Ok(Action::RequeueAfter(DECIDE))
 }
 
 impl Endpoints {

@@ -17,7 +17,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use remuda_api::management::{Cluster, Node};
-use remuda_control::{Controller, Error, Informer, Next, ObjectKey, Scope, drive, write::difference};
+use remuda_control::{Action, Controller, Error, Informer, ObjectKey, Scope, drive, write::difference};
 use remuda_names::{
     gateway::annotation::NODE_DIGEST,
     rancher::{annotation::NODE_SYNCER, condition::CONNECTED, name::LOCAL},
@@ -52,20 +52,20 @@ impl Gateway {
         let written = shared.ctx.informers.metadata::<Node>(Scope::all());
         let controller = Controller::<Cluster>::on("management-node", &shared.ctx, shared.clusters.clone())
             .only_when(|change| change.old.as_deref().map(is_away) != change.new.as_deref().map(is_away))
-            .wakes(&written, |node| node.namespace().map(ObjectKey::cluster_wide).into_iter().collect());
-        let waker = controller.waker();
-        let (woken, known) = (waker.clone(), shared.provisioned.clone());
+            .watches(&written, |node| node.namespace().map(ObjectKey::cluster_wide).into_iter().collect());
+        let enqueuer = controller.enqueuer();
+        let (woken, known) = (enqueuer.clone(), shared.provisioned.clone());
         let events = workloads.subscribe(move |event| match &event.cluster.namespace {
-            None => woken.wake(event.cluster.clone()),
+            None => woken.enqueue(event.cluster.clone()),
             Some(_) => {
                 let cluster = known.get(&event.cluster).and_then(|cluster| cluster.status.clone());
                 if let Some(name) = cluster.map(|status| status.cluster_name).filter(|name| !name.is_empty())
                 {
-                    woken.wake(ObjectKey::cluster_wide(name));
+                    woken.enqueue(ObjectKey::cluster_wide(name));
                 }
             }
         });
-        shared.drains.tell(Arc::new(move |cluster| waker.wake(ObjectKey::cluster_wide(cluster))));
+        shared.drains.tell(Arc::new(move |cluster| enqueuer.enqueue(ObjectKey::cluster_wide(cluster))));
         let ctx = Ctx { shared, workloads, written, passes: Mutex::default() };
         drive(controller, reconcile, Arc::new(ctx), stop).await;
         drop(events);
@@ -78,14 +78,14 @@ fn is_away(cluster: &Cluster) -> bool {
     conditions.into_iter().any(|known| known.kind == CONNECTED && known.status == "False")
 }
 
-async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     let name = cluster.name_any();
     if cluster.metadata.deletion_timestamp.is_some() {
         ctx.passes.lock().remove(&name);
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     if name == LOCAL || cluster.spec.internal {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let key = TunnelConnect::key_of(&ctx.shared, &name);
     let health = ctx.workloads.health(&key);
@@ -96,10 +96,10 @@ async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<Ctx>) -> Result<Next, Error> 
         if is_away(&cluster) {
             ctx.mark(&name).await?;
         }
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     if let Some(left) = ctx.pace(&name) {
-        return Ok(Next::After(left));
+        return Ok(Action::RequeueAfter(left));
     }
     let nodes = nodes.list();
     ctx.shared.facts.found(&name, Some(Sum::of(nodes.iter().map(AsRef::as_ref))), None);
@@ -115,7 +115,7 @@ async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<Ctx>) -> Result<Next, Error> 
         );
     }
     ctx.write(&cluster, &seen).await?;
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 impl Ctx {

@@ -22,7 +22,7 @@ use remuda_api::{
     rke::{Condition, conditions as rancher},
 };
 use remuda_control::{
-    Controller, Error, Next, ObjectKey, drive,
+    Action, Controller, Error, ObjectKey, drive,
     write::{get_or_create, write_status},
 };
 use remuda_distro::Distro;
@@ -45,10 +45,10 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let controller =
         Controller::<Cluster>::on("management-cluster-connection", &shared.ctx, shared.clusters.clone())
             .workers(8);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let wake = {
-        let waker = waker.clone();
-        Arc::new(move |cluster: &str| waker.wake(ObjectKey::cluster_wide(cluster)))
+        let enqueuer = enqueuer.clone();
+        Arc::new(move |cluster: &str| enqueuer.enqueue(ObjectKey::cluster_wide(cluster)))
     };
     shared.facts.tell(wake.clone());
     let listening = {
@@ -65,9 +65,9 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     drop(listening);
 }
 
-async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Action, Error> {
     if cluster.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let name = cluster.name_any();
     let connection = shared.sessions.connection(&name);
@@ -87,7 +87,7 @@ async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Next, E
     let settled = shared.started + shared.timing.settle;
     let left = settled.saturating_duration_since(tokio::time::Instant::now());
     if observed.connection == Connection::Never && was_connected(&status) && !left.is_zero() {
-        return Ok(Next::After(left));
+        return Ok(Action::RequeueAfter(left));
     }
     decide(&mut status, &observed, &name, shared.ctx.clock.now());
     if let Some(access) = access.as_deref().filter(|_| uploads(&status.driver)) {
@@ -96,7 +96,7 @@ async fn reconcile(cluster: Arc<Cluster>, shared: Arc<Shared>) -> Result<Next, E
     let clusters: Api<Cluster> = Api::all(shared.ctx.client.clone());
     let written = write_status(&shared.ctx, &clusters, &cluster, &status).await?;
     shared.clusters.wait_seen(written.as_ref()).await;
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 fn was_connected(status: &ClusterStatus) -> bool {
@@ -122,7 +122,7 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
     let conditions = &mut status.conditions;
     if observed.is_local {
         for kind in [condition::CONNECTED, condition::AGENT_DEPLOYED, condition::READY] {
-            set(conditions, kind, Says::yes(), now);
+            set(conditions, kind, ConditionUpdate::yes(), now);
         }
         return;
     }
@@ -133,12 +133,17 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
         Connection::Never => "Cluster agent is not connected".to_owned(),
         Connection::Lost { error, .. } => format!("Cluster agent is not connected: {error}"),
     };
-    let lost = Says { status: "False", reason: reason::DISCONNECTED, message: &why };
-    set(conditions, condition::CONNECTED, if connected { Says::yes() } else { lost }, now);
+    let lost = ConditionUpdate { status: "False", reason: reason::DISCONNECTED, message: &why };
+    set(conditions, condition::CONNECTED, if connected { ConditionUpdate::yes() } else { lost }, now);
     if connected {
-        set(conditions, condition::AGENT_DEPLOYED, Says::yes(), now);
+        set(conditions, condition::AGENT_DEPLOYED, ConditionUpdate::yes(), now);
     } else if !conditions.iter().any(|known| known.kind == condition::AGENT_DEPLOYED) {
-        set(conditions, condition::AGENT_DEPLOYED, Says { status: "False", ..Says::default() }, now);
+        set(
+            conditions,
+            condition::AGENT_DEPLOYED,
+            ConditionUpdate { status: "False", ..ConditionUpdate::default() },
+            now,
+        );
     }
     // While nodes are changing the control plane says whether the cluster is ready.
     if !status.ready_reconciling {
@@ -148,9 +153,9 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
             _ if !connected => Some(lost),
             (Some(found), _) => {
                 trouble = format!("the API of the cluster does not answer through the tunnel: {found}");
-                Some(Says { status: "False", reason: "Unreachable", message: &trouble })
+                Some(ConditionUpdate { status: "False", reason: "Unreachable", message: &trouble })
             }
-            (None, true) => Some(Says::yes()),
+            (None, true) => Some(ConditionUpdate::yes()),
             // Connected a moment ago; it is being asked.
             (None, false) => None,
         };
@@ -256,20 +261,20 @@ pub(crate) async fn keep_credential(
 
 /// What a condition says.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Says<'a> {
+pub(crate) struct ConditionUpdate<'a> {
     pub(crate) status: &'static str,
     pub(crate) reason: &'a str,
     pub(crate) message: &'a str,
 }
 
-impl Says<'_> {
+impl ConditionUpdate<'_> {
     pub(crate) fn yes() -> Self {
         Self { status: "True", reason: "", message: "" }
     }
 }
 
 /// Sets a condition; times move only when something changes, and a condition keeps its place.
-pub(crate) fn set(conditions: &mut Vec<Condition>, kind: &str, says: Says<'_>, now: Timestamp) {
+pub(crate) fn set(conditions: &mut Vec<Condition>, kind: &str, says: ConditionUpdate<'_>, now: Timestamp) {
     let status = match says.status {
         "True" => Some(true),
         "False" => Some(false),

@@ -19,7 +19,7 @@ use remuda_api::{
     provisioning::Cluster,
 };
 use remuda_control::{
-    Controller, Next, drive,
+    Action, Controller, drive,
     write::{get_or_create, owner_reference},
 };
 use remuda_names::{
@@ -70,25 +70,25 @@ pub(crate) async fn run(identity: Identity, stop: CancellationToken) {
             let facts = |cluster: &Arc<Cluster>| (management_name(cluster), cluster.annotations().clone());
             change.old.as_ref().map(facts) != change.new.as_ref().map(facts)
         })
-        .wakes(&identity.0.users, |_| Vec::new());
+        .requires(&identity.0.users);
     drive(controller, reconcile, Arc::new(identity), stop).await;
 }
 
-async fn reconcile(cluster: Arc<Cluster>, identity: Arc<Identity>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, identity: Arc<Identity>) -> Result<Action, Error> {
     let shared = &identity.0;
     let (name, namespace) = (cluster.name_any(), cluster.namespace().unwrap_or_default());
     let id = management_name(&cluster);
     let creator = unbound_creator(&cluster, |name| shared.user_since(name));
     let Some(creator) = creator.filter(|_| !id.is_empty() && cluster.metadata.deletion_timestamp.is_none())
     else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let client = shared.ctx.client.clone();
     let managed: Api<management::Cluster> = Api::all(client.clone());
     let found = managed.get_opt(&id).await.map_err(|source| Error::api("read cluster", &id, source))?;
     // Nothing tells when it comes back, if it does.
     let Some(managed) = found.filter(|cluster| cluster.metadata.deletion_timestamp.is_none()) else {
-        return Ok(Next::After(LATER));
+        return Ok(Action::RequeueAfter(LATER));
     };
     let binding = ClusterRoleTemplateBinding {
         metadata: ObjectMeta {
@@ -113,7 +113,7 @@ async fn reconcile(cluster: Arc<Cluster>, identity: Arc<Identity>) -> Result<Nex
     let noted = clusters.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(note)).await;
     noted.map_err(|source| Error::api("note the creator of cluster", &name, source))?;
     tracing::info!(cluster = id, user = creator, "the creator of a cluster is bound as its owner");
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 #[cfg(test)]

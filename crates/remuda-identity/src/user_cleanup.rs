@@ -17,8 +17,8 @@ use kube::{
 };
 use remuda_api::management::{ClusterRoleTemplateBinding, GlobalRoleBinding, Token, User};
 use remuda_control::{
-    Controller, Next, drive,
-    write::{Guarded, guard, release},
+    Action, Controller, drive,
+    write::{Finalizer, ensure_finalizer, remove_finalizer},
 };
 use remuda_names::{
     identity::{LOCAL_PRINCIPAL, PASSWORDS_NAMESPACE, SYSTEM_PRINCIPAL, finalizer, second_factor},
@@ -36,17 +36,18 @@ pub(crate) async fn run(identity: Identity, stop: CancellationToken) {
     drive(controller, reconcile, Arc::new(identity), stop).await;
 }
 
-async fn reconcile(user: Arc<User>, identity: Arc<Identity>) -> Result<Next, Error> {
+async fn reconcile(user: Arc<User>, identity: Arc<Identity>) -> Result<Action, Error> {
     if user.principal_ids.iter().any(|id| id.starts_with(SYSTEM_PRINCIPAL)) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let users: Api<User> = Api::all(identity.0.ctx.client.clone());
-    if let Guarded::Dying(user) = guard(&users, (*user).clone(), &(), finalizer::USER).await? {
+    if let Finalizer::Deleting(user) = ensure_finalizer(&users, (*user).clone(), &(), finalizer::USER).await?
+    {
         clean_up(&identity, &user).await?;
-        release(&users, &user, &(), finalizer::USER).await?;
+        remove_finalizer(&users, &user, &(), finalizer::USER).await?;
         tracing::info!(user = user.name_any(), "a user is gone, and what named them");
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 /// Names are read from the API and not from caches: what was written a moment ago must not be left behind.

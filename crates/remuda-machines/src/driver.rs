@@ -27,7 +27,7 @@ use kube::{
 use parking_lot::Mutex;
 use remuda_api::management::{DynamicSchema, NodeDriver, NodeDriverStatus, SchemaField};
 use remuda_control::{
-    Chain, Controller, Ctx, Next, ObjectKey, Scope, Waker, drive_keys, informer::Subscription, write,
+    Action, Chain, Controller, Ctx, Enqueuer, ObjectKey, Scope, drive_keys, informer::Subscription, write,
 };
 use remuda_drivers::{
     builtin::{Context, Registry},
@@ -76,7 +76,7 @@ pub(crate) struct Drivers {
     asked: Mutex<HashMap<Program, (Instant, Asked)>>,
     /// By driver: what tells that an object has gone which keeps its kinds.
     kept: Mutex<HashMap<String, Vec<Subscription>>>,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 /// Not the name of any NodeDriver.
@@ -110,15 +110,16 @@ pub(crate) async fn run(ctx: Arc<Ctx>, options: Arc<Options>, stop: Cancellation
             }
         }
     };
-    let controller =
-        Controller::on("node-driver", &ctx, root.clone()).workers(WORKERS).wakes(&definitions, of_definition);
-    let waker = controller.waker();
+    let controller = Controller::on("node-driver", &ctx, root.clone())
+        .workers(WORKERS)
+        .watches(&definitions, of_definition);
+    let enqueuer = controller.enqueuer();
     let (asked, kept) = (Mutex::default(), Mutex::default());
     let (registry, data_dir) = (options.drivers.clone(), options.data_dir.clone());
     let (cache, program) = (data_dir.join(names::file::DRIVERS), options.program.clone());
-    let drivers = Arc::new(Drivers { ctx, registry, data_dir, cache, program, asked, kept, waker });
+    let drivers = Arc::new(Drivers { ctx, registry, data_dir, cache, program, asked, kept, enqueuer });
     // A NodeDriver may have gone while nobody ran.
-    controller.waker().wake(ObjectKey::cluster_wide(NOBODY));
+    controller.enqueuer().enqueue(ObjectKey::cluster_wide(NOBODY));
     let reconcile = move |key: ObjectKey, drivers: Arc<Drivers>| {
         let driver = root.get(&key);
         async move {
@@ -140,9 +141,9 @@ pub(crate) fn name_of(driver: &NodeDriver) -> String {
 }
 
 impl Drivers {
-    async fn reconcile(&self, driver: &NodeDriver) -> Result<Next, Error> {
+    async fn reconcile(&self, driver: &NodeDriver) -> Result<Action, Error> {
         if driver.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let mut status = driver.status.clone().unwrap_or_default();
         let next = if driver.spec.active || driver.spec.add_cloud_credential {
@@ -173,7 +174,7 @@ impl Drivers {
     }
 
     /// The driver is in use: its kinds are served, or its conditions say why not.
-    async fn serve(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Next, Error> {
+    async fn serve(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Action, Error> {
         let now = self.ctx.clock.now();
         let mut set = |kind: &str, is: Is, reason: &str, message: &str| {
             condition::set(&mut status.conditions, kind, is, reason, message, now);
@@ -190,7 +191,7 @@ impl Drivers {
                     set(kind::DOWNLOADED, Is::True, "", "");
                 }
                 failed.iter().for_each(|kind| set(kind, Is::False, "Error", &text));
-                return Ok(Next::After(TRY_AGAIN));
+                return Ok(Action::RequeueAfter(TRY_AGAIN));
             }
         };
         set(kind::DOWNLOADED, Is::True, "", "");
@@ -201,7 +202,7 @@ impl Drivers {
             Err(unfit) => {
                 set(kind::INSTALLED, Is::False, "Error", &unfit.to_string());
                 set(kind::ACTIVE, Is::False, "Error", &unfit.to_string());
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
         };
         set(kind::INSTALLED, Is::True, "", "");
@@ -220,7 +221,7 @@ impl Drivers {
                     let message =
                         format!("waiting for the former kind {kind} to be removed with its objects");
                     set(kind::ACTIVE, Is::False, "Waiting", &message);
-                    return Ok(Next::Done);
+                    return Ok(Action::AwaitChange);
                 }
             }
             self.apply_schema(driver, &schema::config_name(&name), &name, fields).await?;
@@ -230,21 +231,21 @@ impl Drivers {
         set(kind::INACTIVE, (!driver.spec.active).into(), "", if kept { KEPT } else { "" });
         status.applied_url.clone_from(&driver.spec.url);
         status.applied_checksum.clone_from(&driver.spec.checksum);
-        Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
+        Ok(if kept { Action::RequeueAfter(LOOK_AGAIN) } else { Action::AwaitChange })
     }
 
     /// The driver is not in use: what says that it can be is taken away, and its kinds unless they are used.
-    async fn withdraw(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Next, Error> {
+    async fn withdraw(&self, driver: &NodeDriver, status: &mut NodeDriverStatus) -> Result<Action, Error> {
         let now = self.ctx.clock.now();
         let kept = self.retire(&name_of(driver), &driver.name_any()).await?;
         let message = if kept { KEPT } else { "" };
         condition::set(&mut status.conditions, kind::ACTIVE, Is::False, "", "", now);
         condition::set(&mut status.conditions, kind::INACTIVE, Is::True, "", message, now);
-        Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
+        Ok(if kept { Action::RequeueAfter(LOOK_AGAIN) } else { Action::AwaitChange })
     }
 
     /// Retires drivers that no NodeDriver is for any more. Their kinds say whose they are.
-    async fn sweep(&self) -> Result<Next, Error> {
+    async fn sweep(&self) -> Result<Action, Error> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.ctx.client.clone());
         let labelled = ListParams::default().labels(names::label::DRIVER);
         let definitions = crds.list_metadata(&labelled).await.map_err(Error::api("list", "CRDs"))?;
@@ -272,7 +273,7 @@ impl Drivers {
             }
             kept |= keeps;
         }
-        Ok(if kept { Next::After(LOOK_AGAIN) } else { Next::Done })
+        Ok(if kept { Action::RequeueAfter(LOOK_AGAIN) } else { Action::AwaitChange })
     }
 
     /// Tells whether the kinds are still there, because of their objects; then the NodeDriver `owner` is looked at
@@ -321,11 +322,11 @@ impl Drivers {
     /// Wakes a NodeDriver whenever an object of a driver's kinds goes, for as long as they are kept.
     fn follow_objects(&self, roles: &[Role], driver: &str, owner: &str) {
         let follow = |role: &Role| {
-            let (waker, key) = (self.waker.clone(), ObjectKey::cluster_wide(owner));
+            let (enqueuer, key) = (self.enqueuer.clone(), ObjectKey::cluster_wide(owner));
             let objects = self.ctx.informers.dynamic(&role.resource(driver), Scope::all());
             objects.subscribe(move |change| {
                 if change.is_delete() {
-                    waker.wake(key.clone());
+                    enqueuer.enqueue(key.clone());
                 }
             })
         };

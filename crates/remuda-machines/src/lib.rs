@@ -26,7 +26,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use remuda_base::Backoff;
-use remuda_control::{Chain, Ctx, Named, together};
+use remuda_control::{Chain, Ctx, Named, run_all};
 use remuda_drivers::builtin::Registry;
 use tokio_util::sync::CancellationToken;
 
@@ -133,7 +133,7 @@ pub fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) -> BoxFutur
     if options.runner {
         controllers.push(("Runner", Box::pin(runner::run(ctx, options, seal, host, stop))));
     }
-    together(&[], controllers)
+    run_all(&[], controllers)
 }
 
 /// Makes the NodeDrivers of built-in drivers, as soon as that is possible.

@@ -24,8 +24,8 @@ use remuda_api::{
     management::{NodeDriver, Setting},
 };
 use remuda_control::{
-    Controller, Ctx, Informer, Next, ObjectKey, Scope, Waker, drive,
-    write::{self, Guarded},
+    Action, Controller, Ctx, Enqueuer, Informer, ObjectKey, Scope, drive,
+    write::{self, Finalizer},
 };
 use remuda_drivers::install::BUILT_IN;
 use remuda_names::{
@@ -72,7 +72,7 @@ pub(crate) struct Machines {
     drivers: Informer<NodeDriver>,
     settings: Informer<Setting>,
     lanes: Lanes,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 /// The Jobs of machines.
@@ -131,12 +131,12 @@ pub(crate) async fn run(
     };
     let controller = Controller::on("driver-machine", &ctx, root)
         .workers(options.workers)
-        .wakes(&jobs, of_job)
-        .wakes(&machines, of_machine)
-        .wakes(&clusters, of_cluster)
-        .wakes(&drivers, of_driver)
-        .wakes_if_served(&settings, |_: &Setting| Vec::new());
-    let waker = controller.waker();
+        .watches(&jobs, of_job)
+        .watches(&machines, of_machine)
+        .watches(&clusters, of_cluster)
+        .watches(&drivers, of_driver)
+        .watches_if_served(&settings, |_: &Setting| Vec::new());
+    let enqueuer = controller.enqueuer();
     let lanes = Lanes::new(options.concurrency);
     let host = host.filter(|_| options.drivers_of_host.contains(&driver));
     let machines = Machines {
@@ -152,7 +152,7 @@ pub(crate) async fn run(
         drivers,
         settings,
         lanes,
-        waker,
+        enqueuer,
     };
     drive(
         controller,
@@ -168,16 +168,18 @@ impl Machines {
         Api::namespaced_with(self.ctx.client.clone(), namespace, &self.resource)
     }
 
-    async fn reconcile(&self, object: Arc<DynamicObject>) -> Result<Next, Error> {
+    async fn reconcile(&self, object: Arc<DynamicObject>) -> Result<Action, Error> {
         let namespace = object.namespace().unwrap_or_default();
         let api = self.api(&namespace);
-        let object = match write::guard(&api, (*object).clone(), &self.resource, finalizer::MACHINE).await? {
-            Guarded::Live(object) | Guarded::Dying(object) => object,
-            Guarded::Released => {
-                self.lanes.leave(&ObjectKey::of(&object.metadata), &self.waker);
-                return Ok(Next::Done);
-            }
-        };
+        let object =
+            match write::ensure_finalizer(&api, (*object).clone(), &self.resource, finalizer::MACHINE).await?
+            {
+                Finalizer::Active(object) | Finalizer::Deleting(object) => object,
+                Finalizer::Gone => {
+                    self.lanes.leave(&ObjectKey::of(&object.metadata), &self.enqueuer);
+                    return Ok(Action::AwaitChange);
+                }
+            };
         let object = self.label(&api, object).await?;
         let observed = self.observe(&object).await?;
         let now = self.ctx.clock.now();
@@ -185,13 +187,13 @@ impl Machines {
         let key = ObjectKey::of(&object.metadata);
         let running = observed.job.as_ref().is_some_and(|job| job.outcome == Outcome::Running);
         if !running && !matches!(decision.act, Act::Create { .. } | Act::Remove | Act::Reboot { .. }) {
-            self.lanes.leave(&key, &self.waker);
+            self.lanes.leave(&key, &self.enqueuer);
         } else if running && let Some(job) = self.jobs.get(&key.sibling(naming::job(&key.name))) {
             let lane = job.labels().get(machines::label::LANE).cloned().unwrap_or_default();
             self.lanes.occupy(&lane, &key);
         }
         let next = self.act(&object, &observed, decision).await?;
-        Ok(Next::After(next.map_or(RESYNC, |next| next.min(RESYNC))))
+        Ok(Action::RequeueAfter(next.map_or(RESYNC, |next| next.min(RESYNC))))
     }
 
     /// The Machine is found by this label when owners are gone.

@@ -28,7 +28,9 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
 use remuda_base::Backoff;
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Waker, drive_keys, leases::Leadership};
+use remuda_control::{
+    Action, Controller, Ctx, Enqueuer, Informer, ObjectKey, drive_keys, leases::Leadership,
+};
 use remuda_names::machines::{annotation, file, label};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -63,7 +65,7 @@ pub(crate) struct Runner {
     jobs: Informer<Job>,
     state: Mutex<Table>,
     tasks: TaskTracker,
-    wakers: [Waker; 2],
+    enqueuers: [Enqueuer; 2],
 }
 
 /// The two queues of a runner, and what each is for.
@@ -112,7 +114,7 @@ pub(crate) async fn run(
     let of_host = Controller::on("machine-jobs-of-host", &everywhere, jobs.clone()).workers(options.workers);
     let runner = Arc::new(Runner {
         directory: options.data_dir.join(file::JOBS),
-        wakers: [elected.waker(), of_host.waker()],
+        enqueuers: [elected.enqueuer(), of_host.enqueuer()],
         host,
         tasks: TaskTracker::new(),
         state: Mutex::default(),
@@ -163,27 +165,27 @@ impl Runner {
         }
     }
 
-    fn wake(&self, key: &ObjectKey) {
-        for waker in &self.wakers {
-            waker.wake(key.clone());
+    fn enqueue(&self, key: &ObjectKey) {
+        for enqueuer in &self.enqueuers {
+            enqueuer.enqueue(key.clone());
         }
     }
 
-    async fn reconcile(self: &Arc<Self>, key: ObjectKey, share: Share) -> Result<Next, Error> {
+    async fn reconcile(self: &Arc<Self>, key: ObjectKey, share: Share) -> Result<Action, Error> {
         let job = self.jobs.get(&key);
         let uid = job.as_ref().and_then(|job| job.uid());
         self.stop_others(&key, uid.as_deref());
-        let (Some(job), Some(uid)) = (job, uid) else { return Ok(Next::Done) };
+        let (Some(job), Some(uid)) = (job, uid) else { return Ok(Action::AwaitChange) };
         let here = self.host.as_ref().map(|host| host.id.as_str());
         match (job.labels().get(label::HOST).map(String::as_str), share) {
             (None, Share::Elected) => {}
             (Some(host), Share::OfHost) if Some(host) == here => {}
             (Some(host), Share::Elected) if Some(host) != here => return self.look_after(&job).await,
-            _ => return Ok(Next::Done),
+            _ => return Ok(Action::AwaitChange),
         }
         if job.metadata.deletion_timestamp.is_some() {
             self.stop_others(&key, None);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let state = State::of(&job);
         if let Some(ended) = state.ended {
@@ -193,7 +195,7 @@ impl Runner {
         }
         if state.suspended {
             self.stop_others(&key, None);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let left = state.deadline.map(|deadline| {
             Duration::try_from(deadline.duration_since(self.ctx.clock.now())).unwrap_or_default()
@@ -205,11 +207,11 @@ impl Runner {
         }
         let ended = match self.state.lock().runs.get(&uid).map(|run| &run.step) {
             Some(Step::Starting | Step::Running(_)) => {
-                return Ok(Next::After(left.unwrap_or(RESYNC).min(RESYNC)));
+                return Ok(Action::RequeueAfter(left.unwrap_or(RESYNC).min(RESYNC)));
             }
             Some(Step::Ended(result)) => Some(result.clone()),
             Some(Step::Resting(until)) if Instant::now() < *until && !state.cancelled => {
-                return Ok(Next::After(until.duration_since(Instant::now())));
+                return Ok(Action::RequeueAfter(until.duration_since(Instant::now())));
             }
             Some(Step::Resting(_)) | None => None,
         };
@@ -229,10 +231,10 @@ impl Runner {
     }
 
     /// A Job that another server has to run: says so when that server does not, and gives it up in the end.
-    async fn look_after(&self, job: &Job) -> Result<Next, Error> {
+    async fn look_after(&self, job: &Job) -> Result<Action, Error> {
         let state = State::of(job);
         if state.ended.is_some() || job.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let made = job.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let since = self.ctx.clock.now().duration_since(state.started.unwrap_or(made));
@@ -250,7 +252,7 @@ impl Runner {
             status::write_over(self, job, waiting).await?;
         }
         let next = if since < patience { patience } else { state.longest.unwrap_or(RESYNC) };
-        Ok(Next::After(next.saturating_sub(since).max(Duration::from_secs(1)).min(RESYNC)))
+        Ok(Action::RequeueAfter(next.saturating_sub(since).max(Duration::from_secs(1)).min(RESYNC)))
     }
 
     /// Ends processes of Jobs that had this name, all but one.
@@ -269,25 +271,25 @@ impl Runner {
                 }
                 let _ = std::fs::remove_dir_all(self.directory(&uid));
                 if let Some(next) = state.waiting.pop_front() {
-                    self.wake(&next);
+                    self.enqueue(&next);
                 }
             }
         }
     }
 
     /// Deletes a Job whose time is over.
-    async fn expire(&self, job: &Job, ended: Timestamp) -> Result<Next, Error> {
+    async fn expire(&self, job: &Job, ended: Timestamp) -> Result<Action, Error> {
         let Some(seconds) = job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let passed = self.ctx.clock.now().duration_since(ended).as_secs();
         let left = u64::try_from(i64::from(seconds) - passed).unwrap_or_default();
         if left > 0 {
-            return Ok(Next::After(Duration::from_secs(left)));
+            return Ok(Action::RequeueAfter(Duration::from_secs(left)));
         }
         match self.api(job).delete(&job.name_any(), &DeleteParams::background()).await {
             Err(error) if !is_missing(&error) => Err(Error::api("delete Job", job.name_any())(error)),
-            _ => Ok(Next::Done),
+            _ => Ok(Action::AwaitChange),
         }
     }
 
@@ -302,7 +304,7 @@ impl Runner {
         state: &State,
         uid: &str,
         result: crate::job::JobResult,
-    ) -> Result<Next, Error> {
+    ) -> Result<Action, Error> {
         match state.verdict(result.code) {
             status::Verdict::Complete => self.end(job, End::Complete).await,
             status::Verdict::Failed(reason) => {
@@ -319,19 +321,19 @@ impl Runner {
                     run.step = Step::Resting(until);
                 }
                 tracing::info!(job = %ObjectKey::of(&job.metadata), failed, "job failed and is tried again");
-                Ok(Next::After(until.duration_since(Instant::now())))
+                Ok(Action::RequeueAfter(until.duration_since(Instant::now())))
             }
         }
     }
 
-    async fn end(&self, job: &Job, end: End) -> Result<Next, Error> {
+    async fn end(&self, job: &Job, end: End) -> Result<Action, Error> {
         let now = self.ctx.clock.now();
         status::write(self, job, status::ended(job, &end, now)).await?;
-        Ok(Next::After(Duration::from_secs(1)))
+        Ok(Action::RequeueAfter(Duration::from_secs(1)))
     }
 
     /// Takes a place and starts the process, or goes on with one that is there.
-    async fn start(self: &Arc<Self>, job: &Job, uid: &str, state: &State) -> Result<Next, Error> {
+    async fn start(self: &Arc<Self>, job: &Job, uid: &str, state: &State) -> Result<Action, Error> {
         let key = ObjectKey::of(&job.metadata);
         let place = {
             let mut table = self.state.lock();
@@ -355,7 +357,7 @@ impl Runner {
                 status::write(self, job, waiting).await?;
             }
             // It is woken when its turn comes, unless that went to a Job that was gone by then.
-            return Ok(Next::After(Duration::from_secs(5)));
+            return Ok(Action::RequeueAfter(Duration::from_secs(5)));
         }
         let mut started = self.launch(job, uid, state).await;
         if let Err(Error::NoSecret { name }) = &started
@@ -372,13 +374,13 @@ impl Runner {
             if let Ok(process) = started {
                 process.kill();
             }
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         match started {
             Ok(process) => {
                 let running = self.follow(job, uid, process);
                 run.step = Step::Running(running);
-                Ok(Next::After(RESYNC))
+                Ok(Action::RequeueAfter(RESYNC))
             }
             Err(error) => {
                 table.runs.remove(uid);
@@ -417,7 +419,7 @@ impl Runner {
             let next = table.waiting.pop_front();
             drop(table);
             for key in next.into_iter().chain([key]) {
-                runner.wake(&key);
+                runner.enqueue(&key);
             }
         });
         running

@@ -24,7 +24,7 @@ use std::{collections::HashMap, net::IpAddr, path::PathBuf, sync::Arc, time::Dur
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Client, ResourceExt, core::PartialObjectMeta};
 use parking_lot::Mutex;
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive_keys};
+use remuda_control::{Action, Controller, Ctx, Informer, ObjectKey, Scope, drive_keys};
 use remuda_names::node as names;
 use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -152,7 +152,7 @@ async fn run_pods(shared: Arc<Shared>) {
     let pods = Arc::new(Pods { shared, informer, running: Mutex::default(), tasks: TaskTracker::new() });
     let reconcile = |key: ObjectKey, pods: Arc<Pods>| async move {
         pods.sync(&key);
-        Ok::<_, std::convert::Infallible>(Next::Done)
+        Ok::<_, std::convert::Infallible>(Action::AwaitChange)
     };
     drive_keys(controller, reconcile, pods.clone(), stop).await;
     pods.tasks.close();

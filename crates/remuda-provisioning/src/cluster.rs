@@ -6,6 +6,7 @@
 //!         cluster is made of, the kubeconfig Secret, owners of configurations, and the Cluster itself.
 //! Never   makes or deletes a machine: MachineDeployments do. Never says whether a cluster is connected.
 
+mod enqueue;
 mod graph;
 mod happening;
 mod identity;
@@ -20,7 +21,6 @@ mod rollback;
 mod status;
 mod template;
 pub(crate) mod update;
-mod wake;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -39,8 +39,8 @@ use remuda_api::{
     rke::{RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
 };
 use remuda_control::{
-    Chain, Controller, Ctx, Informer, Next, ObjectKey, Retry, Retryable, Scope, Waker, drive,
-    write::{Guarded, guard, write_status},
+    Action, Chain, Controller, Ctx, Enqueuer, Informer, ObjectKey, Retry, Retryable, Scope, drive,
+    write::{Finalizer, ensure_finalizer, write_status},
 };
 use remuda_names::{
     capi,
@@ -54,7 +54,7 @@ use tokio_util::sync::CancellationToken;
 use self::identity::Images;
 pub use self::problem::Problem;
 use crate::{
-    condition::{self, Says},
+    condition::{self, ConditionUpdate},
     error::Error,
     naming,
     object_set::{self, Child, Need, ObjectSet},
@@ -80,7 +80,7 @@ type Definitions = Informer<PartialObjectMeta<CustomResourceDefinition>>;
 pub(crate) struct Clusters {
     ctx: Arc<Ctx>,
     settings: Settings,
-    waker: Waker,
+    enqueuer: Enqueuer,
     clusters: Informer<Cluster>,
     managements: Informer<management::Cluster>,
     control_planes: Informer<RkeControlPlane>,
@@ -137,7 +137,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
     let controller = Controller::<Cluster>::new("provisioning-cluster", &ctx).workers(workers);
     let this = Arc::new(Clusters {
         settings: Settings::new(&ctx),
-        waker: controller.waker(),
+        enqueuer: controller.enqueuer(),
         managements: informers.of(Scope::all()),
         control_planes: informers.of(Scope::all()),
         capi_clusters: informers.of(Scope::all()),
@@ -159,7 +159,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
     object_set::index(&this.bootstrap_templates);
     object_set::index(&this.deployments);
     object_set::index(&this.health_checks);
-    let controller = this.woken(controller);
+    let controller = this.watches(controller);
     drive(controller, reconcile, this, stop).await;
 }
 
@@ -185,7 +185,7 @@ fn configs(cluster: &Cluster) -> Vec<(String, String)> {
     };
     pools.filter_map(|(pool, kind)| Some((kind.to_owned(), reference(pool)?))).collect()
 }
-async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Action, Error> {
     let api: Api<Cluster> =
         Api::namespaced(this.ctx.client.clone(), &cluster.namespace().unwrap_or_default());
     if cluster.metadata.deletion_timestamp.is_some() {
@@ -194,10 +194,10 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, E
     // Nothing is made before it is sure to be taken down again.
     let mut cluster = Cluster::clone(&cluster);
     for finalizer in [finalizer::PROVISIONING_CLUSTER, finalizer::RKE_CLUSTER] {
-        cluster = match guard(&api, cluster, &(), finalizer).await? {
-            Guarded::Live(cluster) => cluster,
-            Guarded::Dying(cluster) => return remove::reconcile(&this, &api, &cluster).await,
-            Guarded::Released => return Ok(Next::Done),
+        cluster = match ensure_finalizer(&api, cluster, &(), finalizer).await? {
+            Finalizer::Active(cluster) => cluster,
+            Finalizer::Deleting(cluster) => return remove::reconcile(&this, &api, &cluster).await,
+            Finalizer::Gone => return Ok(Action::AwaitChange),
         };
     }
     Box::pin(live(&this, &api, cluster)).await
@@ -207,14 +207,14 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Clusters>) -> Result<Next, E
 struct Progress {
     management: Option<management::Cluster>,
     control_plane: Option<RkeControlPlane>,
-    created: Says,
-    objects: Option<Says>,
+    created: ConditionUpdate,
+    objects: Option<ConditionUpdate>,
     /// Edits of configurations that do not reach machines, once that is known.
     pending: Option<Vec<update::Pending>>,
     kubeconfig: Option<String>,
 }
 
-async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<Next, Error> {
+async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<Action, Error> {
     let cluster = announce(this, api, cluster).await?;
     let key = ObjectKey::of(&cluster.metadata);
     let mut progress = Progress {
@@ -223,7 +223,7 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
             .get(&ObjectKey::cluster_wide(identity::name(&cluster)))
             .map(|known| (*known).clone()),
         control_plane: this.control_planes.get(&key).map(|known| (*known).clone()),
-        created: Says::yes(),
+        created: ConditionUpdate::yes(),
         objects: cluster.spec.rke_config.as_ref().map(|_| objects_so_far(&cluster)),
         pending: None,
         kubeconfig: None,
@@ -258,17 +258,17 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<N
         // The condition tells it, and whoever puts it right wakes us.
         Err(Error::Problem(problem)) => {
             tracing::info!(cluster = %key, %problem, "cluster cannot be made as its spec says");
-            Ok(Next::After(RESYNC))
+            Ok(Action::RequeueAfter(RESYNC))
         }
         result => result,
     }
 }
 
 /// What was told of the objects of a cluster last: a pass that does not come to them has nothing new to say.
-fn objects_so_far(cluster: &Cluster) -> Says {
+fn objects_so_far(cluster: &Cluster) -> ConditionUpdate {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let told = condition::get(conditions, RKE_CLUSTER).map(Says::as_in);
-    told.unwrap_or_else(|| Says::waiting("waiting for management cluster"))
+    let told = condition::get(conditions, RKE_CLUSTER).map(ConditionUpdate::as_in);
+    told.unwrap_or_else(|| ConditionUpdate::waiting("waiting for management cluster"))
 }
 
 /// The name under which people find a cluster elsewhere.
@@ -296,25 +296,25 @@ async fn steps(
     api: &Api<Cluster>,
     cluster: &Cluster,
     progress: &mut Progress,
-) -> Result<Next, Error> {
+) -> Result<Action, Error> {
     match this.identify(cluster, progress).await {
         Ok(true) => {}
         Ok(false) => {
-            progress.created = Says::waiting("waiting for former management cluster to delete");
-            return Ok(Next::Done);
+            progress.created = ConditionUpdate::waiting("waiting for former management cluster to delete");
+            return Ok(Action::AwaitChange);
         }
         Err(error) => {
-            progress.created = Says::failed(Chain(&error).to_string());
+            progress.created = ConditionUpdate::failed(Chain(&error).to_string());
             return Err(error);
         }
     }
-    let mut next = Next::Done;
+    let mut next = Action::AwaitChange;
     if let Some(config) = &cluster.spec.rke_config {
         match this.make(api, cluster, config, progress).await {
-            Ok(None) => progress.objects = Some(Says::yes()),
-            Ok(Some(waiting)) => progress.objects = Some(Says::waiting(waiting)),
+            Ok(None) => progress.objects = Some(ConditionUpdate::yes()),
+            Ok(Some(waiting)) => progress.objects = Some(ConditionUpdate::waiting(waiting)),
             Err(error) => {
-                progress.objects = Some(Says::failed(Chain(&error).to_string()));
+                progress.objects = Some(ConditionUpdate::failed(Chain(&error).to_string()));
                 return Err(error);
             }
         }
@@ -332,7 +332,7 @@ async fn steps(
             }
         }
         if progress.kubeconfig.is_none() {
-            next = Next::After(RESYNC);
+            next = Action::RequeueAfter(RESYNC);
         }
     }
     Ok(next)

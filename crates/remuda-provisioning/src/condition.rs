@@ -11,14 +11,14 @@ pub(crate) const ERROR: &str = "Error";
 
 /// What a condition says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Says {
+pub(crate) struct ConditionUpdate {
     /// `Some(true)`, `Some(false)`, or unknown.
     pub(crate) status: Option<bool>,
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-impl Says {
+impl ConditionUpdate {
     pub(crate) fn yes() -> Self {
         Self { status: Some(true), ..Self::default() }
     }
@@ -47,8 +47,8 @@ impl Says {
 }
 
 /// Sets a condition; times move only when something changes.
-pub(crate) fn set(conditions: &mut Vec<Condition>, kind: &str, says: &Says, now: Timestamp) {
-    let Says { status, reason, message } = says;
+pub(crate) fn set(conditions: &mut Vec<Condition>, kind: &str, says: &ConditionUpdate, now: Timestamp) {
+    let ConditionUpdate { status, reason, message } = says;
     rancher::set(conditions, rancher::Update { kind, status: *status, reason, message }, now);
 }
 
@@ -64,9 +64,14 @@ mod tests {
     #[test]
     fn what_was_set_is_read_back() {
         let mut conditions = Vec::new();
-        for says in [Says::waiting("a"), Says::failed("b"), Says::no(), Says::yes()] {
+        for says in [
+            ConditionUpdate::waiting("a"),
+            ConditionUpdate::failed("b"),
+            ConditionUpdate::no(),
+            ConditionUpdate::yes(),
+        ] {
             set(&mut conditions, "Ready", &says, Timestamp::UNIX_EPOCH);
-            assert_eq!(Says::as_in(&conditions[0]), says);
+            assert_eq!(ConditionUpdate::as_in(&conditions[0]), says);
             assert_eq!(is_true(&conditions, "Ready"), says.is_true());
         }
     }

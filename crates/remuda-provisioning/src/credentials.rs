@@ -16,7 +16,7 @@ use kube::{
     core::PartialObjectMeta,
 };
 use remuda_control::{
-    Controller, Ctx, Informer, Next, Scope, drive,
+    Action, Controller, Ctx, Informer, Scope, drive,
     write::{get_or_create, owner_reference},
 };
 use remuda_names::rancher::{annotation, name, secret_type};
@@ -35,11 +35,11 @@ pub(crate) async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     drive(controller, reconcile, ctx, stop).await;
 }
 
-async fn reconcile(secret: Arc<PartialObjectMeta<Secret>>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(secret: Arc<PartialObjectMeta<Secret>>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     let meta = &secret.metadata;
     let creator = secret.annotations().get(annotation::CREATOR_ID).filter(|creator| !creator.is_empty());
     let (Some(creator), None) = (creator, &meta.deletion_timestamp) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let namespace = meta.namespace.clone().unwrap_or_default();
     let name = crate::naming::safe_concat_name(&[creator, &secret.name_any()]);
@@ -75,10 +75,10 @@ async fn reconcile(secret: Arc<PartialObjectMeta<Secret>>, ctx: Arc<Ctx>) -> Res
     let params = PatchParams { field_manager: Some(ctx.field_manager.to_string()), ..PatchParams::default() };
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
     match secrets.patch_metadata(&secret.name_any(), &params, &Patch::Merge(patch)).await {
-        Err(error) if is_code(&error, 404) => Ok(Next::Done),
+        Err(error) if is_code(&error, 404) => Ok(Action::AwaitChange),
         written => {
             let what = format!("secrets {namespace}/{}", secret.name_any());
-            written.map(|_| Next::Done).map_err(Error::api("write", what))
+            written.map(|_| Action::AwaitChange).map_err(Error::api("write", what))
         }
     }
 }

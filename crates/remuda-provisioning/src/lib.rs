@@ -28,7 +28,7 @@ mod settings;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use remuda_control::{Ctx, Named, together};
+use remuda_control::{Ctx, Named, run_all};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{cluster::Problem, error::Error, settings::NAMESPACES};
@@ -90,6 +90,6 @@ pub fn run(ctx: Arc<Ctx>, options: Options, stop: CancellationToken) -> BoxFutur
             ("Registration", Box::pin(registration::run(ctx.clone(), stop.clone()))),
             ("Credentials", Box::pin(credentials::run(ctx, stop))),
         ];
-        together(&[], controllers).await;
+        run_all(&[], controllers).await;
     })
 }

@@ -22,8 +22,11 @@ use remuda_api::{
     rke::RkeControlPlane,
 };
 use remuda_control::{
-    Controller, Ctx, DEBOUNCE, Informer, Kind, Next, ObjectKey, Scope, drive,
-    write::{Guarded, get_or_create, guard, is_controlled_by, owner_reference, release, write_status},
+    Action, Controller, Ctx, DEBOUNCE, Informer, Kind, ObjectKey, Scope, drive,
+    write::{
+        Finalizer, ensure_finalizer, get_or_create, is_controlled_by, owner_reference, remove_finalizer,
+        write_status,
+    },
 };
 use remuda_names::rancher::{annotation, finalizer, name, object_set as keys};
 use serde_json::json;
@@ -66,18 +69,20 @@ pub(crate) async fn run(ctx: Arc<Ctx>, workers: usize, stop: CancellationToken) 
     let (of_control_plane, of_machine) = (clusters.clone(), clusters);
     let controller = Controller::<Cluster>::new("management-cluster", &ctx)
         .workers(workers)
-        .wakes(&this.clusters, |cluster| managed(cluster).into_iter().collect())
-        .wakes_debounced(DEBOUNCE, &this.control_planes, move |object: &RkeControlPlane| {
+        .watches(&this.clusters, |cluster| managed(cluster).into_iter().collect())
+        .watches_debounced(DEBOUNCE, &this.control_planes, move |object: &RkeControlPlane| {
             let cluster = of_control_plane.get(&ObjectKey::of(&object.metadata));
             cluster.and_then(|cluster| managed(&cluster)).into_iter().collect()
         })
-        .wakes_debounced(DEBOUNCE, &this.machines, move |machine: &Machine| {
+        .watches_debounced(DEBOUNCE, &this.machines, move |machine: &Machine| {
             let cluster =
                 of_machine.get(&ObjectKey::of(&machine.metadata).sibling(&machine.spec.cluster_name));
             cluster.and_then(|cluster| managed(&cluster)).into_iter().collect()
         })
-        .wakes(&this.namespaces, |namespace: &Namespace| vec![ObjectKey::cluster_wide(namespace.name_any())])
-        .wakes(&this.tokens, |token: &ClusterRegistrationToken| {
+        .watches(&this.namespaces, |namespace: &Namespace| {
+            vec![ObjectKey::cluster_wide(namespace.name_any())]
+        })
+        .watches(&this.tokens, |token: &ClusterRegistrationToken| {
             vec![ObjectKey::cluster_wide(token.namespace().unwrap_or_default())]
         });
     drive(controller, reconcile, this, stop).await;
@@ -89,12 +94,12 @@ fn managed(cluster: &provisioning::Cluster) -> Option<ObjectKey> {
     name.filter(|name| !name.is_empty()).map(ObjectKey::cluster_wide)
 }
 
-async fn reconcile(cluster: Arc<Cluster>, this: Arc<Managements>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, this: Arc<Managements>) -> Result<Action, Error> {
     let api: Api<Cluster> = Api::all(this.ctx.client.clone());
-    match guard(&api, Cluster::clone(&cluster), &(), finalizer::MANAGEMENT_CLUSTER).await? {
-        Guarded::Live(cluster) => this.live(&api, cluster).await,
-        Guarded::Dying(cluster) => this.remove(&api, &cluster).await,
-        Guarded::Released => Ok(Next::Done),
+    match ensure_finalizer(&api, Cluster::clone(&cluster), &(), finalizer::MANAGEMENT_CLUSTER).await? {
+        Finalizer::Active(cluster) => this.live(&api, cluster).await,
+        Finalizer::Deleting(cluster) => this.remove(&api, &cluster).await,
+        Finalizer::Gone => Ok(Action::AwaitChange),
     }
 }
 
@@ -114,7 +119,7 @@ impl Managements {
         found
     }
 
-    async fn live(&self, api: &Api<Cluster>, cluster: Cluster) -> Result<Next, Error> {
+    async fn live(&self, api: &Api<Cluster>, cluster: Cluster) -> Result<Action, Error> {
         let cluster = self.assign_workspace(api, cluster).await?;
         self.ensure_namespace(&cluster).await?;
         self.ensure_token(&cluster).await?;
@@ -135,7 +140,7 @@ impl Managements {
         let status = status::status(&view, self.ctx.clock.now());
         let written = write_status(&self.ctx, api, &cluster, &status).await?;
         self.managements.wait_seen(written.as_ref()).await;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// A cluster that says nothing of its workspace is in the one all are in.
@@ -207,7 +212,7 @@ impl Managements {
     }
 
     /// Deleting either side deletes both; this one goes last.
-    async fn remove(&self, api: &Api<Cluster>, cluster: &Cluster) -> Result<Next, Error> {
+    async fn remove(&self, api: &Api<Cluster>, cluster: &Cluster) -> Result<Action, Error> {
         let provisioned = self.provisioned(cluster);
         let legacy = provisioned.iter().any(|cluster| naming::is_legacy(&cluster.name_any()));
         for cluster in &provisioned {
@@ -220,7 +225,7 @@ impl Managements {
             if let Some(status) = status::removing(cluster, &provisioned[0], self.ctx.clock.now()) {
                 write_status(&self.ctx, api, cluster, &status).await?;
             }
-            return Ok(Next::After(AGAIN));
+            return Ok(Action::RequeueAfter(AGAIN));
         }
         if let Some(namespace) = self.namespaces.get(&ObjectKey::cluster_wide(cluster.name_any()))
             && namespace.metadata.deletion_timestamp.is_none()
@@ -230,8 +235,8 @@ impl Managements {
             object_set::delete(&self.ctx, &Kind::of::<Namespace>(&()).api_resource(), &namespace.metadata)
                 .await?;
         }
-        release(api, cluster, &(), finalizer::MANAGEMENT_CLUSTER).await?;
-        Ok(Next::Done)
+        remove_finalizer(api, cluster, &(), finalizer::MANAGEMENT_CLUSTER).await?;
+        Ok(Action::AwaitChange)
     }
 }
 

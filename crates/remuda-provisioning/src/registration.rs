@@ -18,7 +18,7 @@ use kube::{
 use rand::Rng;
 use remuda_api::management::{Cluster, ClusterRegistrationToken, ClusterRegistrationTokenStatus, Setting};
 use remuda_control::{
-    Controller, Ctx, Informer, Next, ObjectKey, Scope, drive,
+    Action, Controller, Ctx, Informer, ObjectKey, Scope, drive,
     write::{difference, get_or_create, owner_reference},
 };
 use remuda_names::{
@@ -48,7 +48,7 @@ pub(crate) async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     });
     let controller = Controller::<ClusterRegistrationToken>::new("registration-token", &ctx);
     let (tokens, all) = (controller.root().clone(), controller.root().clone());
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     // Management Clusters change all the time; commands follow their environment only.
     let watch = this.managements.subscribe(move |change| {
         let environment =
@@ -57,17 +57,17 @@ pub(crate) async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
             change.object().filter(|_| environment(&change.old) != environment(&change.new))
         {
             for token in tokens.in_namespace(&cluster.name_any()) {
-                waker.wake(ObjectKey::of(&token.metadata));
+                enqueuer.enqueue(ObjectKey::of(&token.metadata));
             }
         }
     });
     let controller = controller
-        .wakes(&this.managements, |_| Vec::new())
-        .wakes(&this.secrets, |secret| {
+        .requires(&this.managements)
+        .watches(&this.secrets, |secret| {
             let token = secret.metadata.name.as_deref().and_then(|name| name.strip_prefix(SECRET_PREFIX));
             token.map(|token| ObjectKey::of(&secret.metadata).sibling(token)).into_iter().collect()
         })
-        .wakes(this.settings.informer(), move |changed: &Setting| {
+        .watches(this.settings.informer(), move |changed: &Setting| {
             let name = changed.name_any();
             let ours = [setting::SERVER_URL, setting::CACERTS, setting::TOKEN_TTL, setting::TOKEN_GRACE];
             if ours.contains(&name.as_str()) { all.keys() } else { Vec::new() }
@@ -76,9 +76,9 @@ pub(crate) async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     drop(watch);
 }
 
-async fn reconcile(token: Arc<ClusterRegistrationToken>, this: Arc<Registrations>) -> Result<Next, Error> {
+async fn reconcile(token: Arc<ClusterRegistrationToken>, this: Arc<Registrations>) -> Result<Action, Error> {
     if token.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let namespace = token.namespace().unwrap_or_default();
     let mut status = token.status.clone().unwrap_or_default();
@@ -99,7 +99,7 @@ async fn reconcile(token: Arc<ClusterRegistrationToken>, this: Arc<Registrations
     let environment = management.as_ref().map(|cluster| cluster.spec.agent_env_vars.as_slice());
     commands::fill(&mut status, &this.settings.server(), cluster, environment.unwrap_or_default());
     this.write(&token, &namespace, status).await?;
-    Ok(tokens.next(this.ctx.clock.now()).map_or(Next::Done, Next::After))
+    Ok(tokens.next(this.ctx.clock.now()).map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
 impl Registrations {

@@ -12,7 +12,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
-use remuda_control::{Controller, Next, ObjectKey, Waker, drive, write::conditions::Says};
+use remuda_control::{Action, Controller, Enqueuer, ObjectKey, drive, write::conditions::ConditionUpdate};
 use remuda_names::{agent::key, rancher::condition};
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +39,7 @@ struct Inner {
 struct State {
     /// By plan Secret, whose name is that of the account.
     agents: HashMap<ObjectKey, Watches>,
-    waker: Option<Waker>,
+    enqueuer: Option<Enqueuer>,
 }
 
 /// The watches of one agent.
@@ -70,7 +70,7 @@ impl Presence {
         let watches = state.agents.entry(plan.clone()).or_insert(Watches { open: 0, ended: None });
         watches.open += 1;
         if watches.open == 1 {
-            state.wake(&plan);
+            state.enqueue(&plan);
         }
         Some(Watching { presence: self.clone(), plan })
     }
@@ -93,9 +93,9 @@ impl Presence {
 }
 
 impl State {
-    fn wake(&self, plan: &ObjectKey) {
-        if let Some(waker) = &self.waker {
-            waker.wake(plan.clone());
+    fn enqueue(&self, plan: &ObjectKey) {
+        if let Some(enqueuer) = &self.enqueuer {
+            enqueuer.enqueue(plan.clone());
         }
     }
 }
@@ -108,7 +108,7 @@ impl Drop for Watching {
         watches.open -= 1;
         watches.ended = Some(now);
         if watches.open == 0 {
-            state.wake(&self.plan);
+            state.enqueue(&self.plan);
         }
     }
 }
@@ -153,7 +153,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     };
     let controller =
         Controller::on("agent-presence", &rke.ctx, rke.plans.clone()).workers(rke.options.workers);
-    presence.0.state.lock().waker = Some(controller.waker());
+    presence.0.state.lock().enqueuer = Some(controller.enqueuer());
     let gone = presence.clone();
     let deletions = rke.plans.subscribe(move |change| {
         if let (Some(old), None) = (&change.old, &change.new) {
@@ -164,21 +164,21 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         return;
     }
     drive(controller, reconcile, Arc::new(AgentPresence { rke, presence: presence.clone() }), stop).await;
-    presence.0.state.lock().waker = None;
+    presence.0.state.lock().enqueuer = None;
     drop(deletions);
 }
 
-async fn reconcile(secret: Arc<Secret>, ctx: Arc<AgentPresence>) -> Result<Next, Error> {
+async fn reconcile(secret: Arc<Secret>, ctx: Arc<AgentPresence>) -> Result<Action, Error> {
     let plan = ObjectKey::of(&secret.metadata);
     if objects::is_deleting(&secret.metadata) || !has_reported(&secret) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
-    let Some(machine) = ctx.rke.machine_of_plan(&secret) else { return Ok(Next::Done) };
+    let Some(machine) = ctx.rke.machine_of_plan(&secret) else { return Ok(Action::AwaitChange) };
     if objects::is_deleting(&machine.metadata) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let key = ObjectKey::of(&machine.metadata);
-    let says = |status, reason, message| Says {
+    let says = |status, reason, message| ConditionUpdate {
         kind: condition::AGENT_CONNECTED,
         status: Some(status),
         reason,
@@ -192,10 +192,10 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<AgentPresence>) -> Result<Next,
             if known.iter().any(|known| known.type_ == condition::AGENT_CONNECTED) {
                 ctx.rke.mark_at(&key, says(true, condition::AGENT_CONNECTED, ""), now).await?;
             }
-            Ok(Next::Done)
+            Ok(Action::AwaitChange)
         }
         Judgement::MayComeBack(left) => {
-            Ok(Next::After(Duration::try_from(left).unwrap_or(Duration::from_secs(1))))
+            Ok(Action::RequeueAfter(Duration::try_from(left).unwrap_or(Duration::from_secs(1))))
         }
         Judgement::Away { since, since_start } => {
             let (reason, message) = match since_start {
@@ -219,7 +219,7 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<AgentPresence>) -> Result<Next,
             if !(away && since_start) {
                 ctx.rke.mark_at(&key, says(false, reason, &message), since).await?;
             }
-            Ok(Next::Done)
+            Ok(Action::AwaitChange)
         }
     }
 }

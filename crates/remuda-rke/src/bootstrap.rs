@@ -24,10 +24,10 @@ use remuda_api::{
     rke::RkeBootstrap,
 };
 use remuda_control::{
-    Controller, Informer, Next, ObjectKey, Scope, Waker, drive,
+    Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive,
+    enqueue::when_changed,
     informer::Subscription,
-    wake::when_changed,
-    write::{ApplySet, Guarded, guard, release, write_status},
+    write::{ApplySet, Finalizer, ensure_finalizer, remove_finalizer, write_status},
 };
 use remuda_names::{
     capi::label as capi_label,
@@ -50,7 +50,7 @@ use crate::{
 /// What a reconcile of an RKEBootstrap needs.
 struct Bootstraps {
     rke: Arc<Rke>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     accounts: Informer<ServiceAccount>,
     roles: Informer<Role>,
     bindings: Informer<RoleBinding>,
@@ -84,17 +84,17 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         .owns(&bindings)
         .owns(&payloads)
         .owns(&rke.tokens);
-    let waker = controller.waker();
-    let subscriptions = subscribe(&rke, &waker);
+    let enqueuer = controller.enqueuer();
+    let subscriptions = subscribe(&rke, &enqueuer);
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    let bootstraps = Arc::new(Bootstraps { rke, waker, accounts, roles, bindings, payloads });
+    let bootstraps = Arc::new(Bootstraps { rke, enqueuer, accounts, roles, bindings, payloads });
     drive(controller, reconcile, bootstraps, stop).await;
     drop(subscriptions);
 }
 
-fn subscribe(rke: &Rke, waker: &Waker) -> (Vec<Subscription>, remuda_workload::Subscription) {
+fn subscribe(rke: &Rke, enqueuer: &Enqueuer) -> (Vec<Subscription>, remuda_workload::Subscription) {
     let in_cluster = |rke: &Rke| {
         let bootstraps = rke.bootstraps.clone();
         move |key: &ObjectKey| {
@@ -104,7 +104,7 @@ fn subscribe(rke: &Rke, waker: &Waker) -> (Vec<Subscription>, remuda_workload::S
     };
     let machines = when_changed(
         &rke.machines,
-        waker.clone(),
+        enqueuer.clone(),
         |machine: &Machine| {
             let meta = &machine.metadata;
             let status = machine.status.as_ref();
@@ -121,7 +121,7 @@ fn subscribe(rke: &Rke, waker: &Waker) -> (Vec<Subscription>, remuda_workload::S
     let members = rke.machines.clone();
     let plans = when_changed(
         &rke.plans,
-        waker.clone(),
+        enqueuer.clone(),
         |secret: &Secret| (secret.metadata.labels.clone(), secret.metadata.annotations.clone()),
         move |secret| {
             let key = ObjectKey::of(&secret.metadata);
@@ -141,7 +141,7 @@ fn subscribe(rke: &Rke, waker: &Waker) -> (Vec<Subscription>, remuda_workload::S
     let by_cluster = in_cluster(rke);
     let clusters = when_changed(
         &rke.clusters,
-        waker.clone(),
+        enqueuer.clone(),
         |cluster: &Cluster| {
             let reference = cluster.spec.control_plane_ref.clone();
             let deleting = objects::is_deleting(&cluster.metadata);
@@ -153,7 +153,7 @@ fn subscribe(rke: &Rke, waker: &Waker) -> (Vec<Subscription>, remuda_workload::S
     let by_cluster = in_cluster(rke);
     let control_planes = when_changed(
         &rke.control_planes,
-        waker.clone(),
+        enqueuer.clone(),
         |control_plane| {
             let spec = &control_plane.spec;
             let deleting = objects::is_deleting(&control_plane.metadata);
@@ -165,11 +165,11 @@ fn subscribe(rke: &Rke, waker: &Waker) -> (Vec<Subscription>, remuda_workload::S
     let all = rke.bootstraps.clone();
     let settings = when_changed(
         &rke.settings,
-        waker.clone(),
+        enqueuer.clone(),
         |setting| setting.effective().to_owned(),
         move |setting| if concerns(&setting.name_any()) { all.keys() } else { Vec::new() },
     );
-    let connections = removal::connections(rke, waker);
+    let connections = removal::connections(rke, enqueuer);
     (vec![machines, plans, clusters, control_planes, settings], connections)
 }
 
@@ -179,27 +179,27 @@ fn concerns(setting: &str) -> bool {
     [SERVER_URL, CACERTS, AGENT_TLS_MODE].contains(&setting)
 }
 
-async fn reconcile(object: Arc<RkeBootstrap>, ctx: Arc<Bootstraps>) -> Result<Next, Error> {
+async fn reconcile(object: Arc<RkeBootstrap>, ctx: Arc<Bootstraps>) -> Result<Action, Error> {
     let key = ObjectKey::of(&object.metadata);
     let api: Api<RkeBootstrap> = ctx.rke.api(key.namespace.as_deref().unwrap_or_default());
-    match guard(&api, (*object).clone(), &(), finalizer::BOOTSTRAP).await? {
-        Guarded::Released => Ok(Next::Done),
-        Guarded::Dying(object) => match ctx.hook(&key, &object).await? {
-            Hook::Held(again) => Ok(Next::After(again)),
+    match ensure_finalizer(&api, (*object).clone(), &(), finalizer::BOOTSTRAP).await? {
+        Finalizer::Gone => Ok(Action::AwaitChange),
+        Finalizer::Deleting(object) => match ctx.hook(&key, &object).await? {
+            Hook::Held(again) => Ok(Action::RequeueAfter(again)),
             Hook::Free => match ctx.take_node(&key, &object).await {
-                Some(again) => Ok(Next::After(again)),
+                Some(again) => Ok(Action::RequeueAfter(again)),
                 None => {
-                    release(&api, &object, &(), finalizer::BOOTSTRAP).await?;
-                    Ok(Next::Done)
+                    remove_finalizer(&api, &object, &(), finalizer::BOOTSTRAP).await?;
+                    Ok(Action::AwaitChange)
                 }
             },
         },
-        Guarded::Live(object) => {
+        Finalizer::Active(object) => {
             let hook = ctx.hook(&key, &object).await;
             ctx.provide(&key, &api, object).await?;
             match hook? {
-                Hook::Held(again) => Ok(Next::After(again)),
-                Hook::Free => Ok(Next::Done),
+                Hook::Held(again) => Ok(Action::RequeueAfter(again)),
+                Hook::Free => Ok(Action::AwaitChange),
             }
         }
     }

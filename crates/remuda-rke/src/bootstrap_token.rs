@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::Patch};
-use remuda_control::{Controller, Next, ObjectKey, drive, wake::when_changed};
+use remuda_control::{Action, Controller, ObjectKey, drive, enqueue::when_changed};
 use remuda_names::rancher::{annotation, setting};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let tokens = rke.tokens.clone();
     let subscription = when_changed(
         &rke.settings,
-        controller.waker(),
+        controller.enqueuer(),
         |setting| setting.effective().to_owned(),
         move |setting| {
             if setting.name_any().starts_with("system-agent-installer-token-") {
@@ -51,7 +51,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     drop(subscription);
 }
 
-async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
+async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Action, Error> {
     let text = |name| settings::value(&rke.settings, name);
     let limits = Limits {
         enabled: text(setting::INSTALLER_TOKEN_TTL_ENABLED) != "false",
@@ -59,8 +59,8 @@ async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
         short: settings::duration(&text(setting::INSTALLER_TOKEN_SHORT_TTL)).unwrap_or(SHORT),
     };
     match decide(&secret, &limits, rke.ctx.clock.now()) {
-        Decision::Nothing => Ok(Next::Done),
-        Decision::Later(left) => Ok(Next::After(left)),
+        Decision::Nothing => Ok(Action::AwaitChange),
+        Decision::Later(left) => Ok(Action::RequeueAfter(left)),
         Decision::Invalidate => {
             let key = ObjectKey::of(&secret.metadata);
             let api: Api<Secret> = rke.api(key.namespace.as_deref().unwrap_or_default());
@@ -71,7 +71,7 @@ async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
                 Err(error) if !is_code(&error, 404) => {
                     Err(Error::api("write", format!("Secret {key}"))(error))
                 }
-                _ => Ok(Next::Done),
+                _ => Ok(Action::AwaitChange),
             }
         }
     }

@@ -28,10 +28,10 @@ use remuda_api::{
     rke::{EtcdSnapshot, RkeControlPlane, RkeControlPlaneStatus},
 };
 use remuda_control::{
-    Chain, Controller, Next, ObjectKey, Waker, drive_keys,
+    Action, Chain, Controller, Enqueuer, ObjectKey, drive_keys,
+    enqueue::{unless_same, when_changed},
     informer::Subscription,
-    wake::{unless_same, when_changed},
-    write::{Guarded, conditions, guard, write_status},
+    write::{Finalizer, conditions, ensure_finalizer, write_status},
 };
 use remuda_names::{
     capi::condition as capi_condition,
@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 use self::observe::Observed;
 use crate::{
     Error,
-    conditions::{Says, is_true, set},
+    conditions::{ConditionUpdate, is_true, set},
     machines::{Reading, same_machine, same_plan},
     objects,
     shared::{BY_MANAGED, BY_STATE, RESYNC, Rke, filed},
@@ -57,14 +57,14 @@ use crate::{
 const SOON: Duration = Duration::from_secs(5);
 /// How long a cluster is left alone after a pass, for each of its machines. A pass looks at all of them, and each of
 /// them causes several when it comes up; so large clusters are looked at no more often than small ones, all in all.
-const PACE: Duration = Duration::from_millis(1);
+const DEBOUNCE_PER_MACHINE: Duration = Duration::from_millis(1);
 
 /// What a reconcile of a control plane needs.
 struct ControlPlanes {
     rke: Arc<Rke>,
     wanted: Arc<Wanted>,
     /// When clusters may be looked at again.
-    rested: Mutex<HashMap<ObjectKey, Instant>>,
+    debounced_until: Mutex<HashMap<ObjectKey, Instant>>,
 }
 
 /// Which control planes look at which objects.
@@ -96,26 +96,26 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller = Controller::on("rke-control-plane", &rke.ctx, rke.control_planes.clone())
         .workers(rke.options.workers);
     let wanted = Arc::new(Wanted::default());
-    let subscriptions = subscribe(&rke, &controller.waker(), &wanted);
+    let subscriptions = subscribe(&rke, &controller.enqueuer(), &wanted);
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    let control_planes = ControlPlanes { rke, wanted, rested: Mutex::default() };
+    let control_planes = ControlPlanes { rke, wanted, debounced_until: Mutex::default() };
     drive_keys(controller, reconcile, Arc::new(control_planes), stop).await;
     drop(subscriptions);
 }
 
-fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription> {
-    let plans = unless_same(&rke.plans, waker.clone(), same_plan, |secret: &Secret| {
+fn subscribe(rke: &Rke, enqueuer: &Enqueuer, wanted: &Arc<Wanted>) -> Vec<Subscription> {
+    let plans = unless_same(&rke.plans, enqueuer.clone(), same_plan, |secret: &Secret| {
         let cluster = secret.labels().get(label::CLUSTER_NAME);
         cluster.map(|cluster| ObjectKey::of(&secret.metadata).sibling(cluster)).into_iter().collect()
     });
-    let machines = unless_same(&rke.machines, waker.clone(), same_machine, |machine: &Machine| {
+    let machines = unless_same(&rke.machines, enqueuer.clone(), same_machine, |machine: &Machine| {
         vec![ObjectKey::of(&machine.metadata).sibling(&machine.spec.cluster_name)]
     });
     let clusters = when_changed(
         &rke.clusters,
-        waker.clone(),
+        enqueuer.clone(),
         |cluster: &Cluster| (observe::cluster(cluster), cluster.spec.control_plane_ref.clone()),
         |cluster| {
             let reference = &cluster.spec.control_plane_ref;
@@ -126,7 +126,7 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
     let control_planes = rke.control_planes.clone();
     let managed = when_changed(
         &rke.managed,
-        waker.clone(),
+        enqueuer.clone(),
         |managed: &management::Cluster| {
             let spec = &managed.spec;
             let customization = spec.cluster_agent_deployment_customization.clone();
@@ -137,7 +137,7 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
     let control_planes = rke.control_planes.clone();
     let settings = when_changed(
         &rke.settings,
-        waker.clone(),
+        enqueuer.clone(),
         |setting| setting.effective().to_owned(),
         move |setting| {
             if observe::concerns(&setting.name_any()) { control_planes.keys() } else { Vec::new() }
@@ -146,7 +146,7 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
     let machines_by_state = rke.machines.clone();
     let states = when_changed(
         &rke.states,
-        waker.clone(),
+        enqueuer.clone(),
         |secret: &Secret| secret.data.clone(),
         move |secret| {
             let key = ObjectKey::of(&secret.metadata);
@@ -158,7 +158,7 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
     let looked_at = wanted.clone();
     let secrets = when_changed(
         &rke.secrets.metadata,
-        waker.clone(),
+        enqueuer.clone(),
         |secret: &PartialObjectMeta<Secret>| secret.metadata.resource_version.clone(),
         move |secret| {
             // Plan Secrets are heard of elsewhere, together with what is in them.
@@ -175,7 +175,7 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
     let looked_at = wanted.clone();
     let config_maps = when_changed(
         &rke.config_maps.metadata,
-        waker.clone(),
+        enqueuer.clone(),
         |map: &PartialObjectMeta<ConfigMap>| map.metadata.resource_version.clone(),
         move |map| {
             let key = ObjectKey::of(&map.metadata);
@@ -186,7 +186,7 @@ fn subscribe(rke: &Rke, waker: &Waker, wanted: &Arc<Wanted>) -> Vec<Subscription
     );
     let snapshots = when_changed(
         &rke.snapshots,
-        waker.clone(),
+        enqueuer.clone(),
         |snapshot: &EtcdSnapshot| {
             (objects::is_deleting(&snapshot.metadata), snapshot.metadata.owner_references.clone())
         },
@@ -207,25 +207,25 @@ fn is_connected(managed: &management::Cluster) -> bool {
     status.is_some_and(|status| is_true(&status.conditions, condition::CONNECTED))
 }
 
-async fn reconcile(key: ObjectKey, ctx: Arc<ControlPlanes>) -> Result<Next, Error> {
+async fn reconcile(key: ObjectKey, ctx: Arc<ControlPlanes>) -> Result<Action, Error> {
     let Some(object) = ctx.rke.control_planes.get(&key) else {
         ctx.wanted.note(&key, &BTreeSet::new(), &BTreeSet::new());
         ctx.rke.locks.forget(&key);
-        ctx.rested.lock().remove(&key);
-        return Ok(Next::Done);
+        ctx.debounced_until.lock().remove(&key);
+        return Ok(Action::AwaitChange);
     };
     let api: Api<RkeControlPlane> = ctx.rke.api(key.namespace.as_deref().unwrap_or_default());
-    match guard(&api, (*object).clone(), &(), finalizer::CONTROL_PLANE).await? {
-        Guarded::Released => Ok(Next::Done),
-        Guarded::Dying(object) => ctx.remove(&key, &api, &object).await,
-        Guarded::Live(object) => ctx.plan(&key, &api, &object).await,
+    match ensure_finalizer(&api, (*object).clone(), &(), finalizer::CONTROL_PLANE).await? {
+        Finalizer::Gone => Ok(Action::AwaitChange),
+        Finalizer::Deleting(object) => ctx.remove(&key, &api, &object).await,
+        Finalizer::Active(object) => ctx.plan(&key, &api, &object).await,
     }
 }
 
 /// What a pass over a control plane decides about, as the API has it now.
 pub(crate) async fn input(rke: Arc<Rke>, key: &ObjectKey) -> Result<Option<Input>, Error> {
     let Some(object) = rke.control_planes.get(key) else { return Ok(None) };
-    let control_planes = ControlPlanes { rke, wanted: Arc::default(), rested: Mutex::default() };
+    let control_planes = ControlPlanes { rke, wanted: Arc::default(), debounced_until: Mutex::default() };
     let Observed { mut input, cluster } = control_planes.observe(key, &object).await?;
     input.machines = control_planes.rke.see_machines(&cluster, Reading::Fresh).await?.machines;
     Ok(Some(input))
@@ -237,10 +237,12 @@ impl ControlPlanes {
         key: &ObjectKey,
         api: &Api<RkeControlPlane>,
         object: &RkeControlPlane,
-    ) -> Result<Next, Error> {
-        let rested = self.rested.lock().get(key).copied();
-        if let Some(rested) = rested.filter(|rested| *rested > Instant::now()) {
-            return Ok(Next::After(rested.duration_since(Instant::now())));
+    ) -> Result<Action, Error> {
+        let debounced_until = self.debounced_until.lock().get(key).copied();
+        if let Some(debounced_until) =
+            debounced_until.filter(|debounced_until| *debounced_until > Instant::now())
+        {
+            return Ok(Action::RequeueAfter(debounced_until.duration_since(Instant::now())));
         }
         let observed = match self.observe(key, object).await {
             Ok(observed) => observed,
@@ -253,7 +255,9 @@ impl ControlPlanes {
         let mut input = observed.input;
         input.machines = self.rke.see_machines(&observed.cluster, Reading::Cached).await?.machines;
         let machines = u32::try_from(input.machines.len()).unwrap_or(u32::MAX);
-        self.rested.lock().insert(key.clone(), Instant::now() + PACE.saturating_mul(machines));
+        self.debounced_until
+            .lock()
+            .insert(key.clone(), Instant::now() + DEBOUNCE_PER_MACHINE.saturating_mul(machines));
         let mut output = remuda_planner::plan(&input);
         if !output.writes.is_empty() {
             let _alone = self.rke.locks.of(&observed.cluster).await;
@@ -265,8 +269,8 @@ impl ControlPlanes {
         self.tell(key, &output);
         self.save(api, object, &output).await?;
         match output.outcome {
-            Outcome::Settled | Outcome::Stopped | Outcome::Waiting(_) => Ok(Next::After(RESYNC)),
-            Outcome::Again(_) => Ok(Next::After(SOON)),
+            Outcome::Settled | Outcome::Stopped | Outcome::Waiting(_) => Ok(Action::RequeueAfter(RESYNC)),
+            Outcome::Again(_) => Ok(Action::RequeueAfter(SOON)),
             Outcome::Failed(failure) => Err(Error::Plan(failure)),
         }
     }
@@ -313,7 +317,7 @@ impl ControlPlanes {
         let mut status = object.status.clone().unwrap_or_default();
         let message = Chain(error).to_string();
         for kind in [condition::READY, condition::RECONCILED] {
-            let says = Says { kind, status: Some(false), reason: "Error", message: &message };
+            let says = ConditionUpdate { kind, status: Some(false), reason: "Error", message: &message };
             set(&mut status.conditions, says, self.rke.ctx.clock.now());
         }
         self.write(api, object, &status).await

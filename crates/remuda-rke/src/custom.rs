@@ -21,7 +21,7 @@ use remuda_api::{
     rke::RkeControlPlane,
 };
 use remuda_control::{
-    Controller, Informer, Next, ObjectKey, Scope, drive, wake::when_changed, write::get_or_create,
+    Action, Controller, Informer, ObjectKey, Scope, drive, enqueue::when_changed, write::get_or_create,
 };
 use remuda_names::rancher::{label, secret_key, secret_type};
 use serde_json::json;
@@ -56,17 +56,17 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         let requests = requests.clone();
         move || requests.keys()
     };
-    let (all, waker) = (waiting(), controller.waker());
+    let (all, enqueuer) = (waiting(), controller.enqueuer());
     let machines = when_changed(
         &rke.machines,
-        waker.clone(),
+        enqueuer.clone(),
         |machine: &Machine| (objects::is_deleting(&machine.metadata), machine.metadata.uid.clone()),
         move |_| all(),
     );
     let all = waiting();
     let control_planes = when_changed(
         &rke.control_planes,
-        waker.clone(),
+        enqueuer.clone(),
         |control_plane: &RkeControlPlane| {
             let managed = control_plane.spec.management_cluster_name.clone();
             let deleting = objects::is_deleting(&control_plane.metadata);
@@ -77,7 +77,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let all = waiting();
     let clusters = when_changed(
         &rke.clusters,
-        waker,
+        enqueuer,
         |cluster: &Cluster| (objects::is_deleting(&cluster.metadata), cluster.metadata.uid.clone()),
         move |_| all(),
     );
@@ -88,18 +88,18 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     drop((machines, control_planes, clusters));
 }
 
-async fn reconcile(secret: Arc<Secret>, ctx: Arc<Requests>) -> Result<Next, Error> {
+async fn reconcile(secret: Arc<Secret>, ctx: Arc<Requests>) -> Result<Action, Error> {
     let rke = &ctx.rke;
     let key = ObjectKey::of(&secret.metadata);
     if objects::is_deleting(&secret.metadata) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let now = rke.ctx.clock.now();
     let created = secret.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
     if age >= LIFETIME {
         delete(rke, &key, &secret).await?;
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let answered = secret.labels().contains_key(label::MACHINE_NAME);
     if !answered && key.name.starts_with(PREFIX) {
@@ -112,7 +112,7 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<Requests>) -> Result<Next, Erro
             Registered::Refused(why) => tracing::info!(request = %key, why, "machine request refused"),
         }
     }
-    Ok(Next::After(LIFETIME - age))
+    Ok(Action::RequeueAfter(LIFETIME - age))
 }
 
 async fn delete(rke: &Rke, key: &ObjectKey, secret: &Secret) -> Result<(), Error> {

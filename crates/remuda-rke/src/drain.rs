@@ -18,7 +18,8 @@ use kube::{Api, ResourceExt, api::Patch};
 use parking_lot::Mutex;
 use remuda_api::core::Machine;
 use remuda_control::{
-    Chain, Controller, Next, ObjectKey, Waker, drive, wake::when_changed, write::conditions::Says,
+    Action, Chain, Controller, Enqueuer, ObjectKey, drive, enqueue::when_changed,
+    write::conditions::ConditionUpdate,
 };
 use remuda_names::rancher::{annotation, condition};
 use remuda_planner::{
@@ -57,7 +58,7 @@ const OURS: &[&str] = &[
 
 struct Drains {
     rke: Arc<Rke>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     /// Since when a drain with these options is under way. A restart gives it its full time again.
     started: Mutex<HashMap<ObjectKey, (String, Timestamp)>>,
 }
@@ -93,25 +94,25 @@ enum Progress {
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("machine-drain", &rke.ctx, rke.plans.clone()).workers(rke.options.workers);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let plans = rke.plans.clone();
     // A Node that became known.
     let machines = when_changed(
         &rke.machines,
-        waker.clone(),
+        enqueuer.clone(),
         |machine: &Machine| machine.status.as_ref().map(|status| status.node_ref.name.clone()),
         |machine| {
             let name = objects::bootstrap_of(machine).map(objects::plan_name);
             name.map(|name| ObjectKey::of(&machine.metadata).sibling(name)).into_iter().collect()
         },
     );
-    let woken = waker.clone();
+    let woken = enqueuer.clone();
     let connections = rke.workloads.subscribe(move |event| {
         if matches!(event.what, What::Connected) {
             let namespace = event.cluster.namespace.as_deref().unwrap_or_default();
             for secret in plans.by_index(BY_CLUSTER, &filed(namespace, &event.cluster.name)) {
                 if secret.annotations().contains_key(annotation::DRAIN_OPTIONS) {
-                    woken.wake(ObjectKey::of(&secret.metadata));
+                    woken.enqueue(ObjectKey::of(&secret.metadata));
                 }
             }
         }
@@ -119,23 +120,23 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    let drains = Arc::new(Drains { rke, waker, started: Mutex::default() });
+    let drains = Arc::new(Drains { rke, enqueuer, started: Mutex::default() });
     drive(controller, reconcile, drains, stop).await;
     drop((machines, connections));
 }
 
-async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Next, Error> {
+async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Action, Error> {
     let key = ObjectKey::of(&secret.metadata);
     let Some(task) = task(secret.annotations()) else {
         ctx.started.lock().remove(&key);
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let Some(machine) = ctx.rke.machine_of_plan(&secret) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let ours = ctx.rke.cluster_of(&machine).and_then(|cluster| ctx.rke.control_plane_of(&cluster));
     if ours.is_none() || objects::is_deleting(&secret.metadata) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let before = plan_secret(&secret);
     let mut after = before.clone();
@@ -154,23 +155,23 @@ async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Next, Error>
     };
     let next = match outcome {
         // What went wrong last time stays said until it is known to go better.
-        Ok(Progress::Going) => Next::After(AGAIN),
+        Ok(Progress::Going) => Action::RequeueAfter(AGAIN),
         Ok(Progress::Step) => {
             after.annotations.remove(annotation::DRAIN_ERROR);
-            Next::Done
+            Action::AwaitChange
         }
         Err(Trouble::Failed(why)) if forgives => {
             tracing::warn!(machine = %machine.name_any(), error = why, "goes on although its node was not drained");
             after.annotations.remove(annotation::DRAIN_ERROR);
             after.annotations.insert(annotation::DRAIN_DONE.to_owned(), task.text.to_owned());
             ctx.started.lock().remove(&key);
-            Next::Done
+            Action::AwaitChange
         }
         Err(Trouble::Failed(why)) => {
             after.annotations.insert(annotation::DRAIN_ERROR.to_owned(), why);
-            Next::After(RETRY)
+            Action::RequeueAfter(RETRY)
         }
-        Err(Trouble::Unreachable(again)) => Next::After(again),
+        Err(Trouble::Unreachable(again)) => Action::RequeueAfter(again),
         Err(Trouble::Other(error)) => return Err(error),
     };
     let version = secret.resource_version().unwrap_or_default();
@@ -273,7 +274,7 @@ impl Drains {
         if !blocked && !known.iter().any(|known| known.type_ == condition::DRAIN_BLOCKED) {
             return Ok(());
         }
-        let says = Says {
+        let says = ConditionUpdate {
             kind: condition::DRAIN_BLOCKED,
             status: Some(blocked),
             reason: if blocked { condition::BLOCKED_BY_BUDGET } else { condition::NOT_BLOCKED },
@@ -284,7 +285,7 @@ impl Drains {
     }
 
     fn lease(&self, cluster: &ObjectKey, key: &ObjectKey) -> Result<Lease, Trouble> {
-        self.rke.workloads.lease(cluster, &self.waker, key).map_err(|refused| match refused {
+        self.rke.workloads.lease(cluster, &self.enqueuer, key).map_err(|refused| match refused {
             Refused::Down(_) => Trouble::Unreachable(UNREACHABLE),
             Refused::Busy => Trouble::Unreachable(AGAIN),
         })

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use kube::api::ApiResource;
 use remuda_api::rke::{CustomMachine, RkeBootstrap, RkeCluster, RkeControlPlane};
-use remuda_control::{Ctx, Named, together};
+use remuda_control::{Ctx, Named, run_all};
 use remuda_distro::Current;
 use remuda_names::rancher::setting;
 use remuda_workload::Workloads;
@@ -118,5 +118,5 @@ pub fn run(
         ("MachineRequest", Box::pin(custom::run(rke.clone(), stop.clone()))),
         ("CustomMachine", Box::pin(custom::run_machines(rke, stop))),
     ];
-    together(&left, controllers)
+    run_all(&left, controllers)
 }

@@ -5,7 +5,7 @@ use kube::{Api, ResourceExt, api::Patch};
 use remuda_api::core::Machine;
 use remuda_control::{
     ObjectKey,
-    write::conditions::{self, Says},
+    write::conditions::{self, ConditionUpdate},
 };
 use serde_json::json;
 
@@ -17,7 +17,11 @@ const ATTEMPTS: usize = 5;
 impl Rke {
     /// Sets a condition of a Machine and tells its new version. Nothing is written, and `None` told, when it is
     /// so already or the Machine is gone; conditions of others stay as they are.
-    pub(crate) async fn mark(&self, key: &ObjectKey, says: Says<'_>) -> Result<Option<String>, Error> {
+    pub(crate) async fn mark(
+        &self,
+        key: &ObjectKey,
+        says: ConditionUpdate<'_>,
+    ) -> Result<Option<String>, Error> {
         self.mark_at(key, says, self.ctx.clock.now()).await
     }
 
@@ -25,7 +29,7 @@ impl Rke {
     pub(crate) async fn mark_at(
         &self,
         key: &ObjectKey,
-        says: Says<'_>,
+        says: ConditionUpdate<'_>,
         since: Timestamp,
     ) -> Result<Option<String>, Error> {
         let Some(machine) = self.machines.get(key) else {

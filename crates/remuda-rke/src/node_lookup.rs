@@ -16,7 +16,9 @@ use remuda_api::{
     core::{ContractReference, Machine},
     rke::RkeBootstrap,
 };
-use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, Waker, drive, wake::when_changed};
+use remuda_control::{
+    Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive, enqueue::when_changed,
+};
 use remuda_names::rancher::{condition, group, label};
 use remuda_workload::What;
 use serde_json::{Value, json};
@@ -36,35 +38,35 @@ const BY_MACHINE: &str = "rke-machine";
 
 struct Lookup {
     rke: Arc<Rke>,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("machine-node-lookup", &rke.ctx, rke.bootstraps.clone()).workers(rke.options.workers);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let machines = when_changed(
         &rke.machines,
-        waker.clone(),
+        enqueuer.clone(),
         |machine: &Machine| machine.spec.clone(),
         |machine| {
             let name = objects::bootstrap_of(machine);
             name.map(|name| ObjectKey::of(&machine.metadata).sibling(name)).into_iter().collect()
         },
     );
-    let (known, bootstraps, woken) = (rke.machines.clone(), rke.bootstraps.clone(), waker.clone());
+    let (known, bootstraps, woken) = (rke.machines.clone(), rke.bootstraps.clone(), enqueuer.clone());
     let nodes = rke.workloads.subscribe(move |event| {
         let namespace = event.cluster.namespace.as_deref().unwrap_or_default();
         match &event.what {
             What::Connected => {
                 let keys = bootstraps.keys_by_index(BY_CLUSTER, &filed(namespace, &event.cluster.name));
-                keys.into_iter().for_each(|key| woken.wake(key));
+                keys.into_iter().for_each(|key| woken.enqueue(key));
             }
             What::Node { new: Some(node), .. } => {
                 let uid = node.labels().get(label::MACHINE);
                 for machine in uid.into_iter().flat_map(|uid| known.by_index(BY_UID, uid)) {
                     if let Some(name) = objects::bootstrap_of(&machine) {
-                        woken.wake(ObjectKey::of(&machine.metadata).sibling(name));
+                        woken.enqueue(ObjectKey::of(&machine.metadata).sibling(name));
                     }
                 }
             }
@@ -74,39 +76,39 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    drive(controller, reconcile, Arc::new(Lookup { rke, waker }), stop).await;
+    drive(controller, reconcile, Arc::new(Lookup { rke, enqueuer }), stop).await;
     drop((machines, nodes));
 }
 
-async fn reconcile(bootstrap: Arc<RkeBootstrap>, ctx: Arc<Lookup>) -> Result<Next, Error> {
+async fn reconcile(bootstrap: Arc<RkeBootstrap>, ctx: Arc<Lookup>) -> Result<Action, Error> {
     let key = ObjectKey::of(&bootstrap.metadata);
     let created = bootstrap.status.as_ref().and_then(|status| status.initialization.data_secret_created);
     let Some(machine) = ctx.rke.machine_of_bootstrap(&key).filter(|_| created == Some(true)) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let going = objects::is_deleting(&machine.metadata) || objects::is_deleting(&bootstrap.metadata);
     let Some(resource) = infrastructure(&machine.spec.infrastructure_ref) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     if going || !machine.spec.provider_id.is_empty() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     // Whatever is missing wakes us when it comes.
     let cache = ctx.follow(&resource).await?;
     let infrastructure = key.sibling(&machine.spec.infrastructure_ref.name);
     let Some(object) = cache.get(&infrastructure) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let cluster = key.sibling(&machine.spec.cluster_name);
     let Some(node) = ctx.node(&cluster, &machine) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     if let Some(found) = decide(&object.data, &node) {
         let written = ctx.write(&object, &resource, &found).await?;
         ctx.rke.seen(&cache, written.as_ref()).await;
         tracing::info!(machine = machine.name_any(), node = node.name_any(), "node of machine found");
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 /// The kind behind a reference, if its provider is told of nodes by us.
@@ -126,7 +128,7 @@ impl Lookup {
     async fn follow(&self, resource: &ApiResource) -> Result<Informer<DynamicObject>, Error> {
         let cache = self.rke.ctx.informers.dynamic(resource, Scope::all());
         let machines = self.rke.machines.clone();
-        self.waker.follow(&cache, move |object: &DynamicObject| {
+        self.enqueuer.follow(&cache, move |object: &DynamicObject| {
             let key = ObjectKey::of(&object.metadata);
             let owner = objects::owner(&object.metadata, "Machine");
             let machine = owner.and_then(|owner| machines.get(&key.sibling(&owner.name)));

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use remuda_api::core::Machine;
-use remuda_control::{Controller, Next, ObjectKey, drive, write::conditions::Says};
+use remuda_control::{Action, Controller, ObjectKey, drive, write::conditions::ConditionUpdate};
 use remuda_distro::Distro;
 use remuda_names::rancher::{annotation, condition};
 use remuda_plan::{
@@ -35,9 +35,9 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     drive(controller, reconcile, rke, stop).await;
 }
 
-async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
+async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Action, Error> {
     if objects::is_deleting(&secret.metadata) || secret.data.as_ref().is_none_or(BTreeMap::is_empty) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let before = plan_secret(&secret);
     let after = digest(&before, rke.ctx.clock.now());
@@ -55,11 +55,16 @@ async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Next, Error> {
             Verdict::Good => (Some(true), condition::PLAN_APPLIED),
             Verdict::Failed => (Some(false), "Error"),
         };
-        let says =
-            Says { kind: condition::PLAN_APPLIED, status, reason, message: &message, generation: None };
+        let says = ConditionUpdate {
+            kind: condition::PLAN_APPLIED,
+            status,
+            reason,
+            message: &message,
+            generation: None,
+        };
         rke.mark(&ObjectKey::of(&machine.metadata), says).await?;
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 /// The Machine, if its cluster is one of ours, and what the cluster runs.

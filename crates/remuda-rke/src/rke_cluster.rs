@@ -16,7 +16,7 @@ use remuda_api::{
     core::{Cluster, Endpoint, Machine},
     rke::{Provisioned, RkeCluster, RkeClusterStatus},
 };
-use remuda_control::{Controller, Next, ObjectKey, drive, write::write_status};
+use remuda_control::{Action, Controller, ObjectKey, drive, write::write_status};
 use remuda_names::{
     annotation::ENDPOINT_OF,
     rancher::{group, label},
@@ -40,8 +40,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let clusters = rke.clusters.clone();
     let controller = Controller::on("rke-cluster", &rke.ctx, rke.rke_clusters.clone())
         .workers(rke.options.workers)
-        .wakes(&rke.clusters, infrastructure)
-        .wakes(&rke.machines, move |machine| {
+        .watches(&rke.clusters, infrastructure)
+        .watches(&rke.machines, move |machine| {
             let cluster = ObjectKey::of(&machine.metadata).sibling(&machine.spec.cluster_name);
             let cluster = clusters.get(&cluster).filter(|_| is_server(machine));
             cluster.map(|cluster| infrastructure(&cluster)).unwrap_or_default()
@@ -60,7 +60,7 @@ fn is_server(machine: &Machine) -> bool {
     machine.labels().get(label::CONTROL_PLANE_ROLE).is_some_and(|role| role == "true")
 }
 
-async fn reconcile(object: Arc<RkeCluster>, rke: Arc<Rke>) -> Result<Next, Error> {
+async fn reconcile(object: Arc<RkeCluster>, rke: Arc<Rke>) -> Result<Action, Error> {
     let key = ObjectKey::of(&object.metadata);
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let owner = objects::owner(&object.metadata, "Cluster");
@@ -68,7 +68,7 @@ async fn reconcile(object: Arc<RkeCluster>, rke: Arc<Rke>) -> Result<Next, Error
     let name = cluster.as_ref().map(|cluster| cluster.name_any()).unwrap_or_default();
     let machines = rke.machines.by_index(BY_CLUSTER, &filed(namespace, &name));
     let Some(decision) = decide(&object, cluster.as_deref(), &servers(&machines)) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     // First the Cluster: what it says afterwards is known as ours by the address of a server.
     if let (Some(endpoint), Some(cluster)) = (&decision.of_cluster, &cluster) {
@@ -94,7 +94,7 @@ async fn reconcile(object: Arc<RkeCluster>, rke: Arc<Rke>) -> Result<Next, Error
     }
     let written = write_status(&rke.ctx, &api, &object, &decision.status).await?;
     rke.seen(&rke.rke_clusters, written.as_ref()).await;
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 /// A machine with the API of the cluster, and where it is.

@@ -19,7 +19,7 @@ use remuda_api::{
     rke::{EtcdSnapshot, RkeControlPlane, S3},
 };
 use remuda_control::{
-    Controller, Next, ObjectKey, Waker, drive_keys, wake::when_changed, write::owner_reference,
+    Action, Controller, Enqueuer, ObjectKey, drive_keys, enqueue::when_changed, write::owner_reference,
 };
 use remuda_names::rancher::{annotation, finalizer, label, snapshot_file};
 use remuda_plan::{naming::safe_concat_name_max, sha256_hex};
@@ -45,7 +45,7 @@ const NAME: usize = 253;
 
 struct Snapshots {
     rke: Arc<Rke>,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 /// Snapshots of a control plane, as the planner sees them.
@@ -93,16 +93,16 @@ pub(crate) async fn release(rke: &Rke, key: &ObjectKey) -> Result<(), Error> {
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("etcd-snapshot", &rke.ctx, rke.clusters.clone()).workers(rke.options.workers);
-    let waker = controller.waker();
-    let woken = waker.clone();
+    let enqueuer = controller.enqueuer();
+    let woken = enqueuer.clone();
     let connected = rke.workloads.subscribe(move |event| {
         if let What::Connected = event.what {
-            woken.wake(event.cluster.clone());
+            woken.enqueue(event.cluster.clone());
         }
     });
     let phases = when_changed(
         &rke.control_planes,
-        waker.clone(),
+        enqueuer.clone(),
         |control_plane: &RkeControlPlane| {
             let status = control_plane.status.clone().unwrap_or_default();
             (status.etcd_snapshot_create_phase, status.etcd_snapshot_restore_phase)
@@ -115,18 +115,18 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     );
     let deleted = when_changed(
         &rke.snapshots,
-        waker.clone(),
+        enqueuer.clone(),
         |snapshot: &EtcdSnapshot| objects::is_deleting(&snapshot.metadata),
         |snapshot| vec![ObjectKey::of(&snapshot.metadata).sibling(&snapshot.spec.cluster_name)],
     );
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    drive_keys(controller, reconcile, Arc::new(Snapshots { rke, waker }), stop).await;
+    drive_keys(controller, reconcile, Arc::new(Snapshots { rke, enqueuer }), stop).await;
     drop((connected, phases, deleted));
 }
 
-async fn reconcile(key: ObjectKey, ctx: Arc<Snapshots>) -> Result<Next, Error> {
+async fn reconcile(key: ObjectKey, ctx: Arc<Snapshots>) -> Result<Action, Error> {
     let rke = &ctx.rke;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let known = rke.snapshots.by_index(BY_CLUSTER, &filed(namespace, &key.name));
@@ -136,14 +136,14 @@ async fn reconcile(key: ObjectKey, ctx: Arc<Snapshots>) -> Result<Next, Error> {
         for snapshot in known.iter().filter(|snapshot| objects::is_deleting(&snapshot.metadata)) {
             release(rke, &ObjectKey::of(&snapshot.metadata)).await?;
         }
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     if !objects::is_control_plane(&cluster.spec.control_plane_ref) || ctx.is_restoring(&cluster) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let Some(files) = ctx.files(&key).await? else {
         // Its connection wakes us.
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let mut wanted = BTreeMap::new();
     for file in &files {
@@ -161,7 +161,7 @@ async fn reconcile(key: ObjectKey, ctx: Arc<Snapshots>) -> Result<Next, Error> {
         let known = known.iter().find(|known| known.name_any() == snapshot.name_any());
         ctx.write(&key, known.map(AsRef::as_ref), snapshot).await?;
     }
-    Ok(Next::After(RESYNC))
+    Ok(Action::RequeueAfter(RESYNC))
 }
 
 impl Snapshots {
@@ -175,7 +175,7 @@ impl Snapshots {
 
     /// What the cluster lists. `None` if it cannot be asked now.
     async fn files(&self, cluster: &ObjectKey) -> Result<Option<Vec<DynamicObject>>, Error> {
-        let lease = match self.rke.workloads.lease(cluster, &self.waker, cluster) {
+        let lease = match self.rke.workloads.lease(cluster, &self.enqueuer, cluster) {
             Ok(lease) => lease,
             Err(Refused::Busy | Refused::Down(_)) => return Ok(None),
         };

@@ -21,7 +21,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine};
-use remuda_control::{Controller, Informer, Next, ObjectKey, Waker, drive, write::delete};
+use remuda_control::{Action, Controller, Enqueuer, Informer, ObjectKey, drive, write::delete};
 use remuda_names::{capi::label as capi_label, rancher::label};
 use remuda_workload::{Refused, What};
 use tokio_util::sync::CancellationToken;
@@ -42,16 +42,16 @@ type Deleted = Arc<Mutex<HashMap<ObjectKey, VecDeque<String>>>>;
 
 struct StaleNodes {
     rke: Arc<Rke>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     deleted: Deleted,
 }
 
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("stale-node", &rke.ctx, rke.clusters.clone()).workers(rke.options.workers);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let deleted = Deleted::default();
-    let (noted, woken) = (deleted.clone(), waker.clone());
+    let (noted, woken) = (deleted.clone(), enqueuer.clone());
     let machines = rke.machines.subscribe(move |change| {
         if let (Some(machine), None) = (&change.old, &change.new) {
             let cluster = ObjectKey::of(&machine.metadata).sibling(&machine.spec.cluster_name);
@@ -61,16 +61,16 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
             while known.len() > REMEMBERED {
                 known.pop_front();
             }
-            woken.wake(cluster);
+            woken.enqueue(cluster);
         }
     });
-    let (known, woken) = (rke.machines.clone(), waker.clone());
+    let (known, woken) = (rke.machines.clone(), enqueuer.clone());
     let nodes = rke.workloads.subscribe(move |event| match &event.what {
-        What::Connected => woken.wake(event.cluster.clone()),
+        What::Connected => woken.enqueue(event.cluster.clone()),
         What::Node { new: Some(node), .. } => {
             let uid = node.labels().get(label::MACHINE);
             if uid.is_some_and(|uid| known.keys_by_index(BY_UID, uid).is_empty()) {
-                woken.wake(event.cluster.clone());
+                woken.enqueue(event.cluster.clone());
             }
         }
         _ => {}
@@ -78,21 +78,21 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    drive(controller, reconcile, Arc::new(StaleNodes { rke, waker, deleted }), stop).await;
+    drive(controller, reconcile, Arc::new(StaleNodes { rke, enqueuer, deleted }), stop).await;
     drop((machines, nodes));
 }
 
-async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<StaleNodes>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<StaleNodes>) -> Result<Action, Error> {
     let key = ObjectKey::of(&cluster.metadata);
     if objects::is_deleting(&cluster.metadata) {
         ctx.deleted.lock().remove(&key);
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     if !objects::is_control_plane(&cluster.spec.control_plane_ref) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let Some(nodes) = ctx.rke.workloads.nodes(&key).filter(Informer::is_synced) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let unknown = |node: &Arc<Node>| {
         let uid = node.labels().get(label::MACHINE);
@@ -100,7 +100,7 @@ async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<StaleNodes>) -> Result<Next, 
     };
     let suspects: Vec<Arc<Node>> = nodes.list().into_iter().filter(unknown).collect();
     if suspects.is_empty() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let machines = ctx.machines(&key).await?;
     let deleted = ctx.deleted.lock().get(&key).cloned().unwrap_or_default();
@@ -111,7 +111,7 @@ async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<StaleNodes>) -> Result<Next, 
             break;
         }
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 /// Whether a Node is one of a Machine that is gone for sure.
@@ -154,7 +154,7 @@ impl StaleNodes {
         name: &str,
         still: impl Fn(&Node) -> bool,
     ) -> Result<bool, Error> {
-        let lease = match self.rke.workloads.lease(cluster, &self.waker, cluster) {
+        let lease = match self.rke.workloads.lease(cluster, &self.enqueuer, cluster) {
             Ok(lease) => lease,
             Err(Refused::Busy | Refused::Down(_)) => return Ok(false),
         };

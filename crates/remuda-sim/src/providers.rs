@@ -32,8 +32,8 @@ use kube::{
 use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine};
 use remuda_control::{
-    Ctx, Error, Informer, ObjectKey, Scope, Waker,
-    write::conditions::{self, Says},
+    Ctx, Enqueuer, Error, Informer, ObjectKey, Scope,
+    write::conditions::{self, ConditionUpdate},
 };
 use remuda_names::capi::{annotation, condition, group, label};
 use serde::de::DeserializeOwned;
@@ -58,7 +58,7 @@ pub(crate) struct Providers {
     /// When something that takes time began, by the object's uid and what it is.
     begun: Mutex<HashMap<(String, &'static str), Timestamp>>,
     /// Control planes are told when their API begins to answer.
-    control_planes: OnceLock<Waker>,
+    control_planes: OnceLock<Enqueuer>,
 }
 
 /// Runs the providers until told to stop, and returns when their work has ended. Their kinds need not be installed yet.
@@ -193,7 +193,7 @@ fn say(
     (kind, status, reason, message): (&str, bool, &str, &str),
 ) {
     let generation = object.meta().generation;
-    let says = Says { kind, status: Some(status), reason, message, generation };
+    let says = ConditionUpdate { kind, status: Some(status), reason, message, generation };
     conditions::set(list, says, now);
 }
 

@@ -37,7 +37,7 @@ use std::{
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine};
-use remuda_control::{Ctx, Informer, ObjectKey, Scope, Waker};
+use remuda_control::{Ctx, Enqueuer, Informer, ObjectKey, Scope};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +69,7 @@ pub(crate) struct Fleet {
     /// Servers with an API server, by cluster.
     control_planes: Mutex<HashMap<ObjectKey, BTreeSet<String>>>,
     /// Clusters are told when their API begins to answer.
-    tunnels: OnceLock<Waker>,
+    tunnels: OnceLock<Enqueuer>,
 }
 
 /// Plays servers and agents until told to stop, and returns when its work has ended. The kinds of [`install`] must be

@@ -1,7 +1,7 @@
 //! Answers and errors in the form clients of the list API know.
 
 use http::{HeaderValue, Response, StatusCode, header};
-use remuda_control::bounded::TooMuch;
+use remuda_control::bounded::LimitExceeded;
 use remuda_door::{Body, Refusal};
 use remuda_names::list_api::header as name;
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub(crate) fn refused(error: kube::Error) -> Refusal {
                 None => refusal,
             }
         }
-        error => match TooMuch::of(&error).cloned() {
+        error => match LimitExceeded::of(&error).cloned() {
             Some(too_much) => excessive(&too_much),
             None => Refusal::failed("the request to the Kubernetes API", &error),
         },
@@ -54,9 +54,9 @@ pub(crate) fn refused(error: kube::Error) -> Refusal {
 }
 
 /// A cluster has sent more than is read.
-pub(crate) fn excessive(too_much: &TooMuch) -> Refusal {
+pub(crate) fn excessive(too_much: &LimitExceeded) -> Refusal {
     match too_much {
-        TooMuch::Busy => Refusal::not_yet(too_much.to_string()),
+        LimitExceeded::Busy => Refusal::not_yet(too_much.to_string()),
         _ => Refusal::new(StatusCode::BAD_GATEWAY, too_much.to_string()),
     }
 }
@@ -118,7 +118,7 @@ mod tests {
             assert_eq!(told(odd, "").code, 502, "{odd}");
         }
         assert_eq!(told(500, &"é".repeat(1 << 20)).message.len(), LONGEST);
-        let error = kube::Error::Service(Box::new(TooMuch::Together { most: 8 << 20 }));
-        assert_eq!((refused(error).code.as_u16(), excessive(&TooMuch::Busy).code.as_u16()), (502, 503));
+        let error = kube::Error::Service(Box::new(LimitExceeded::Together { most: 8 << 20 }));
+        assert_eq!((refused(error).code.as_u16(), excessive(&LimitExceeded::Busy).code.as_u16()), (502, 503));
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use kube::Client;
-use remuda_control::bounded::{Room, Share, TooMuch};
+use remuda_control::bounded::{LimitExceeded, Room, Share};
 use remuda_door::Refusal;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -116,7 +116,10 @@ impl Visit {
             let page: Table = match self.client.request(request).await {
                 Ok(page) => page,
                 // Large objects: fewer of them fit.
-                Err(error) if limit > 1 && matches!(TooMuch::of(&error), Some(TooMuch::Answer { .. })) => {
+                Err(error)
+                    if limit > 1
+                        && matches!(LimitExceeded::of(&error), Some(LimitExceeded::Answer { .. })) =>
+                {
                     limit = (limit / 5).max(1);
                     continue;
                 }

@@ -13,7 +13,7 @@ use std::{
 
 use kube::Client;
 use parking_lot::Mutex;
-use remuda_control::{Chain, ObjectKey, Waker};
+use remuda_control::{Chain, Enqueuer, ObjectKey};
 
 use crate::{Down, Entry, Workloads};
 
@@ -34,7 +34,7 @@ struct Book {
 
 struct Waiting {
     cluster: ObjectKey,
-    waker: Waker,
+    enqueuer: Enqueuer,
     key: ObjectKey,
 }
 
@@ -61,8 +61,8 @@ pub struct Lease {
 }
 
 impl Workloads {
-    /// A lease, at once or not at all. If the cluster is busy, `key` is woken through `waker` later.
-    pub fn lease(&self, cluster: &ObjectKey, waker: &Waker, key: &ObjectKey) -> Result<Lease, Refused> {
+    /// A lease, at once or not at all. If the cluster is busy, `key` is woken through `enqueuer` later.
+    pub fn lease(&self, cluster: &ObjectKey, enqueuer: &Enqueuer, key: &ObjectKey) -> Result<Lease, Refused> {
         let down = || Refused::Down(Down::because("not connected yet"));
         let entry = self.entry(cluster).ok_or_else(down)?;
         let client = {
@@ -75,7 +75,7 @@ impl Workloads {
             if !book.waiting.iter().any(|known| known.key == *key) {
                 book.waiting.push_back(Waiting {
                     cluster: cluster.clone(),
-                    waker: waker.clone(),
+                    enqueuer: enqueuer.clone(),
                     key: key.clone(),
                 });
             }
@@ -132,7 +132,7 @@ impl Drop for Lease {
         let next = next.and_then(|place| book.waiting.remove(place));
         drop(book);
         if let Some(next) = next {
-            next.waker.wake(next.key);
+            next.enqueuer.enqueue(next.key);
         }
     }
 }

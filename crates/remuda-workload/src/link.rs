@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
 use remuda_base::Backoff;
-use remuda_control::{Chain, Informer, Informers, Scope, bounded::TooMuch, informer};
+use remuda_control::{Chain, Informer, Informers, Scope, bounded::LimitExceeded, informer};
 use tokio::{
     sync::{Semaphore, watch},
     time::Instant,
@@ -225,7 +225,7 @@ async fn probe(client: &Client, timeout: Duration) -> Result<(), Failure> {
 fn failure(error: &kube::Error) -> Failure {
     let kind = match error {
         kube::Error::Api(status) if status.code == 401 => Kind::Unauthorized,
-        error if TooMuch::of(error).is_some() => Kind::Excess,
+        error if LimitExceeded::of(error).is_some() => Kind::Excess,
         _ => Kind::Other,
     };
     Failure { why: Chain(error).to_string(), kind }

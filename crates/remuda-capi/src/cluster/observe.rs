@@ -82,7 +82,7 @@ impl Clusters {
             return Referred::No;
         }
         let key = ObjectKey::of(&cluster.metadata);
-        let interest = Interest { waker: &self.waker, root: &self.capi.clusters, key: &key };
+        let interest = Interest { enqueuer: &self.enqueuer, root: &self.capi.clusters, key: &key };
         let namespace = cluster.namespace().unwrap_or_default();
         let found = match self.capi.providers.get(reference, &namespace, &interest).await {
             Ok(Some(found)) => found,

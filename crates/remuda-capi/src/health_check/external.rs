@@ -86,10 +86,10 @@ impl Pass<'_> {
     /// Finds the kinds. The check is woken when they, the template or a request change.
     pub(super) async fn external(&mut self, reference: &RemediationTemplate) -> Result<External, Error> {
         let informers = &self.capi.ctx.informers;
-        let waker = &self.all.waker;
+        let enqueuer = &self.all.enqueuer;
         let definitions = informers.metadata::<CustomResourceDefinition>(Scope::all());
         let checks = self.all.checks.clone();
-        waker.follow(&definitions, move |definition| checks.keys_by_index(BY_CRD, &definition.name_any()));
+        enqueuer.follow(&definitions, move |definition| checks.keys_by_index(BY_CRD, &definition.name_any()));
         definitions.wait_synced().await;
         for kind in [&*reference.kind, request_kind(reference)] {
             let crd = crd(reference, kind);
@@ -103,13 +103,13 @@ impl Pass<'_> {
         let templates = informers.dynamic(&resource(reference, &reference.kind), Scope::all());
         let (checks, group, kind) =
             (self.all.checks.clone(), group_of(&reference.api_version).to_owned(), reference.kind.clone());
-        waker.follow(&templates, move |template: &DynamicObject| {
+        enqueuer.follow(&templates, move |template: &DynamicObject| {
             let namespace = template.namespace().unwrap_or_default();
             checks.keys_by_index(REFERENCES, &reference_key(&group, &kind, &namespace, &template.name_any()))
         });
         let requests = informers.dynamic(&resource(reference, request_kind(reference)), Scope::all());
         let (checks, machines) = (self.all.checks.clone(), self.capi.machines.clone());
-        waker.follow(&requests, move |request: &DynamicObject| {
+        enqueuer.follow(&requests, move |request: &DynamicObject| {
             let machine: Option<Arc<Machine>> = machines.get(&ObjectKey::of(&request.metadata));
             machine.map(|machine| checks_of(&checks, &machine)).unwrap_or_default()
         });

@@ -14,8 +14,9 @@ use remuda_rollout::{
 
 use super::{Pass, external::External};
 use crate::{
+    enqueue,
     managed::{BY_CLUSTER, cluster_value},
-    view, wake,
+    view,
 };
 
 /// A Machine, as it is and as decisions see it.
@@ -44,7 +45,7 @@ impl Pass<'_> {
     /// All targets, and whether their Nodes could be seen, or need not be yet.
     pub(super) fn targets(&self, external: Option<&External>) -> (Vec<Target>, bool) {
         let cluster = ObjectKey::of(&self.cluster.metadata);
-        let initialized = wake::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED).is_some();
+        let initialized = enqueue::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED).is_some();
         let workloads = &self.capi.workloads;
         let mut connected = !initialized || self.sees(&cluster);
         let here = cluster_value(self.namespace(), &self.check.spec.cluster_name);
@@ -81,7 +82,7 @@ impl Pass<'_> {
     /// Asks the workload cluster itself about the Nodes of these Machines. False if it does not answer.
     pub(super) async fn confirm(&self, targets: &mut [Target], names: &BTreeSet<String>) -> bool {
         let cluster = ObjectKey::of(&self.cluster.metadata);
-        let Ok(lease) = self.capi.workloads.lease(&cluster, &self.all.waker, &self.key) else {
+        let Ok(lease) = self.capi.workloads.lease(&cluster, &self.all.enqueuer, &self.key) else {
             return false;
         };
         let nodes: Api<Node> = Api::all(lease.client());

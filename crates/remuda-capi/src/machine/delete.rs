@@ -213,7 +213,7 @@ impl Machines {
         if !reference.is_defined() || !has_node || cluster_deleting {
             return ControlPlane::None;
         }
-        let interest = Interest { waker: &self.waker, root: &self.capi.machines, key: &pass.key };
+        let interest = Interest { enqueuer: &self.enqueuer, root: &self.capi.machines, key: &pass.key };
         let found = self.capi.providers.get(reference, &pass.namespace, &interest).await;
         let external = match found {
             Ok(None) => return ControlPlane::None,
@@ -363,7 +363,7 @@ impl Machines {
 
     /// One try. A cluster that is back wakes us, so one that is not is looked at now and then only.
     async fn delete_node(&self, pass: &mut Pass, name: &str, trouble: &mut Option<String>) -> NodeDeletion {
-        let answer = match self.capi.workloads.lease(&pass.cluster_key, &self.waker, &pass.key) {
+        let answer = match self.capi.workloads.lease(&pass.cluster_key, &self.enqueuer, &pass.key) {
             Ok(lease) => {
                 let nodes: Api<Node> = Api::all(lease.client());
                 let (client, params) = (lease.client(), DeleteParams::default());

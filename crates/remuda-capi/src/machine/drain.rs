@@ -60,7 +60,7 @@ pub(super) async fn drain(
         // Somebody deleted it; there is nothing left to drain.
         return Ok(None);
     };
-    let lease = machines.capi.workloads.lease(&pass.cluster_key, &machines.waker, &pass.key)?;
+    let lease = machines.capi.workloads.lease(&pass.cluster_key, &machines.enqueuer, &pass.key)?;
     cordon(machines, &lease, &node).await?;
     let survey = survey(machines, pass, &lease, name, is_unreachable(&node)).await?;
     for (pod, warning) in &survey.plan.warnings {

@@ -201,7 +201,7 @@ impl Machines {
         if !reference.is_defined() {
             return Seen::NoReference;
         }
-        let interest = Interest { waker: &self.waker, root: &self.capi.machines, key: &pass.key };
+        let interest = Interest { enqueuer: &self.enqueuer, root: &self.capi.machines, key: &pass.key };
         let found = self.capi.providers.get(reference, &pass.namespace, &interest).await;
         let provided = match found {
             Ok(Some(provided)) => provided,

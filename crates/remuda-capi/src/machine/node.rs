@@ -143,7 +143,7 @@ impl Machines {
         let Some(patch) = difference(node, &is, &wanted) else {
             return Ok(());
         };
-        let lease = match self.capi.workloads.lease(&pass.cluster_key, &self.waker, &pass.key) {
+        let lease = match self.capi.workloads.lease(&pass.cluster_key, &self.enqueuer, &pass.key) {
             Ok(lease) => lease,
             // The connection wakes us when it is back.
             Err(Refused::Down(_)) => return Ok(()),

@@ -20,7 +20,7 @@ use remuda_rollout::{
 };
 
 use super::{DrainBlocked, Machines, Pass, Seen};
-use crate::{managed::Managed, view, wake::true_since};
+use crate::{enqueue::true_since, managed::Managed, view};
 
 /// What v1beta1's Ready is made of, in this order.
 const OLD_READY: &[&str] = &[

@@ -25,7 +25,7 @@ pub(super) async fn wait(
     name: &str,
     since: Timestamp,
 ) -> Result<Progress, Trouble> {
-    let lease = machines.capi.workloads.lease(&pass.cluster_key, &machines.waker, &pass.key)?;
+    let lease = machines.capi.workloads.lease(&pass.cluster_key, &machines.enqueuer, &pass.key)?;
     let nodes: Api<Node> = Api::all(lease.client());
     // What is attached is not kept of nodes.
     let node = lease.call(nodes.get_opt(name)).await?.map_err(Error::api("read", format!("Node {name}")))?;

@@ -4,16 +4,16 @@ use std::{any::Any, sync::Arc};
 
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineDrainRule, MachineSet};
-use remuda_control::{Informer, ObjectKey, Waker, write::controller_of};
+use remuda_control::{Enqueuer, Informer, ObjectKey, write::controller_of};
 use remuda_names::capi::{annotation, condition, label};
 use remuda_workload::{Event, What};
 
 use crate::{
     Capi,
+    enqueue::{true_since, when_changed},
     managed::{BY_CLUSTER, Managed, cluster_value},
     providers::{REFERENCES, reference_keys},
     view,
-    wake::{true_since, when_changed},
 };
 
 /// Machines are filed under their Node, by name and by provider ID, within their Cluster.
@@ -78,12 +78,17 @@ pub(super) fn draining(capi: &Capi) -> impl Fn(&MachineDrainRule) -> Vec<ObjectK
 }
 
 /// Wakes Machines until what this returns is dropped.
-pub(super) fn subscribe(capi: &Arc<Capi>, waker: &Waker) -> Vec<Box<dyn Any + Send>> {
+pub(super) fn subscribe(capi: &Arc<Capi>, enqueuer: &Enqueuer) -> Vec<Box<dyn Any + Send>> {
     vec![
-        Box::new(when_changed(&capi.clusters, waker.clone(), of_cluster, filed(capi, BY_CLUSTER))),
-        Box::new(when_changed(&capi.sets, waker.clone(), of_set, filed(capi, BY_SET))),
-        Box::new(when_changed(&capi.deployments, waker.clone(), of_deployment, filed(capi, BY_DEPLOYMENT))),
-        Box::new(to_workloads(capi, waker)),
+        Box::new(when_changed(&capi.clusters, enqueuer.clone(), of_cluster, filed(capi, BY_CLUSTER))),
+        Box::new(when_changed(&capi.sets, enqueuer.clone(), of_set, filed(capi, BY_SET))),
+        Box::new(when_changed(
+            &capi.deployments,
+            enqueuer.clone(),
+            of_deployment,
+            filed(capi, BY_DEPLOYMENT),
+        )),
+        Box::new(to_workloads(capi, enqueuer)),
     ]
 }
 
@@ -129,8 +134,8 @@ fn of_deployment(deployment: &MachineDeployment) -> impl PartialEq + use<> {
     )
 }
 
-fn to_workloads(capi: &Arc<Capi>, waker: &Waker) -> remuda_workload::Subscription {
-    let (machines, waker) = (capi.machines.clone(), waker.clone());
+fn to_workloads(capi: &Arc<Capi>, enqueuer: &Enqueuer) -> remuda_workload::Subscription {
+    let (machines, enqueuer) = (capi.machines.clone(), enqueuer.clone());
     capi.workloads.subscribe(move |event: &Event| {
         let namespace = event.cluster.namespace.as_deref().unwrap_or_default();
         let cluster = &event.cluster.name;
@@ -158,7 +163,7 @@ fn to_workloads(capi: &Arc<Capi>, waker: &Waker) -> remuda_workload::Subscriptio
             }
         };
         for key in woken {
-            waker.wake(key);
+            enqueuer.enqueue(key);
         }
     })
 }

@@ -191,7 +191,7 @@ impl Pass<'_> {
         let resolved = self.capi.providers.resolve(&group, &name, &self.interest()).await?;
         let cache = self.capi.ctx.informers.dynamic(&resolved.resource, Scope::all());
         let (clusters, sets) = (self.capi.clusters.clone(), self.capi.sets.clone());
-        self.sets.waker.follow(&cache, move |object: &DynamicObject| {
+        self.sets.enqueuer.follow(&cache, move |object: &DynamicObject| {
             let namespace = object.namespace().unwrap_or_default();
             let reference = reference_key(&group, &name, &namespace, &object.name_any());
             let clusters = clusters.keys_by_index(REFERENCES, &reference);

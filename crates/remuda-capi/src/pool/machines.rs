@@ -83,7 +83,7 @@ impl Pools {
         let cache = self.capi.ctx.informers.dynamic(&resource, Scope::all());
         cache.add_index(BY_POOL, |object: &DynamicObject| pool_value(&object.metadata).into_iter().collect());
         let pools = self.capi.pools.clone();
-        self.waker.follow(&cache, move |object: &DynamicObject| match pool_value(&object.metadata) {
+        self.enqueuer.follow(&cache, move |object: &DynamicObject| match pool_value(&object.metadata) {
             Some(value) => pools.keys_by_index(BY_LABEL, &value),
             None => Vec::new(),
         });

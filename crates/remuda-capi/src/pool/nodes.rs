@@ -102,7 +102,7 @@ impl Pools {
 
     fn lease(&self, pass: &Pass) -> Result<Option<Lease>, Error> {
         let key = ObjectKey::of(&pass.before.metadata);
-        match self.capi.workloads.lease(&pass.cluster_key(), &self.waker, &key) {
+        match self.capi.workloads.lease(&pass.cluster_key(), &self.enqueuer, &key) {
             Ok(lease) => Ok(Some(lease)),
             // We are woken.
             Err(Refused::Busy) => Ok(None),

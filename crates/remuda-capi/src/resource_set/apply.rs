@@ -72,7 +72,7 @@ impl ResourceSets {
         if lacking.iter().any(|resource| resource.objects.is_none()) {
             return Ok(None);
         }
-        let lease = match self.capi.workloads.lease(&key, &self.waker, &ObjectKey::of(&set.metadata)) {
+        let lease = match self.capi.workloads.lease(&key, &self.enqueuer, &ObjectKey::of(&set.metadata)) {
             Ok(lease) => lease,
             Err(Refused::Busy) => return Ok(None),
             Err(Refused::Down(_)) => return Ok(Some(Outcome::Unreachable)),

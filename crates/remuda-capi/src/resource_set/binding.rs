@@ -13,7 +13,7 @@ use remuda_api::{
     },
     core::Cluster,
 };
-use remuda_control::{Controller, Informer, Next, ObjectKey, Scope, drive};
+use remuda_control::{Action, Controller, Informer, ObjectKey, Scope, drive};
 use remuda_names::capi::{annotation, group};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 use super::{BY_SET, ResourceSets};
 use crate::{
     Capi, Error,
+    enqueue::when_changed,
     error::is_code,
     managed::{Managed, ensure_owner, group_of, plain_owner},
     save::PATIENCE,
-    wake::when_changed,
 };
 
 /// How often others may write at the same time. There may be many sets for one cluster.
@@ -219,11 +219,11 @@ pub(super) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let bindings = capi.ctx.informers.of::<ClusterResourceSetBinding>(Scope::all());
     let controller = Controller::on("resource-set-binding", &capi.ctx, bindings)
         .workers(capi.options.workers)
-        .wakes(&capi.clusters, |_| Vec::new());
+        .requires(&capi.clusters);
     let clusters = capi.clusters.clone();
     let of_clusters = when_changed(
         &clusters,
-        controller.waker(),
+        controller.enqueuer(),
         |cluster| cluster.metadata.deletion_timestamp.is_some(),
         |cluster| vec![ObjectKey::of(&cluster.metadata)],
     );
@@ -231,10 +231,10 @@ pub(super) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     drop(of_clusters);
 }
 
-async fn reconcile(binding: Arc<ClusterResourceSetBinding>, this: Arc<Bindings>) -> Result<Next, Error> {
+async fn reconcile(binding: Arc<ClusterResourceSetBinding>, this: Arc<Bindings>) -> Result<Action, Error> {
     let dying = binding.metadata.deletion_timestamp.is_some();
     if dying || binding.annotations().contains_key(annotation::PAUSED) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let namespace = binding.namespace().unwrap_or_default();
     let name = &binding.spec.cluster_name;
@@ -259,5 +259,5 @@ async fn reconcile(binding: Arc<ClusterResourceSetBinding>, this: Arc<Bindings>)
             }
         }
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Keys, Next};
+use super::{Action, Keys};
 use crate::{
     error::{Chain, Retry, Retryable},
     events::CONTROLLER,
@@ -33,7 +33,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 /// A reconcile without its types: boxed once per controller, so that workers are compiled once and not for each.
 pub(super) type Reconcile = Box<dyn Fn(ObjectKey) -> Reconciling + Send + Sync>;
-pub(super) type Reconciling = Pin<Box<dyn Future<Output = Result<Next, Failure>> + Send>>;
+pub(super) type Reconciling = Pin<Box<dyn Future<Output = Result<Action, Failure>> + Send>>;
 
 /// What is needed of a failed reconcile.
 pub(super) struct Failure {
@@ -60,7 +60,7 @@ pub(super) struct Job {
 
 /// How a reconcile ended.
 enum Outcome {
-    Returned(Result<Next, Failure>),
+    Returned(Result<Action, Failure>),
     Panicked(String),
     Late,
     /// Somebody else leads: whatever was under way is theirs now.
@@ -130,8 +130,8 @@ impl Job {
                 self.queue.forget(&key);
                 self.told.lock().remove(&key);
                 match next {
-                    Next::Done => drop(metrics.success.inc()),
-                    Next::After(delay) => {
+                    Action::AwaitChange => drop(metrics.success.inc()),
+                    Action::RequeueAfter(delay) => {
                         metrics.requeue_after.inc();
                         self.queue.add_after(key, delay);
                     }

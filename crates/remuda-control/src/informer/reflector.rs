@@ -106,15 +106,15 @@ enum End {
     /// The watch was closed before that: the server goes away, or wants to be rid of us.
     ClosedEarly,
     /// The server no longer has, or does not have yet, the history we asked for.
-    LostTrack,
+    Expired,
     /// The kind is not served.
-    Absent,
+    NotServed,
     Failed(Error),
     /// The watch was refused, which says nothing of the list: that is how changes are seen then, as often as the watch
     /// is tried.
     Refused(Error),
     /// No answer in time.
-    Silent,
+    TimedOut,
 }
 
 /// The kind's definition, as far as somebody follows it: changes when it changes.
@@ -131,7 +131,7 @@ pub(super) async fn run(
     let any = source.bound.is_none().then(|| "0".to_owned());
     let mut position = Position::List(any);
     let mut kept = 0;
-    let mut troubles = Troubles::default();
+    let mut backoff = WatchBackoff::default();
     loop {
         definition.mark_unchanged();
         let mut opened = None;
@@ -139,10 +139,10 @@ pub(super) async fn run(
             () = stop.cancelled() => return,
             end = follow(&source, &shared, &mut position, &mut kept, &mut opened) => end,
         };
-        let pause = troubles.pause(&end, opened.map(|opened: Instant| opened.elapsed()));
-        shared.report(&end, &troubles, source.quiet);
+        let pause = backoff.delay(&end, opened.map(|opened: Instant| opened.elapsed()));
+        shared.report(&end, &backoff, source.quiet);
         position = next_position(position, &end);
-        let absent_now = matches!(end, End::Absent);
+        let absent_now = matches!(end, End::NotServed);
         if absent_now {
             absent();
         }
@@ -156,7 +156,7 @@ pub(super) async fn run(
 
 /// What went wrong in a row.
 #[derive(Debug, Default)]
-struct Troubles {
+struct WatchBackoff {
     /// Requests without an answer since the last watch.
     outages: u32,
     /// Watches that ended at once.
@@ -164,31 +164,31 @@ struct Troubles {
     absences: u32,
 }
 
-impl Troubles {
+impl WatchBackoff {
     /// How long to wait after an end; `lasted` is how long there was a watch before it.
     ///
     /// An answer ends an outage, so that a server that flickers is found soon; a watch ends a row
     /// of short ones only by lasting, so that a server that hangs up at once is left alone.
-    fn pause(&mut self, end: &End, lasted: Option<Duration>) -> Duration {
+    fn delay(&mut self, end: &End, lasted: Option<Duration>) -> Duration {
         if lasted.is_some() {
             self.outages = 0;
         }
         if lasted.is_some_and(|lasted| lasted >= SHORT) {
             self.short = 0;
         }
-        if !matches!(end, End::Absent) {
+        if !matches!(end, End::NotServed) {
             self.absences = 0;
         }
         match end {
-            End::Absent => {
+            End::NotServed => {
                 self.absences = self.absences.saturating_add(1);
                 ABSENCE.jittered(self.absences, rand::random())
             }
-            End::Failed(_) | End::Refused(_) | End::Silent => {
+            End::Failed(_) | End::Refused(_) | End::TimedOut => {
                 self.outages = self.outages.saturating_add(1);
                 OUTAGE.jittered(self.outages, rand::random())
             }
-            End::Closed | End::ClosedEarly | End::LostTrack => {
+            End::Closed | End::ClosedEarly | End::Expired => {
                 self.short = self.short.saturating_add(1);
                 // One may be bad luck.
                 if self.short < 2 {
@@ -202,9 +202,9 @@ impl Troubles {
 
 impl Shared {
     /// Each trouble once: there may be thousands of caches, and the first says it all.
-    fn report(&self, end: &End, troubles: &Troubles, quiet: bool) {
+    fn report(&self, end: &End, backoff: &WatchBackoff, quiet: bool) {
         let kind = &self.kind;
-        if matches!(end, End::Failed(_) | End::Silent) {
+        if matches!(end, End::Failed(_) | End::TimedOut) {
             let now = Instant::now();
             self.progress.send_modify(|progress| {
                 progress.lost.get_or_insert(now);
@@ -213,7 +213,7 @@ impl Shared {
         // What cannot be reached at all is stale, which is another matter.
         let why = match end {
             End::Failed(error) | End::Refused(error) => status_of(error).map(|_| Chain(error).to_string()),
-            End::Silent | End::Closed | End::ClosedEarly | End::LostTrack | End::Absent => None,
+            End::TimedOut | End::Closed | End::ClosedEarly | End::Expired | End::NotServed => None,
         };
         if let Some(why) = why {
             self.trouble.send_if_modified(|trouble| {
@@ -222,18 +222,18 @@ impl Shared {
             });
         }
         match end {
-            End::Refused(error) if troubles.outages == 1 && !quiet => {
+            End::Refused(error) if backoff.outages == 1 && !quiet => {
                 tracing::warn!(%kind, error = %Chain(error), "watch refused, listing again and again instead");
             }
             End::Refused(error) => tracing::debug!(%kind, error = %Chain(error), "watch refused again"),
-            End::Failed(error) if troubles.outages == 1 && !quiet => {
+            End::Failed(error) if backoff.outages == 1 && !quiet => {
                 tracing::warn!(%kind, error = %Chain(error), "watch failed");
             }
             End::Failed(error) => tracing::debug!(%kind, error = %Chain(error), "watch failed again"),
-            End::Silent => tracing::debug!(%kind, "watch got no answer"),
-            End::LostTrack => tracing::debug!(%kind, "history is gone, listing again"),
-            End::Absent if troubles.absences == 1 => tracing::info!(%kind, "kind is not served yet"),
-            End::Closed | End::ClosedEarly | End::Absent => {}
+            End::TimedOut => tracing::debug!(%kind, "watch got no answer"),
+            End::Expired => tracing::debug!(%kind, "history is gone, listing again"),
+            End::NotServed if backoff.absences == 1 => tracing::info!(%kind, "kind is not served yet"),
+            End::Closed | End::ClosedEarly | End::NotServed => {}
         }
     }
 }
@@ -242,11 +242,11 @@ fn next_position(position: Position, end: &End) -> Position {
     match end {
         End::Closed => position,
         // Its history may be another one when it comes back.
-        End::Absent | End::LostTrack => Position::List(None),
+        End::NotServed | End::Expired => Position::List(None),
         End::Failed(error) if status_of(error).is_some() => position,
         // The server was away. It may come back from a backup, where our version is in the
         // future and a watch would be silent; a list tells.
-        End::Failed(_) | End::Refused(_) | End::Silent | End::ClosedEarly => match position {
+        End::Failed(_) | End::Refused(_) | End::TimedOut | End::ClosedEarly => match position {
             Position::At(version) => Position::List(Some(version)),
             list @ Position::List(_) => list,
         },
@@ -269,7 +269,7 @@ async fn follow(
         *position = Position::At(version);
     }
     let Position::At(version) = position else {
-        return End::LostTrack;
+        return End::Expired;
     };
     watch_from(source, shared, version, kept, opened).await
 }
@@ -343,7 +343,7 @@ async fn list(
             if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
         let request = request.map_err(|error| End::Failed(Error::BuildRequest(error)))?;
         let answer = tokio::time::timeout(LIST_TIMEOUT, source.client.request::<RawList>(request)).await;
-        let page = answer.map_err(|_| End::Silent)?.map_err(judge)?;
+        let page = answer.map_err(|_| End::TimedOut)?.map_err(judge)?;
         for item in page.items {
             match read(shared, &item) {
                 Ok(object) => {
@@ -374,8 +374,8 @@ async fn list(
 /// A failed request, sorted.
 fn judge(error: Error) -> End {
     match status_of(&error) {
-        Some(status) if status.code == 410 || is_too_new(status) => End::LostTrack,
-        Some(status) if status.code == 404 => End::Absent,
+        Some(status) if status.code == 410 || is_too_new(status) => End::Expired,
+        Some(status) if status.code == 404 => End::NotServed,
         _ => End::Failed(error),
     }
 }
@@ -430,7 +430,7 @@ async fn watch_from(
     let stream = match tokio::time::timeout(WATCH_START_TIMEOUT, opening).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return judge_opening(error),
-        Err(_) => return End::Silent,
+        Err(_) => return End::TimedOut,
     };
     let stream = std::pin::pin!(stream);
     let mut events = Events::new(stream);
@@ -444,7 +444,7 @@ async fn watch_from(
             Ok(None) if since.elapsed() + MARGIN < agreed => return End::ClosedEarly,
             Ok(None) => return End::Closed,
             Ok(Some(Err(error))) => return judge(error),
-            Err(_) => return End::Silent,
+            Err(_) => return End::TimedOut,
         };
         match event {
             WatchEvent::Added(raw) | WatchEvent::Modified(raw) => match read(shared, &raw) {
@@ -454,7 +454,7 @@ async fn watch_from(
                     if let Some((bound, _)) = &source.bound
                         && *kept + bound.object_bytes > bound.bytes
                     {
-                        return End::LostTrack;
+                        return End::Expired;
                     }
                     if let Err(end) = source.admit(shared, &object, kept, objects) {
                         return end;
@@ -476,7 +476,7 @@ async fn watch_from(
             },
             WatchEvent::Deleted(raw) => {
                 let Some(metadata) = metadata(&raw) else {
-                    return End::LostTrack;
+                    return End::Expired;
                 };
                 let last = read(shared, &raw).ok();
                 let key = ObjectKey::of(&metadata);
@@ -549,7 +549,7 @@ mod tests {
         assert_eq!(after(at(), judge(lost)), "list 7");
         assert_eq!(after(at(), judge(status(429, ""))), "at 7");
         assert_eq!(after(at(), End::Closed), "at 7");
-        assert_eq!(after(at(), End::Silent), "list 7");
+        assert_eq!(after(at(), End::TimedOut), "list 7");
         assert_eq!(after(at(), End::ClosedEarly), "list 7");
     }
 
@@ -562,7 +562,7 @@ mod tests {
         }
         let busy = judge_opening(status(429, ""));
         assert_eq!(after(Position::At("7".to_owned()), busy), "at 7");
-        assert!(matches!(judge_opening(status(410, "")), End::LostTrack));
+        assert!(matches!(judge_opening(status(410, "")), End::Expired));
     }
 
     #[test]
@@ -579,18 +579,18 @@ mod tests {
 
     #[test]
     fn a_server_that_answers_is_back_but_one_that_hangs_up_at_once_is_left_alone() {
-        let mut troubles = Troubles::default();
+        let mut backoff = WatchBackoff::default();
         let lost = || End::Failed(Error::ReadEvents(std::io::Error::other("reset")));
         for _ in 0..20 {
-            troubles.pause(&lost(), None);
+            backoff.delay(&lost(), None);
         }
-        assert!(troubles.pause(&lost(), None) >= OUTAGE.longest / 2);
-        assert_eq!(troubles.pause(&End::ClosedEarly, Some(Duration::ZERO)), Duration::ZERO);
-        assert!(troubles.pause(&lost(), None) < Duration::from_millis(100));
+        assert!(backoff.delay(&lost(), None) >= OUTAGE.longest / 2);
+        assert_eq!(backoff.delay(&End::ClosedEarly, Some(Duration::ZERO)), Duration::ZERO);
+        assert!(backoff.delay(&lost(), None) < Duration::from_millis(100));
         for _ in 0..20 {
-            troubles.pause(&End::ClosedEarly, Some(Duration::ZERO));
+            backoff.delay(&End::ClosedEarly, Some(Duration::ZERO));
         }
-        assert!(troubles.pause(&End::ClosedEarly, Some(Duration::ZERO)) >= OUTAGE.longest / 2);
-        assert_eq!(troubles.pause(&End::Closed, Some(Duration::from_secs(300))), Duration::ZERO);
+        assert!(backoff.delay(&End::ClosedEarly, Some(Duration::ZERO)) >= OUTAGE.longest / 2);
+        assert_eq!(backoff.delay(&End::Closed, Some(Duration::from_secs(300))), Duration::ZERO);
     }
 }

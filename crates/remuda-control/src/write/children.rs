@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Named, adopt, is_controlled_by, owner_reference};
+use super::{Named, is_controlled_by, owner_reference, set_controller_reference};
 use crate::{
     ctx::Ctx,
     error::{Context, Error, is_code},
@@ -195,7 +195,7 @@ impl<'a> ApplySet<'a> {
         }
         meta.namespace = self.namespace.clone().or(meta.namespace);
         meta.labels.get_or_insert_default().insert(self.label.0.clone(), self.label.1.clone());
-        adopt(&mut meta, &self.owner)?;
+        set_controller_reference(&mut meta, &self.owner)?;
         let key = ObjectKey::of(&meta);
         let what = || format!("{kind} {key}");
         let encoded = serde_json::to_value(applied_metadata(meta));
@@ -287,7 +287,7 @@ impl<'a> ApplySet<'a> {
                 applied.unchanged += 1;
                 return Ok(());
             }
-            adopt(&mut found.meta.clone(), &self.owner)?;
+            set_controller_reference(&mut found.meta.clone(), &self.owner)?;
         }
         let params = PatchParams::apply(&self.ctx.field_manager).force();
         let name = &child.key.name;

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// What a condition says, without when it began to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Says<'a> {
+pub struct ConditionUpdate<'a> {
     pub kind: &'a str,
     /// `Some(true)`, `Some(false)`, or unknown.
     pub status: Option<bool>,
@@ -26,7 +26,7 @@ fn status_text(status: Option<bool>) -> &'static str {
 
 /// Sets a condition and tells whether anything changed. The transition time moves only when the
 /// status does; a condition keeps its place in the list.
-pub fn set(conditions: &mut Vec<Condition>, says: Says<'_>, now: Timestamp) -> bool {
+pub fn set(conditions: &mut Vec<Condition>, says: ConditionUpdate<'_>, now: Timestamp) -> bool {
     let status = status_text(says.status);
     // A condition time has whole seconds on the wire; more would never compare equal again.
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
@@ -86,8 +86,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn ready(status: Option<bool>, message: &str) -> Says<'_> {
-        Says { kind: "Ready", status, reason: "Waiting", message, generation: Some(1) }
+    fn ready(status: Option<bool>, message: &str) -> ConditionUpdate<'_> {
+        ConditionUpdate { kind: "Ready", status, reason: "Waiting", message, generation: Some(1) }
     }
 
     #[test]
@@ -116,9 +116,9 @@ mod tests {
     fn conditions_keep_their_order() {
         let mut conditions = Vec::new();
         for kind in ["A", "B"] {
-            set(&mut conditions, Says { kind, ..ready(Some(true), "") }, at(1));
+            set(&mut conditions, ConditionUpdate { kind, ..ready(Some(true), "") }, at(1));
         }
-        set(&mut conditions, Says { kind: "A", ..ready(Some(false), "") }, at(2));
+        set(&mut conditions, ConditionUpdate { kind: "A", ..ready(Some(false), "") }, at(2));
         assert_eq!(conditions.iter().map(|condition| condition.type_.as_str()).collect::<String>(), "AB");
         assert!(remove(&mut conditions, "A"));
         assert!(!remove(&mut conditions, "A"));

@@ -17,30 +17,30 @@ use crate::error::{Context, Error, is_code};
 
 /// What to do with an object that has, or should have, our finalizer.
 #[derive(Debug)]
-pub enum Guarded<K> {
+pub enum Finalizer<K> {
     /// It lives and our finalizer is on it: this is its state.
-    Live(K),
-    /// It is being deleted. Clean up, whatever was or was not set up, then [`release`] it.
-    Dying(K),
+    Active(K),
+    /// It is being deleted. Clean up, whatever was or was not set up, then [`remove_finalizer`] it.
+    Deleting(K),
     /// It is being deleted and waits for others, or is gone: none of our business any more.
-    Released,
+    Gone,
 }
 
 /// Puts our finalizer on a live object. Call it before anything that needs cleanup is made.
-pub async fn guard<K>(
+pub async fn ensure_finalizer<K>(
     api: &Api<K>,
     object: K,
     dynamic: &K::DynamicType,
     finalizer: &str,
-) -> Result<Guarded<K>, Error>
+) -> Result<Finalizer<K>, Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     let ours = object.finalizers().iter().any(|known| known == finalizer);
     match (object.meta().deletion_timestamp.is_some(), ours) {
-        (false, true) => return Ok(Guarded::Live(object)),
-        (true, true) => return Ok(Guarded::Dying(object)),
-        (true, false) => return Ok(Guarded::Released),
+        (false, true) => return Ok(Finalizer::Active(object)),
+        (true, true) => return Ok(Finalizer::Deleting(object)),
+        (true, false) => return Ok(Finalizer::Gone),
         (false, false) => {}
     }
     let known = object.finalizers();
@@ -56,14 +56,14 @@ where
     match patch(api, &object, dynamic, steps).await? {
         // It may have begun to die between our look and our patch: the API then refuses new
         // finalizers. Had it let one through, we would have to clean up.
-        Some(object) if object.meta().deletion_timestamp.is_some() => Ok(Guarded::Dying(object)),
-        Some(object) => Ok(Guarded::Live(object)),
-        None => Ok(Guarded::Released),
+        Some(object) if object.meta().deletion_timestamp.is_some() => Ok(Finalizer::Deleting(object)),
+        Some(object) => Ok(Finalizer::Active(object)),
+        None => Ok(Finalizer::Gone),
     }
 }
 
 /// Takes our finalizer off. An object without it, or one that is gone, is fine.
-pub async fn release<K>(
+pub async fn remove_finalizer<K>(
     api: &Api<K>,
     object: &K,
     dynamic: &K::DynamicType,
@@ -100,14 +100,14 @@ where
     L: Future<Output = Result<T, E>>,
     C: Future<Output = Result<(), E>>,
 {
-    match guard(api, object, dynamic, finalizer).await? {
-        Guarded::Live(object) => live(object).await.map(Some),
-        Guarded::Dying(object) => {
+    match ensure_finalizer(api, object, dynamic, finalizer).await? {
+        Finalizer::Active(object) => live(object).await.map(Some),
+        Finalizer::Deleting(object) => {
             cleanup(object.clone()).await?;
-            release(api, &object, dynamic, finalizer).await?;
+            remove_finalizer(api, &object, dynamic, finalizer).await?;
             Ok(None)
         }
-        Guarded::Released => Ok(None),
+        Finalizer::Gone => Ok(None),
     }
 }
 

@@ -29,7 +29,7 @@ pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
 ///
 /// A reference of the same owner in another version of its API, or without the controller mark,
 /// becomes this one.
-pub fn adopt(meta: &mut ObjectMeta, owner: &OwnerReference) -> Result<bool, Error> {
+pub fn set_controller_reference(meta: &mut ObjectMeta, owner: &OwnerReference) -> Result<bool, Error> {
     if let Some(other) = controller_of(meta).filter(|other| other.uid != owner.uid) {
         return Err(Error::Controlled {
             what: meta.name.clone().unwrap_or_default(),
@@ -68,15 +68,15 @@ mod tests {
     #[test]
     fn an_orphan_is_adopted_once() {
         let mut meta = ObjectMeta::default();
-        assert!(adopt(&mut meta, &owner("1", true)).unwrap());
-        assert!(!adopt(&mut meta, &owner("1", true)).unwrap());
+        assert!(set_controller_reference(&mut meta, &owner("1", true)).unwrap());
+        assert!(!set_controller_reference(&mut meta, &owner("1", true)).unwrap());
         assert!(is_controlled_by(&meta, "1"));
     }
 
     #[test]
     fn what_somebody_controls_stays_theirs() {
         let mut meta = ObjectMeta { owner_references: Some(vec![owner("1", true)]), ..ObjectMeta::default() };
-        let error = adopt(&mut meta, &owner("2", true)).unwrap_err();
+        let error = set_controller_reference(&mut meta, &owner("2", true)).unwrap_err();
         assert!(error.to_string().ends_with("is already controlled by MachineSet set-1"));
     }
 
@@ -84,7 +84,7 @@ mod tests {
     fn a_plain_reference_becomes_the_controllers() {
         let owners = vec![owner("9", false), owner("1", false)];
         let mut meta = ObjectMeta { owner_references: Some(owners), ..ObjectMeta::default() };
-        assert!(adopt(&mut meta, &owner("1", true)).unwrap());
+        assert!(set_controller_reference(&mut meta, &owner("1", true)).unwrap());
         assert_eq!(meta.owner_references.unwrap(), [owner("9", false), owner("1", true)]);
     }
 }

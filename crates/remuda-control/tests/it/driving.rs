@@ -17,7 +17,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use remuda_control::{
-    Controller, Ctx, Error, Next, ObjectKey, Retry, Retryable, Scope, drive, drive_keys,
+    Action, Controller, Ctx, Error, ObjectKey, Retry, Retryable, Scope, drive, drive_keys,
     leases::Elector,
     via_index,
     write::{owner_reference, write_status},
@@ -60,7 +60,7 @@ async fn a_burst_of_changes_is_one_reconcile() {
         async move {
             seen.lock().push(thing.spec.size);
             passing.acquire().await.unwrap().forget();
-            Ok::<_, Wrong>(Next::Done)
+            Ok::<_, Wrong>(Action::AwaitChange)
         }
     };
     let stop = CancellationToken::new();
@@ -91,12 +91,12 @@ async fn changes_of_what_is_summed_up_are_gathered_but_deletions_are_told_at_onc
     let maps: Api<ConfigMap> = Api::namespaced(world.client(), "default");
     let cache = ctx.informers.of::<ConfigMap>(Scope::labels("part"));
     let controller = Controller::<Thing>::new("debounced", &ctx)
-        .wakes_debounced(WINDOW, &cache, |_| vec![ObjectKey::namespaced("default", "sum")]);
+        .watches_debounced(WINDOW, &cache, |_| vec![ObjectKey::namespaced("default", "sum")]);
     let runs: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let seen = runs.clone();
     let reconcile = move |_, _| {
         seen.lock().push(Instant::now());
-        async { Ok::<_, Wrong>(Next::Done) }
+        async { Ok::<_, Wrong>(Action::AwaitChange) }
     };
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -140,7 +140,7 @@ async fn no_object_is_reconciled_twice_at_once() {
             tokio::time::sleep(Duration::from_millis(20)).await;
             now.fetch_sub(1, Ordering::Relaxed);
             held.lock().insert(name, thing.spec.size);
-            Ok::<_, Wrong>(Next::Done)
+            Ok::<_, Wrong>(Action::AwaitChange)
         }
     };
     let stop = CancellationToken::new();
@@ -169,7 +169,7 @@ async fn no_object_is_reconciled_twice_at_once() {
 /// of runs.
 fn timed<F>(ctx: &Arc<Ctx>, stop: &CancellationToken, then: F) -> (JoinSet<()>, Arc<Mutex<Vec<Instant>>>)
 where
-    F: Fn(usize) -> Result<Next, Wrong> + Send + Sync + 'static,
+    F: Fn(usize) -> Result<Action, Wrong> + Send + Sync + 'static,
 {
     let runs: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let (times, then) = (runs.clone(), Arc::new(then));
@@ -206,8 +206,8 @@ async fn failures_are_retried_less_and_less_often_until_a_success() {
     let world = World::start().await;
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
     let (tasks, runs) = timed(&ctx, &stop, |run| match run {
-        8 => Ok(Next::After(Duration::from_secs(30))),
-        10.. => Ok(Next::Done),
+        8 => Ok(Action::RequeueAfter(Duration::from_secs(30))),
+        10.. => Ok(Action::AwaitChange),
         _ => Err(Wrong(Retry::Transient)),
     });
     create(&world, "a").await;
@@ -222,7 +222,7 @@ async fn a_conflict_never_waits_long() {
     let world = World::start().await;
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
     let (tasks, runs) = timed(&ctx, &stop, |run| match run {
-        12.. => Ok(Next::Done),
+        12.. => Ok(Action::AwaitChange),
         _ => Err(Wrong(Retry::Conflict)),
     });
     create(&world, "a").await;
@@ -237,7 +237,7 @@ async fn who_does_not_answer_is_not_asked_many_times_a_second() {
     let world = World::start().await;
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
     let (tasks, runs) = timed(&ctx, &stop, |run| match run {
-        17.. => Ok(Next::Done),
+        17.. => Ok(Action::AwaitChange),
         _ => Err(Wrong(Retry::Unreachable)),
     });
     create(&world, "a").await;
@@ -255,7 +255,7 @@ async fn events_name_the_controller_that_records_them() {
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
     let reconcile = |thing: Arc<Thing>, ctx: Arc<Ctx>| async move {
         ctx.recorder.normal(&*thing, "Seen", "Look", "it is there");
-        Ok::<_, Wrong>(Next::Done)
+        Ok::<_, Wrong>(Action::AwaitChange)
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(drive(Controller::<Thing>::new("things", &ctx), reconcile, ctx.clone(), stop.clone()));
@@ -277,7 +277,7 @@ async fn who_writes_to_a_namespace_that_goes_asks_seldom_until_it_is_gone() {
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
     let (tasks, runs) = timed(&ctx, &stop, |run| match run {
         ..=12 => Err(Wrong(Retry::Terminating)),
-        _ => Ok(Next::Done),
+        _ => Ok(Action::AwaitChange),
     });
     create(&world, "a").await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -308,7 +308,7 @@ async fn a_panic_is_caught_counted_and_retried() {
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
     let (tasks, runs) = timed(&ctx, &stop, |run| {
         assert!(run > 3, "not yet");
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     });
     create(&world, "a").await;
     until("the last run", async || runs.lock().len() == 4).await;
@@ -335,11 +335,11 @@ async fn other_kinds_wake_their_owners_and_those_who_use_them() {
     let controller = Controller::<Thing>::new("wakes", &ctx);
     controller.root().add_index("uses", |thing| thing.spec.uses.iter().cloned().collect());
     let users = via_index(controller.root(), "uses", |map: &ConfigMap| Some(map.name_any()));
-    let controller = controller.owns(&maps).wakes(&maps, users);
+    let controller = controller.owns(&maps).watches(&maps, users);
     let counted = runs.clone();
     let reconcile = move |thing: Arc<Thing>, _| {
         *counted.lock().entry(thing.name_any()).or_default() += 1;
-        async { Ok::<_, Wrong>(Next::Done) }
+        async { Ok::<_, Wrong>(Action::AwaitChange) }
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(drive(controller, reconcile, ctx.clone(), stop.clone()));
@@ -390,7 +390,7 @@ async fn a_settled_world_is_silent() {
         async move {
             let status = ThingStatus { seen: Some(thing.spec.size), ..ThingStatus::default() };
             write_status(&ctx, &things, &thing, &status).await?;
-            Ok::<_, Error>(Next::Done)
+            Ok::<_, Error>(Action::AwaitChange)
         }
     };
     let mut tasks = JoinSet::new();
@@ -433,7 +433,7 @@ async fn stopping_lets_work_under_way_end_but_not_for_ever() {
             let long = if thing.name_any() == "slow" { 3600 } else { 5 };
             tokio::time::sleep(Duration::from_secs(long)).await;
             done.fetch_add(1, Ordering::Relaxed);
-            Ok::<_, Wrong>(Next::Done)
+            Ok::<_, Wrong>(Action::AwaitChange)
         }
     };
     let stop = CancellationToken::new();
@@ -469,7 +469,7 @@ async fn nothing_is_reconciled_before_we_lead_nor_after() {
     leads.gained().await;
     let ours = second.leadership();
     electors.spawn(second.run(stop_second.clone()));
-    let (tasks, runs) = timed(&ctx, &stop, |_| Ok(Next::After(Duration::from_secs(1))));
+    let (tasks, runs) = timed(&ctx, &stop, |_| Ok(Action::RequeueAfter(Duration::from_secs(1))));
     create(&world, "a").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(runs.lock().len(), 0);
@@ -501,7 +501,7 @@ async fn a_controller_of_keys_hears_of_objects_that_are_gone() {
     let reconcile = move |key: ObjectKey, _| {
         let there = if root.get(&key).is_some() { "is" } else { "was" };
         hearing.lock().push(format!("{key} {there}"));
-        async { Ok::<_, Wrong>(Next::Done) }
+        async { Ok::<_, Wrong>(Action::AwaitChange) }
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(drive_keys(controller, reconcile, ctx.clone(), stop.clone()));
@@ -519,16 +519,16 @@ async fn a_reconcile_may_follow_a_kind_it_just_heard_of() {
     let world = World::start().await;
     let (ctx, stop) = (world.ctx(), CancellationToken::new());
     let controller = Controller::<Thing>::new("follower", &ctx);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let runs = Arc::new(AtomicUsize::new(0));
-    let (counted, following) = (runs.clone(), waker.clone());
+    let (counted, following) = (runs.clone(), enqueuer.clone());
     let reconcile = move |_: Arc<Thing>, ctx: Arc<Ctx>| {
         counted.fetch_add(1, Ordering::Relaxed);
         // As a provider's kind is: known only by what an object says.
         let kind = ApiResource::erase::<ConfigMap>(&());
         let informer = ctx.informers.dynamic(&kind, Scope::labels("test.remuda/used"));
         following.follow(&informer, |_| vec![ObjectKey::namespaced("default", "a")]);
-        async { Ok::<_, Wrong>(Next::Done) }
+        async { Ok::<_, Wrong>(Action::AwaitChange) }
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(drive(controller, reconcile, ctx.clone(), stop.clone()));
@@ -545,9 +545,9 @@ async fn a_reconcile_may_follow_a_kind_it_just_heard_of() {
     map.labels_mut().insert("test.remuda/used".to_owned(), String::new());
     maps.create(&PostParams::default(), &map).await.unwrap();
     is(2).await;
-    waker.wake(ObjectKey::namespaced("default", "a"));
+    enqueuer.enqueue(ObjectKey::namespaced("default", "a"));
     is(3).await;
     stop.cancel();
     tasks.join_all().await;
-    waker.wake(ObjectKey::namespaced("default", "a"));
+    enqueuer.enqueue(ObjectKey::namespaced("default", "a"));
 }

@@ -8,7 +8,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use remuda_control::{
-    Controller, Ctx, Error, Next, Scope, drive,
+    Action, Controller, Ctx, Error, Scope, drive,
     write::{ApplySet, write_status},
 };
 use serde_json::json;
@@ -26,10 +26,10 @@ async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     drive(controller, reconcile, ctx, stop).await;
 }
 
-async fn reconcile(thing: Arc<Thing>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(thing: Arc<Thing>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     let (secret, status) = decide(&thing);
     act(&ctx, &thing, secret, status).await?;
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 fn decide(thing: &Thing) -> (Option<Secret>, ThingStatus) {

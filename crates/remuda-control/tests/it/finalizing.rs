@@ -13,8 +13,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use remuda_control::{
-    Controller, Error, Next, Retry, Retryable, drive,
-    write::{Guarded, finalize, guard, release},
+    Action, Controller, Error, Retry, Retryable, drive,
+    write::{Finalizer, ensure_finalizer, finalize, remove_finalizer},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -30,42 +30,48 @@ async fn finalizers_are_added_and_removed_beside_those_of_others() {
     let world = World::start().await;
     let things = world.things();
     let plain = things.create(&PostParams::default(), &thing("a")).await.unwrap();
-    let Guarded::Live(ours) = guard(&things, plain.clone(), &(), OURS).await.unwrap() else {
+    let Finalizer::Active(ours) = ensure_finalizer(&things, plain.clone(), &(), OURS).await.unwrap() else {
         panic!("a live object is live");
     };
     assert_eq!(ours.finalizers(), [OURS]);
     // An old view of the same list of finalizers is no obstacle.
     let patch = Patch::Merge(json!({"spec": {"size": 9}}));
     things.patch("a", &PatchParams::default(), &patch).await.unwrap();
-    let Guarded::Live(both) = guard(&things, ours.clone(), &(), THEIRS).await.unwrap() else {
+    let Finalizer::Active(both) = ensure_finalizer(&things, ours.clone(), &(), THEIRS).await.unwrap() else {
         panic!("a live object is live");
     };
     assert_eq!(both.finalizers(), [OURS, THEIRS]);
     assert_eq!(both.spec.size, 9);
     // An old view of the finalizers themselves is a conflict.
     for old in [&plain, &ours] {
-        let error = guard(&things, old.clone(), &(), "test.remuda/third").await.unwrap_err();
+        let error = ensure_finalizer(&things, old.clone(), &(), "test.remuda/third").await.unwrap_err();
         assert_eq!(error.retry(), Retry::Conflict, "{error}");
     }
     things.delete("a", &DeleteParams::default()).await.unwrap();
     let dying = things.get("a").await.unwrap();
-    assert!(matches!(guard(&things, dying.clone(), &(), OURS).await.unwrap(), Guarded::Dying(_)));
-    assert!(matches!(guard(&things, dying.clone(), &(), "test.remuda/third").await, Ok(Guarded::Released)));
-    release(&things, &dying, &(), OURS).await.unwrap();
+    assert!(matches!(
+        ensure_finalizer(&things, dying.clone(), &(), OURS).await.unwrap(),
+        Finalizer::Deleting(_)
+    ));
+    assert!(matches!(
+        ensure_finalizer(&things, dying.clone(), &(), "test.remuda/third").await,
+        Ok(Finalizer::Gone)
+    ));
+    remove_finalizer(&things, &dying, &(), OURS).await.unwrap();
     assert_eq!(things.get("a").await.unwrap().finalizers(), [THEIRS]);
     // Their index moved: an old view must not remove somebody else's.
-    assert_eq!(release(&things, &dying, &(), OURS).await.unwrap_err().retry(), Retry::Conflict);
+    assert_eq!(remove_finalizer(&things, &dying, &(), OURS).await.unwrap_err().retry(), Retry::Conflict);
     let dying = things.get("a").await.unwrap();
-    release(&things, &dying, &(), THEIRS).await.unwrap();
+    remove_finalizer(&things, &dying, &(), THEIRS).await.unwrap();
     assert!(things.get_opt("a").await.unwrap().is_none());
-    release(&things, &dying, &(), THEIRS).await.unwrap();
-    assert!(matches!(guard(&things, plain.clone(), &(), OURS).await.unwrap(), Guarded::Released));
+    remove_finalizer(&things, &dying, &(), THEIRS).await.unwrap();
+    assert!(matches!(ensure_finalizer(&things, plain.clone(), &(), OURS).await.unwrap(), Finalizer::Gone));
 
     // A successor of the same name is another object.
     let successor = things.create(&PostParams::default(), &thing("a")).await.unwrap();
-    assert!(guard(&things, plain, &(), OURS).await.is_err());
+    assert!(ensure_finalizer(&things, plain, &(), OURS).await.is_err());
     assert!(things.get("a").await.unwrap().finalizers().is_empty());
-    assert!(matches!(guard(&things, successor, &(), OURS).await.unwrap(), Guarded::Live(_)));
+    assert!(matches!(ensure_finalizer(&things, successor, &(), OURS).await.unwrap(), Finalizer::Active(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +92,7 @@ async fn controllers_that_race_for_an_object_all_clean_up() {
                     Ok(())
                 };
                 finalize(&things, Thing::clone(&thing), &(), finalizer, live, cleanup).await?;
-                Ok::<_, Error>(Next::Done)
+                Ok::<_, Error>(Action::AwaitChange)
             }
         };
         let controller = Controller::<Thing>::new(name, &ctx);

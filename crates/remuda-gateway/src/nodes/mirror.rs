@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     status::{
-        Says,
+        ConditionUpdate,
         capacity::{Roles, amounts},
         set,
     },
@@ -197,13 +197,13 @@ impl Seen {
         node.spec = NodeSpec { other: std::mem::take(&mut node.spec.other), ..self.spec.clone() };
         let before = node.status.take().unwrap_or_default();
         let mut conditions = before.conditions;
-        let registered = Says { message: "registered with kubernetes", ..Says::yes() };
+        let registered = ConditionUpdate { message: "registered with kubernetes", ..ConditionUpdate::yes() };
         set(&mut conditions, REGISTERED, registered, now);
         let ready = &self.ready;
         set(
             &mut conditions,
             READY,
-            Says { status: word(&ready.status), reason: &ready.reason, message: &ready.message },
+            ConditionUpdate { status: word(&ready.status), reason: &ready.reason, message: &ready.message },
             now,
         );
         self.drained(&mut conditions, now);
@@ -216,11 +216,13 @@ impl Seen {
             self.spec.internal_node_spec.as_ref().is_some_and(|spec| spec["unschedulable"] == true);
         let known = conditions.iter().find(|known| known.kind == DRAINED).map(|known| known.status.clone());
         let says = match (&self.drain, known.as_deref()) {
-            (Some(Drain::Running), _) => Says { status: "Unknown", ..Says::default() },
-            (Some(Drain::Failed(why)), _) => Says { status: "False", reason: "DrainFailed", message: why },
-            (Some(Drain::Done), _) if is_cordoned => Says::yes(),
+            (Some(Drain::Running), _) => ConditionUpdate { status: "Unknown", ..ConditionUpdate::default() },
+            (Some(Drain::Failed(why)), _) => {
+                ConditionUpdate { status: "False", reason: "DrainFailed", message: why }
+            }
+            (Some(Drain::Done), _) if is_cordoned => ConditionUpdate::yes(),
             // The server that drained it has stopped meanwhile.
-            (None, Some("Unknown")) => Says {
+            (None, Some("Unknown")) => ConditionUpdate {
                 status: "False",
                 reason: "Interrupted",
                 message: "the drain was interrupted: begin it again",
@@ -254,7 +256,7 @@ pub(super) fn away(mut node: Node, now: Timestamp) -> Node {
     let annotations = node.metadata.annotations.get_or_insert_default();
     annotations.insert(NODE_DIGEST.to_owned(), AWAY.to_owned());
     let status = node.status.get_or_insert_default();
-    let says = Says { status: "Unknown", reason: DISCONNECTED, message: AWAY_TEXT };
+    let says = ConditionUpdate { status: "Unknown", reason: DISCONNECTED, message: AWAY_TEXT };
     set(&mut status.conditions, READY, says, now);
     node
 }

@@ -114,7 +114,7 @@ impl Machines {
                 self.prune(observed).await?;
                 let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), &observed.namespace);
                 delete(&secrets, &naming::state_secret(&observed.name)).await?;
-                write::release(&api, object, &self.resource, finalizer::MACHINE).await?;
+                write::remove_finalizer(&api, object, &self.resource, finalizer::MACHINE).await?;
             }
         }
         Ok(after)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use parking_lot::Mutex;
-use remuda_control::{ObjectKey, Waker};
+use remuda_control::{Enqueuer, ObjectKey};
 
 /// The Jobs under way, by lane. A machine whose lane is full waits in line.
 pub(crate) struct Lanes {
@@ -72,7 +72,7 @@ impl Lanes {
     }
 
     /// Gives the place back, in the lane or in the line for it, and wakes who is next.
-    pub(crate) fn leave(&self, key: &ObjectKey, waker: &Waker) {
+    pub(crate) fn leave(&self, key: &ObjectKey, enqueuer: &Enqueuer) {
         let mut state = self.state.lock();
         for lane in state.lanes.values_mut() {
             lane.waiting.retain(|_, waiting| waiting != key);
@@ -81,7 +81,7 @@ impl Lanes {
         let Some(lane) = state.lanes.get_mut(&name) else { return };
         lane.inside.remove(key);
         if let Some((_, next)) = lane.waiting.pop_first() {
-            waker.wake(next);
+            enqueuer.enqueue(next);
         }
         if lane.inside.is_empty() && lane.waiting.is_empty() {
             state.lanes.remove(&name);

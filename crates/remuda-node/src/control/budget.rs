@@ -13,7 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::{Api, ResourceExt};
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive, write};
+use remuda_control::{Action, Controller, Ctx, Informer, ObjectKey, Scope, drive, write};
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, pods};
@@ -24,7 +24,7 @@ const FORGET: Duration = Duration::from_secs(120);
 pub async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     let budgets: Informer<PodDisruptionBudget> = ctx.informers.of(Scope::all());
     let known = budgets.clone();
-    let controller = Controller::<PodDisruptionBudget>::new("disruption", &ctx).wakes(
+    let controller = Controller::<PodDisruptionBudget>::new("disruption", &ctx).watches(
         &pods::informer(&ctx),
         move |pod: &Pod| {
             let namespace = pod.namespace().unwrap_or_default();
@@ -50,7 +50,7 @@ fn desired(spec: &PodDisruptionBudgetSpec, expected: i32) -> i32 {
     }
 }
 
-async fn reconcile(budget: Arc<PodDisruptionBudget>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(budget: Arc<PodDisruptionBudget>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     let spec = budget.spec.clone().unwrap_or_default();
     let namespace = budget.namespace().unwrap_or_default();
     let selector = spec.selector.clone();
@@ -77,7 +77,7 @@ async fn reconcile(budget: Arc<PodDisruptionBudget>, ctx: Arc<Ctx>) -> Result<Ne
         covered.iter().filter(|pod| pods::is_ready(pod) && !pending.contains_key(&pod.name_any())).count()
             as i32;
     let wanted = desired(&spec, expected);
-    let next = if pending.is_empty() { Next::Done } else { Next::After(FORGET) };
+    let next = if pending.is_empty() { Action::AwaitChange } else { Action::RequeueAfter(FORGET) };
     let status = PodDisruptionBudgetStatus {
         current_healthy: healthy,
         desired_healthy: wanted,

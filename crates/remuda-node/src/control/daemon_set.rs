@@ -13,7 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::{Api, ResourceExt};
-use remuda_control::{Controller, Ctx, Informer, Next, Scope, drive, write};
+use remuda_control::{Action, Controller, Ctx, Informer, Scope, drive, write};
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, pods, scheduler};
@@ -26,7 +26,7 @@ pub async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     let all = sets.clone();
     let controller = Controller::<DaemonSet>::new("daemonset", &ctx)
         .owns(&pods::informer(&ctx))
-        .wakes(&nodes, move |_: &Node| all.keys());
+        .watches(&nodes, move |_: &Node| all.keys());
     drive(controller, reconcile, ctx, stop).await;
 }
 
@@ -72,9 +72,9 @@ fn takes(node: &Node, pod: &Pod) -> (bool, bool) {
     (stays && !refused("NoSchedule"), stays)
 }
 
-async fn reconcile(set: Arc<DaemonSet>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(set: Arc<DaemonSet>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     if set.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let informer = pods::informer(&ctx);
     let nodes: Informer<Node> = ctx.informers.of(Scope::all());
@@ -120,7 +120,7 @@ async fn reconcile(set: Arc<DaemonSet>, ctx: Arc<Ctx>) -> Result<Next, Error> {
     let status = status(&set, &current, &wanted, &hash);
     let api: Api<DaemonSet> = Api::namespaced(ctx.client.clone(), &set.namespace().unwrap_or_default());
     write::patch_status(&ctx, &api, &set, &(), set.status.as_ref(), &status, false).await?;
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 /// Deletes Pods of an older template, a few at a time.

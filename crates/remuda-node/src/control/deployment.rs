@@ -16,7 +16,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use remuda_control::{Controller, Ctx, Informer, Next, Scope, drive, write};
+use remuda_control::{Action, Controller, Ctx, Informer, Scope, drive, write};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -119,9 +119,9 @@ fn counts(set: &ReplicaSet) -> Counts {
     }
 }
 
-async fn reconcile(deployment: Arc<Deployment>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(deployment: Arc<Deployment>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     if deployment.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let sets: Informer<ReplicaSet> = ctx.informers.of(Scope::all());
     let uid = deployment.uid().unwrap_or_default();
@@ -158,7 +158,7 @@ async fn reconcile(deployment: Arc<Deployment>, ctx: Arc<Ctx>) -> Result<Next, E
     let api: Api<Deployment> =
         Api::namespaced(ctx.client.clone(), &deployment.namespace().unwrap_or_default());
     write::patch_status(&ctx, &api, &deployment, &(), deployment.status.as_ref(), &status, false).await?;
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 async fn create(

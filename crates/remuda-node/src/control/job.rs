@@ -17,7 +17,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PropagationPolicy},
 };
-use remuda_control::{Controller, Ctx, Next, drive, write};
+use remuda_control::{Action, Controller, Ctx, drive, write};
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, failed, is_gone, pods};
@@ -68,9 +68,9 @@ fn decide(spec: &JobSpec, tally: Tally, overdue: bool) -> Verdict {
     }
 }
 
-async fn reconcile(job: Arc<Job>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(job: Arc<Job>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     if job.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let now = ctx.clock.now();
     let spec = job.spec.clone().unwrap_or_default();
@@ -142,7 +142,7 @@ async fn reconcile(job: Arc<Job>, ctx: Arc<Ctx>) -> Result<Next, Error> {
     status.succeeded = Some(tally.succeeded).filter(|count| *count > 0);
     status.failed = Some(tally.failed).filter(|count| *count > 0);
     write::patch_status(&ctx, &api, &job, &(), job.status.as_ref(), &status, false).await?;
-    Ok(left.map_or(Next::Done, Next::After))
+    Ok(left.map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
 fn count(owned: &[Arc<Pod>]) -> Tally {
@@ -184,17 +184,17 @@ async fn expire(
     spec: &JobSpec,
     finished: Timestamp,
     now: Timestamp,
-) -> Result<Next, Error> {
-    let Some(ttl) = spec.ttl_seconds_after_finished else { return Ok(Next::Done) };
+) -> Result<Action, Error> {
+    let Some(ttl) = spec.ttl_seconds_after_finished else { return Ok(Action::AwaitChange) };
     let left = Duration::from_secs(u64::try_from(ttl).unwrap_or(0)).saturating_sub(since(finished, now));
     if !left.is_zero() {
-        return Ok(Next::After(left));
+        return Ok(Action::RequeueAfter(left));
     }
     let params =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
     match api.delete(&job.name_any(), &params).await {
         Err(error) if !is_gone(&error) => Err(failed("delete", format!("job {}", job.name_any()))(error)),
-        _ => Ok(Next::Done),
+        _ => Ok(Action::AwaitChange),
     }
 }
 

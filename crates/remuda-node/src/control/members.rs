@@ -11,7 +11,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive_keys};
+use remuda_control::{Action, Controller, Ctx, Informer, ObjectKey, Scope, drive_keys};
 use remuda_names::annotation::ETCD_REMOVAL_REFUSED;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -79,10 +79,10 @@ fn is_of(member: &str, node: &str) -> bool {
 }
 
 impl World {
-    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+    async fn reconcile(&self, key: ObjectKey) -> Result<Action, Error> {
         let Some(node) = self.nodes.get(&key) else {
             self.node_gone(&key.name).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let distribution = self.options.distribution;
         let name = |annotation: &str| distribution.etcd_annotation(annotation);
@@ -107,7 +107,7 @@ impl World {
                 self.annotate(&node, patch).await?;
             }
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn remove(&self, member: &str, node: &str) -> Result<Removal, Error> {

@@ -22,7 +22,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use parking_lot::Mutex;
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive_keys, write};
+use remuda_control::{Action, Controller, Ctx, Informer, ObjectKey, Scope, drive_keys, write};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -50,8 +50,8 @@ pub async fn run(ctx: Arc<Ctx>, distribution: Distribution, stop: CancellationTo
     let leases: Informer<Lease> = ctx.informers.of(Scope::namespace(LEASES));
     let nodes: Informer<Node> = ctx.informers.of(Scope::all());
     let controller = Controller::<Node>::new("node-lifecycle", &ctx)
-        .wakes(&leases, |lease: &Lease| vec![ObjectKey::cluster_wide(lease.name_any())])
-        .wakes(&pods::informer(&ctx), |pod: &Pod| {
+        .watches(&leases, |lease: &Lease| vec![ObjectKey::cluster_wide(lease.name_any())])
+        .watches(&pods::informer(&ctx), |pod: &Pod| {
             pods::node_of(pod).map(ObjectKey::cluster_wide).into_iter().collect()
         });
     let world = Arc::new(Nodes { ctx: ctx.clone(), distribution, leases, nodes, seen: Mutex::default() });
@@ -60,11 +60,11 @@ pub async fn run(ctx: Arc<Ctx>, distribution: Distribution, stop: CancellationTo
 }
 
 impl Nodes {
-    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+    async fn reconcile(&self, key: ObjectKey) -> Result<Action, Error> {
         let Some(node) = self.nodes.get(&key) else {
             self.seen.lock().remove(&*key.name);
             self.forget(&key.name).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let silence = self.silence(&node);
         let silent = silence >= GRACE;
@@ -79,7 +79,7 @@ impl Nodes {
         }
         let evict = self.evict(&node).await?;
         let next = if silent { evict } else { Some(evict.unwrap_or(GRACE).min(GRACE - silence)) };
-        Ok(next.map_or(Next::Done, Next::After))
+        Ok(next.map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 
     /// How long the node has given no sign of life, as far as we have seen.

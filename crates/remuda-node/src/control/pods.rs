@@ -10,7 +10,7 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
 };
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive, write};
+use remuda_control::{Action, Controller, Ctx, Informer, ObjectKey, Scope, drive, write};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -135,7 +135,7 @@ pub async fn collect(ctx: Arc<Ctx>, stop: CancellationToken) {
     let pods = informer(&ctx);
     let on_node = pods.clone();
     let controller = Controller::<Pod>::new("pod-garbage", &ctx)
-        .wakes(&nodes, move |node: &Node| on_node.keys_by_index(NODE, &node.name_any()));
+        .watches(&nodes, move |node: &Node| on_node.keys_by_index(NODE, &node.name_any()));
     let known = nodes.clone();
     let reconcile = move |pod: Arc<Pod>, ctx: Arc<Ctx>| {
         let (known, pods) = (known.clone(), pods.clone());
@@ -149,7 +149,7 @@ pub async fn collect(ctx: Arc<Ctx>, stop: CancellationToken) {
                     delete(&ctx, &pods, &pod, Some(0)).await?;
                 }
             }
-            Ok::<_, Error>(Next::Done)
+            Ok::<_, Error>(Action::AwaitChange)
         }
     };
     drive(controller, reconcile, ctx, stop).await;

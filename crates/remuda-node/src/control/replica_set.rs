@@ -13,7 +13,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, ResourceExt};
-use remuda_control::{Controller, Ctx, Next, drive, write};
+use remuda_control::{Action, Controller, Ctx, drive, write};
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, pods};
@@ -26,7 +26,7 @@ pub async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     drive(controller, reconcile, ctx, stop).await;
 }
 
-async fn reconcile(set: Arc<ReplicaSet>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(set: Arc<ReplicaSet>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     let informer = pods::informer(&ctx);
     let owned = informer.by_index(pods::OWNER, &set.uid().unwrap_or_default());
     let spec = set.spec.clone().unwrap_or_default();
@@ -39,7 +39,7 @@ async fn reconcile(set: Arc<ReplicaSet>, ctx: Arc<Ctx>) -> Result<Next, Error> {
     let status = status(&set, &owned);
     let api: Api<ReplicaSet> = Api::namespaced(ctx.client.clone(), &set.namespace().unwrap_or_default());
     write::patch_status(&ctx, &api, &set, &(), set.status.as_ref(), &status, false).await?;
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 async fn scale(

@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{Api, ResourceExt, api::PostParams};
-use remuda_control::{Controller, Ctx, Informer, Next, Scope, drive, write};
+use remuda_control::{Action, Controller, Ctx, Informer, Scope, drive, write};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -26,18 +26,18 @@ pub async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     let nodes: Informer<Node> = ctx.informers.of(Scope::all());
     let waiting = pods::informer(&ctx);
     let controller = Controller::<Pod>::new("scheduler", &ctx)
-        .wakes(&nodes, move |_: &Node| waiting.keys_by_index(pods::NODE, ""))
+        .watches(&nodes, move |_: &Node| waiting.keys_by_index(pods::NODE, ""))
         // One at a time, so that each sees where the one before went.
         .workers(1);
     drive(controller, reconcile, ctx, stop).await;
 }
 
-async fn reconcile(pod: Arc<Pod>, ctx: Arc<Ctx>) -> Result<Next, Error> {
+async fn reconcile(pod: Arc<Pod>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     let spec = pod.spec.clone().unwrap_or_default();
     let ours = spec.scheduler_name.as_deref().unwrap_or(NAME) == NAME;
     let held = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
     if !ours || held || pods::node_of(&pod).is_some() || !pods::is_active(&pod) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let nodes: Informer<Node> = ctx.informers.of(Scope::all());
     let informer = pods::informer(&ctx);
@@ -54,7 +54,7 @@ async fn reconcile(pod: Arc<Pod>, ctx: Arc<Ctx>) -> Result<Next, Error> {
         Ok(node) => bind(&ctx, &api, &pod, &node).await?,
         Err(reason) => say(&ctx, &api, &pod, &reason).await?,
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 /// A node and what is on it.

@@ -124,7 +124,7 @@ impl Clusters {
         let definition = format!("{}.{}", resource.plural, resource.group);
         if self.definitions.get(&ObjectKey::cluster_wide(definition)).is_none() {
             // Whoever knew that the kind is gone may have stopped its cache.
-            self.waker.unfollow(&Kind::of::<DynamicObject>(resource));
+            self.enqueuer.unfollow(&Kind::of::<DynamicObject>(resource));
             return Ok(None);
         }
         let cache = self.ctx.informers.dynamic(resource, Scope::all());
@@ -140,7 +140,7 @@ impl Clusters {
             return Ok(Config::NotServed);
         };
         let (clusters, kind) = (self.clusters.clone(), kind.to_owned());
-        self.waker.follow(&cache, move |config: &DynamicObject| {
+        self.enqueuer.follow(&cache, move |config: &DynamicObject| {
             let namespace = config.namespace().unwrap_or_default();
             clusters.keys_by_index(BY_CONFIG, &format!("{kind}/{namespace}/{}", config.name_any()))
         });
@@ -160,8 +160,8 @@ impl Clusters {
         let Some(cache) = self.driver_kind(&resource).await? else {
             return Err(super::Problem::NoKind { pool: pool.name.clone(), kind: resource.kind }.into());
         };
-        self.waker.follow(&cache, |template: &DynamicObject| {
-            super::wake::sibling(
+        self.enqueuer.follow(&cache, |template: &DynamicObject| {
+            super::enqueue::sibling(
                 template,
                 template.labels().get(label::CLUSTER_NAME).map_or("", String::as_str),
             )

@@ -18,8 +18,8 @@ use remuda_api::{
     rke::{RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
 };
 use remuda_control::{
-    Kind, Next, ObjectKey,
-    write::{conditions, is_controlled_by, release, write_status},
+    Action, Kind, ObjectKey,
+    write::{conditions, is_controlled_by, remove_finalizer, write_status},
 };
 use remuda_names::{
     capi,
@@ -28,7 +28,7 @@ use remuda_names::{
 
 use super::{BY_CLUSTER, Clusters, happening, identity, object_set_of, template};
 use crate::{
-    condition::{Says, get, set},
+    condition::{ConditionUpdate, get, set},
     error::Error,
     naming,
     object_set::{self, ObjectSet},
@@ -111,15 +111,19 @@ fn decide(view: &View) -> Decision {
     }
 }
 
-pub(super) async fn reconcile(this: &Clusters, api: &Api<Cluster>, cluster: &Cluster) -> Result<Next, Error> {
+pub(super) async fn reconcile(
+    this: &Clusters,
+    api: &Api<Cluster>,
+    cluster: &Cluster,
+) -> Result<Action, Error> {
     let ours = [finalizer::PROVISIONING_CLUSTER, finalizer::RKE_CLUSTER];
     if !cluster.finalizers().iter().any(|known| ours.contains(&known.as_str())) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let removed = step(this, cluster).await;
     let says = match &removed {
         Ok(says) => says.clone(),
-        Err(error) => Some(Says::failed(remuda_control::Chain(error).to_string())),
+        Err(error) => Some(ConditionUpdate::failed(remuda_control::Chain(error).to_string())),
     };
     let mut status = cluster.status.clone().unwrap_or_default();
     tell(&mut status, says.as_ref(), this.ctx.clock.now());
@@ -135,29 +139,30 @@ pub(super) async fn reconcile(this: &Clusters, api: &Api<Cluster>, cluster: &Clu
     removed?;
     if says.is_some_and(|says| says.is_true()) {
         tracing::info!(cluster = %ObjectKey::of(&cluster.metadata), "nothing is left of the cluster");
-        release(api, &cluster, &(), finalizer::RKE_CLUSTER).await?;
+        remove_finalizer(api, &cluster, &(), finalizer::RKE_CLUSTER).await?;
         // The place of the other one may have changed by that.
         let current = api.get_opt(&cluster.name_any()).await;
         let current = current.map_err(Error::api("read", super::cluster_text(&cluster)))?;
         if let Some(current) = current.filter(|current| current.metadata.uid == cluster.metadata.uid) {
-            release(api, &current, &(), finalizer::PROVISIONING_CLUSTER).await?;
+            remove_finalizer(api, &current, &(), finalizer::PROVISIONING_CLUSTER).await?;
         }
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
-    Ok(Next::After(AGAIN))
+    Ok(Action::RequeueAfter(AGAIN))
 }
 
 /// Conditions that would hide that the cluster goes are true from now on.
-fn tell(status: &mut ClusterStatus, removed: Option<&Says>, now: jiff::Timestamp) {
+fn tell(status: &mut ClusterStatus, removed: Option<&ConditionUpdate>, now: jiff::Timestamp) {
     for kind in [condition::PROVISIONED, condition::WAITING, condition::PENDING, condition::UPDATED] {
-        set(&mut status.conditions, kind, &Says::yes(), now);
+        set(&mut status.conditions, kind, &ConditionUpdate::yes(), now);
     }
-    let says = removed.cloned().unwrap_or_else(|| Says::waiting("waiting for control plane to delete"));
+    let says =
+        removed.cloned().unwrap_or_else(|| ConditionUpdate::waiting("waiting for control plane to delete"));
     set(&mut status.conditions, condition::REMOVED, &says, now);
 }
 
 /// One step. What it tells ends up in the condition; true when nothing is left.
-async fn step(this: &Clusters, cluster: &Cluster) -> Result<Option<Says>, Error> {
+async fn step(this: &Clusters, cluster: &Cluster) -> Result<Option<ConditionUpdate>, Error> {
     let view = observe(this, cluster);
     let decision = decide(&view);
     if decision.delete_management
@@ -177,23 +182,21 @@ async fn step(this: &Clusters, cluster: &Cluster) -> Result<Option<Says>, Error>
             let status = control_plane.as_ref().and_then(|control_plane| control_plane.status.as_ref());
             status
                 .and_then(|status| get(&status.conditions, condition::REMOVED))
-                .map(Says::as_in)
+                .map(ConditionUpdate::as_in)
                 // Only we know when nothing is left.
-                .map(
-                    |says| {
-                        if says.is_true() {
-                            Says::waiting("waiting for control plane to delete")
-                        } else {
-                            says
-                        }
-                    },
-                )
+                .map(|says| {
+                    if says.is_true() {
+                        ConditionUpdate::waiting("waiting for control plane to delete")
+                    } else {
+                        says
+                    }
+                })
         }
-        Outcome::Waiting(message) => Some(Says::waiting(message)),
-        Outcome::Failed(message) => Some(Says::failed(message)),
+        Outcome::Waiting(message) => Some(ConditionUpdate::waiting(message)),
+        Outcome::Failed(message) => Some(ConditionUpdate::failed(message)),
         Outcome::Sweep => Some(match sweep(this, cluster).await? {
-            Some(left) => Says::waiting(left),
-            None => Says::yes(),
+            Some(left) => ConditionUpdate::waiting(left),
+            None => ConditionUpdate::yes(),
         }),
     })
 }

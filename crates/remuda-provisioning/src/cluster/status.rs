@@ -8,7 +8,7 @@ use remuda_api::{
 };
 use remuda_names::{provisioning::condition::CONFIGURATION_APPLIED, rancher::condition};
 
-use crate::condition::{ERROR, Says, get, is_true, set};
+use crate::condition::{ConditionUpdate, ERROR, get, is_true, set};
 
 const PAUSED: &str = "paused: spec.paused of its cluster.x-k8s.io Cluster is true, so nothing is done for it";
 
@@ -22,11 +22,11 @@ pub(super) struct View<'a> {
     /// Whether nothing is done for the cluster, by `spec.paused` of its Cluster of Cluster API.
     pub(super) paused: bool,
     /// Whether there is a management Cluster.
-    pub(super) created: Says,
+    pub(super) created: ConditionUpdate,
     /// Whether the objects of the cluster are as wanted; `None` for a cluster that somebody else made.
-    pub(super) objects: Option<Says>,
+    pub(super) objects: Option<ConditionUpdate>,
     /// Whether machines are as their configurations say, if that is known.
-    pub(super) configuration: Option<Says>,
+    pub(super) configuration: Option<ConditionUpdate>,
     /// The Secret with the kubeconfig, once it is there.
     pub(super) kubeconfig: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
     };
     if view.paused {
         // It may run for long like this, and edits have no effect meanwhile: the status says so.
-        let paused = Says::waiting(PAUSED);
+        let paused = ConditionUpdate::waiting(PAUSED);
         for says in [&mut told.updated, &mut told.ready].into_iter().filter(|says| says.is_true()) {
             says.clone_from(&paused);
         }
@@ -73,7 +73,8 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
     set(conditions, condition::PROVISIONED, &told.provisioned, now);
     set(conditions, condition::READY, &told.ready, now);
     let waiting = [&view.created, &told.updated, &told.ready].into_iter().find(|says| !says.is_true());
-    let waits = waiting.map_or_else(Says::yes, |says| Says { status: None, ..says.clone() });
+    let waits =
+        waiting.map_or_else(ConditionUpdate::yes, |says| ConditionUpdate { status: None, ..says.clone() });
     set(conditions, condition::WAITING, &waits, now);
     let failure = [Some(&view.created), view.objects.as_ref()]
         .into_iter()
@@ -86,21 +87,21 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
 }
 
 struct Told {
-    updated: Says,
-    provisioned: Says,
-    ready: Says,
+    updated: ConditionUpdate,
+    provisioned: ConditionUpdate,
+    ready: ConditionUpdate,
 }
 
 /// A cluster of ours is as its control plane says.
-fn made(view: &View<'_>, objects: &Says) -> Told {
+fn made(view: &View<'_>, objects: &ConditionUpdate) -> Told {
     let ready = match view.control_plane {
         None if !view.created.is_true() => view.created.clone(),
         None if !objects.is_true() => objects.clone(),
-        None => Says::waiting("waiting for control plane to be created"),
+        None => ConditionUpdate::waiting("waiting for control plane to be created"),
         Some(control_plane) => control_plane_says(control_plane),
     };
     let ready = if ready.status == Some(false) && ready.reason.is_empty() && ready.message.is_empty() {
-        Says::waiting("waiting for control plane to be ready")
+        ConditionUpdate::waiting("waiting for control plane to be ready")
     } else {
         ready
     };
@@ -109,47 +110,55 @@ fn made(view: &View<'_>, objects: &Says) -> Told {
     Told { updated, provisioned: ready.clone(), ready }
 }
 
-fn control_plane_says(control_plane: &RkeControlPlane) -> Says {
+fn control_plane_says(control_plane: &RkeControlPlane) -> ConditionUpdate {
     let none = Default::default();
     let status = control_plane.status.as_ref().unwrap_or(&none);
     let seen = status.observed_generation >= control_plane.metadata.generation.unwrap_or_default();
     match get(&status.conditions, condition::READY) {
         // What it says is about a spec that is no more.
         Some(ready) if ready.status == "True" && !seen => {
-            Says::waiting("waiting for control plane to take up the latest configuration")
+            ConditionUpdate::waiting("waiting for control plane to take up the latest configuration")
         }
-        Some(ready) => Says::as_in(ready),
-        None => Says::waiting("waiting for control plane to report"),
+        Some(ready) => ConditionUpdate::as_in(ready),
+        None => ConditionUpdate::waiting("waiting for control plane to report"),
     }
 }
 
 /// A cluster that somebody else made is there once its agent is.
-fn imported(reported: &[Condition], reached: bool, created: &Says) -> Told {
+fn imported(reported: &[Condition], reached: bool, created: &ConditionUpdate) -> Told {
     if !created.is_true() {
         return Told { updated: created.clone(), provisioned: created.clone(), ready: created.clone() };
     }
-    let waiting = || Says::waiting("waiting for cluster agent to connect");
-    let provisioned = if reached { Says::yes() } else { waiting() };
+    let waiting = || ConditionUpdate::waiting("waiting for cluster agent to connect");
+    let provisioned = if reached { ConditionUpdate::yes() } else { waiting() };
     let ready = match get(reported, condition::READY) {
-        Some(ready) => Says::as_in(ready),
-        None if is_true(reported, condition::CONNECTED) => Says::yes(),
+        Some(ready) => ConditionUpdate::as_in(ready),
+        None if is_true(reported, condition::CONNECTED) => ConditionUpdate::yes(),
         None => waiting(),
     };
     Told { updated: provisioned.clone(), provisioned, ready }
 }
 
 /// What tools are told that know nothing else of clusters: whether work goes on, or cannot.
-fn progress(waiting: Option<&Says>, failure: Option<&Says>, reached: bool) -> (Says, Says) {
+fn progress(
+    waiting: Option<&ConditionUpdate>,
+    failure: Option<&ConditionUpdate>,
+    reached: bool,
+) -> (ConditionUpdate, ConditionUpdate) {
     if let Some(failure) = failure {
-        let stalled = Says { status: Some(true), reason: ERROR.to_owned(), message: failure.message.clone() };
-        return (Says::no(), stalled);
+        let stalled = ConditionUpdate {
+            status: Some(true),
+            reason: ERROR.to_owned(),
+            message: failure.message.clone(),
+        };
+        return (ConditionUpdate::no(), stalled);
     }
     if waiting.is_none() && reached {
-        return (Says::no(), Says::no());
+        return (ConditionUpdate::no(), ConditionUpdate::no());
     }
     let message = waiting.map(|says| says.message.clone()).filter(|message| !message.is_empty());
     let message = message.unwrap_or_else(|| "waiting for cluster agent to connect".to_owned());
-    (Says { status: Some(true), reason: "Reconciling".to_owned(), message }, Says::no())
+    (ConditionUpdate { status: Some(true), reason: "Reconciling".to_owned(), message }, ConditionUpdate::no())
 }
 
 #[cfg(test)]
@@ -172,7 +181,7 @@ mod tests {
     fn check(
         connected: bool,
         control_plane: Option<(i64, i64, Value)>,
-        objects: Option<Says>,
+        objects: Option<ConditionUpdate>,
         expected: &str,
     ) -> ClusterStatus {
         check_paused(false, connected, control_plane, objects, expected)
@@ -183,7 +192,7 @@ mod tests {
         paused: bool,
         connected: bool,
         control_plane: Option<(i64, i64, Value)>,
-        objects: Option<Says>,
+        objects: Option<ConditionUpdate>,
         expected: &str,
     ) -> ClusterStatus {
         let cluster = Cluster::named("demo");
@@ -204,7 +213,7 @@ mod tests {
             workspace: "ws",
             control_plane: control_plane.as_ref(),
             paused,
-            created: Says::yes(),
+            created: ConditionUpdate::yes(),
             objects,
             configuration: None,
             kubeconfig: None,
@@ -222,7 +231,7 @@ mod tests {
         let status = check(
             true,
             Some((2, 2, ready)),
-            Some(Says::yes()),
+            Some(ConditionUpdate::yes()),
             "Created True
              RKECluster True
              Updated True
@@ -238,7 +247,7 @@ mod tests {
         check(
             false,
             Some((2, 2, waiting)),
-            Some(Says::yes()),
+            Some(ConditionUpdate::yes()),
             "Created True
              RKECluster True
              Updated Unknown Waiting waiting for m-1
@@ -256,7 +265,7 @@ mod tests {
             true,
             true,
             Some((2, 2, json!({"type": "Ready", "status": "True"}))),
-            Some(Says::yes()),
+            Some(ConditionUpdate::yes()),
             &format!(
                 "Created True
                  RKECluster True
@@ -275,7 +284,7 @@ mod tests {
             true,
             true,
             Some((2, 2, waiting)),
-            Some(Says::yes()),
+            Some(ConditionUpdate::yes()),
             "Created True
              RKECluster True
              Updated Unknown Waiting waiting for m-1
@@ -294,7 +303,7 @@ mod tests {
         check(
             true,
             Some((3, 2, json!({"type": "Ready", "status": "True"}))),
-            Some(Says::yes()),
+            Some(ConditionUpdate::yes()),
             &format!(
                 "Created True
                  RKECluster True
@@ -313,7 +322,7 @@ mod tests {
         check(
             true,
             Some((2, 2, json!({"type": "Ready", "status": "True"}))),
-            Some(Says::failed("no such config")),
+            Some(ConditionUpdate::failed("no such config")),
             "Created True
              RKECluster False Error no such config
              Updated False Error no such config

@@ -14,7 +14,7 @@ use remuda_names::{
 };
 use serde_json::json;
 
-use crate::condition::Says;
+use crate::condition::ConditionUpdate;
 
 /// What an edit may do to the machines of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -150,14 +150,14 @@ impl Pending {
 }
 
 /// What the condition says.
-pub(super) fn says(pending: &[Pending]) -> Says {
+pub(super) fn says(pending: &[Pending]) -> ConditionUpdate {
     if pending.is_empty() {
-        return Says::yes();
+        return ConditionUpdate::yes();
     }
     let asks = pending.iter().any(|pending| pending.policy == Policy::Ask);
     let messages: Vec<String> = pending.iter().map(Pending::message).collect();
     let reason = if asks { "WaitingForApproval" } else { "NeverReplaced" };
-    Says { status: Some(false), reason: reason.to_owned(), message: messages.join("; ") }
+    ConditionUpdate { status: Some(false), reason: reason.to_owned(), message: messages.join("; ") }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams},
 };
 use remuda_api::{management::Cluster, provisioning};
-use remuda_control::{Controller, Ctx, Informer, Next, ObjectKey, Scope, drive, write::get_or_create};
+use remuda_control::{Action, Controller, Ctx, Informer, ObjectKey, Scope, drive, write::get_or_create};
 use remuda_names::rancher::{condition, name};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -44,19 +44,19 @@ pub(crate) async fn run(ctx: Arc<Ctx>, stop: CancellationToken) {
     let logs =
         ctx.informers.of(Scope::all().with_fields(format!("metadata.name={}", name::PROVISIONING_LOG)));
     let controller = Controller::<Cluster>::new("provisioning-log", &ctx)
-        .wakes(&clusters, |cluster: &provisioning::Cluster| {
+        .watches(&clusters, |cluster: &provisioning::Cluster| {
             let name = cluster.status.as_ref().map(|status| status.cluster_name.as_str()).unwrap_or_default();
             if name.is_empty() { Vec::new() } else { vec![ObjectKey::cluster_wide(name)] }
         })
-        .wakes(&logs, |log: &ConfigMap| vec![ObjectKey::cluster_wide(log.namespace().unwrap_or_default())]);
+        .watches(&logs, |log: &ConfigMap| vec![ObjectKey::cluster_wide(log.namespace().unwrap_or_default())]);
     let this = Arc::new(Logs { ctx, clusters, logs });
     drive(controller, reconcile, this, stop).await;
 }
 
-async fn reconcile(cluster: Arc<Cluster>, this: Arc<Logs>) -> Result<Next, Error> {
+async fn reconcile(cluster: Arc<Cluster>, this: Arc<Logs>) -> Result<Action, Error> {
     let id = cluster.name_any();
     if !is_made_here(&id) || cluster.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let provisioned = this.clusters.by_index(BY_MANAGEMENT, &id).first().cloned();
     let line = current(&cluster, provisioned.as_deref());
@@ -73,7 +73,7 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Logs>) -> Result<Next, Error
             match get_or_create(&this.ctx, &logs, &empty).await {
                 Ok(made) => made,
                 Err(remuda_control::Error::Api { source, .. }) if is_code(&source, 404) => {
-                    return Ok(Next::After(AGAIN));
+                    return Ok(Action::RequeueAfter(AGAIN));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -82,7 +82,7 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Logs>) -> Result<Next, Error
     let none = BTreeMap::new();
     let data = known.data.as_ref().unwrap_or(&none);
     let Some((message, failed)) = line.filter(|(message, _)| data.get(LAST) != Some(message)) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let log = append(data.get(LOG).map_or("", String::as_str), &message, failed, this.ctx.clock.now());
     let patch = json!({
@@ -92,7 +92,7 @@ async fn reconcile(cluster: Arc<Cluster>, this: Arc<Logs>) -> Result<Next, Error
     let params =
         PatchParams { field_manager: Some(this.ctx.field_manager.to_string()), ..PatchParams::default() };
     let written = logs.patch(name::PROVISIONING_LOG, &params, &Patch::Merge(patch)).await;
-    written.map(|_| Next::Done).map_err(Error::api("write", format!("provisioning log of {id}")))
+    written.map(|_| Action::AwaitChange).map_err(Error::api("write", format!("provisioning log of {id}")))
 }
 
 /// `c-m-` and eight characters.

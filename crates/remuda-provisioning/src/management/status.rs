@@ -11,7 +11,7 @@ use remuda_api::{
 use remuda_distro::Distro;
 use remuda_names::rancher::{annotation, condition};
 
-use crate::condition::{Says, get, is_true, set};
+use crate::condition::{ConditionUpdate, get, is_true, set};
 
 const IMPORTED: &str = "imported";
 
@@ -38,10 +38,10 @@ pub(super) fn removing(
     now: Timestamp,
 ) -> Option<ClusterStatus> {
     let told = provisioned.status.as_ref()?;
-    let removed = get(&told.conditions, condition::REMOVED).map(Says::as_in)?;
+    let removed = get(&told.conditions, condition::REMOVED).map(ConditionUpdate::as_in)?;
     let mut status = cluster.status.clone().unwrap_or_default();
     for kind in [condition::PROVISIONED, condition::WAITING, condition::PENDING, condition::UPDATED] {
-        set(&mut status.conditions, kind, &Says::yes(), now);
+        set(&mut status.conditions, kind, &ConditionUpdate::yes(), now);
     }
     set(&mut status.conditions, condition::REMOVED, &removed, now);
     Some(status)
@@ -100,14 +100,18 @@ fn conditions(view: &View<'_>, status: &mut ClusterStatus, now: Timestamp) {
         || view.provisioned.and_then(|cluster| cluster.status.as_ref()).is_some_and(|status| status.ready);
     let made = view.provisioned.is_some_and(|cluster| cluster.spec.rke_config.is_some());
     let told = view.control_plane.and_then(|control_plane| control_plane.status.as_ref());
-    let says = |kind: &str| told.and_then(|told| get(&told.conditions, kind)).map(Says::as_in);
+    let says = |kind: &str| told.and_then(|told| get(&told.conditions, kind)).map(ConditionUpdate::as_in);
     let conditions = &mut status.conditions;
     if made {
         // Before there is a control plane, why there is none.
         let made = view.provisioned.and_then(|cluster| cluster.status.as_ref());
-        let made = made.and_then(|status| get(&status.conditions, condition::RKE_CLUSTER)).map(Says::as_in);
+        let made = made
+            .and_then(|status| get(&status.conditions, condition::RKE_CLUSTER))
+            .map(ConditionUpdate::as_in);
         let made = made.filter(|made| told.is_none() && !made.is_true());
-        let waiting = || made.clone().unwrap_or_else(|| Says::waiting("waiting for control plane to report"));
+        let waiting = || {
+            made.clone().unwrap_or_else(|| ConditionUpdate::waiting("waiting for control plane to report"))
+        };
         let stable = says(condition::STABLE).is_some_and(|stable| stable.is_true());
         status.ready_reconciling = told.is_some() && !stable;
         let updated = says(condition::READY).unwrap_or_else(waiting);
@@ -119,12 +123,19 @@ fn conditions(view: &View<'_>, status: &mut ClusterStatus, now: Timestamp) {
             set(conditions, condition::READY, &updated, now);
         }
     } else {
-        let provisioned =
-            if reached { Says::yes() } else { Says::waiting("waiting for cluster agent to connect") };
+        let provisioned = if reached {
+            ConditionUpdate::yes()
+        } else {
+            ConditionUpdate::waiting("waiting for cluster agent to connect")
+        };
         set(conditions, condition::PROVISIONED, &provisioned, now);
-        set(conditions, condition::UPDATED, &Says::yes(), now);
+        set(conditions, condition::UPDATED, &ConditionUpdate::yes(), now);
     }
-    let waiting = if reached { Says::yes() } else { Says::waiting("waiting for cluster agent to connect") };
+    let waiting = if reached {
+        ConditionUpdate::yes()
+    } else {
+        ConditionUpdate::waiting("waiting for cluster agent to connect")
+    };
     set(conditions, condition::WAITING, &waiting, now);
 }
 

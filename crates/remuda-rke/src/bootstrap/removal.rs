@@ -14,7 +14,7 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::{RkeBootstrap, RkeControlPlane},
 };
-use remuda_control::{ObjectKey, Waker, write::conditions::Says};
+use remuda_control::{Enqueuer, ObjectKey, write::conditions::ConditionUpdate};
 use remuda_distro::Distro;
 use remuda_names::{
     annotation::{ETCD_LEAVING, ETCD_REMOVAL_REFUSED},
@@ -55,22 +55,22 @@ pub(super) enum Hook {
 }
 
 /// Wakes RKEBootstraps when the Node of their Machine changes, or the way to the cluster.
-pub(super) fn connections(rke: &Rke, waker: &Waker) -> remuda_workload::Subscription {
-    let (machines, bootstraps, waker) = (rke.machines.clone(), rke.bootstraps.clone(), waker.clone());
+pub(super) fn connections(rke: &Rke, enqueuer: &Enqueuer) -> remuda_workload::Subscription {
+    let (machines, bootstraps, enqueuer) = (rke.machines.clone(), rke.bootstraps.clone(), enqueuer.clone());
     rke.workloads.subscribe(move |event| {
         let namespace = event.cluster.namespace.as_deref().unwrap_or_default();
         match &event.what {
             What::Connected => {
                 let keys = bootstraps
                     .keys_by_index(crate::shared::BY_CLUSTER, &filed(namespace, &event.cluster.name));
-                keys.into_iter().for_each(|key| waker.wake(key));
+                keys.into_iter().for_each(|key| enqueuer.enqueue(key));
             }
             What::Node { old, new } => {
                 let uids = old.iter().chain(new).filter_map(|node| node.labels().get(label::MACHINE));
                 let woken = uids.flat_map(|uid| machines.by_index(BY_UID, uid));
                 for machine in woken.filter(|machine| objects::is_deleting(&machine.metadata)) {
                     if let Some(name) = objects::bootstrap_of(&machine) {
-                        waker.wake(ObjectKey::of(&machine.metadata).sibling(name));
+                        enqueuer.enqueue(ObjectKey::of(&machine.metadata).sibling(name));
                     }
                 }
             }
@@ -196,7 +196,7 @@ impl Bootstraps {
 
     /// The Node as the cluster has it now. The inner error is why it cannot be asked.
     async fn read_node(&self, key: &ObjectKey, leaving: &Leaving<'_>) -> Result<Result<Read, String>, Error> {
-        let lease = match lease(&self.rke.workloads, &leaving.cluster, &self.waker, key) {
+        let lease = match lease(&self.rke.workloads, &leaving.cluster, &self.enqueuer, key) {
             Ok(lease) => lease,
             Err(why) => return Ok(Err(why)),
         };
@@ -346,8 +346,13 @@ impl Bootstraps {
         if !objects::is_deleting(&machine.metadata) {
             return Ok(());
         }
-        let says =
-            Says { kind: condition::RECONCILED, status: None, reason: "Waiting", message, generation: None };
+        let says = ConditionUpdate {
+            kind: condition::RECONCILED,
+            status: None,
+            reason: "Waiting",
+            message,
+            generation: None,
+        };
         self.rke.mark(&ObjectKey::of(&machine.metadata), says).await.map(drop)
     }
 }
@@ -375,10 +380,10 @@ fn truncated(text: &str) -> String {
 fn lease(
     workloads: &Workloads,
     cluster: &ObjectKey,
-    waker: &Waker,
+    enqueuer: &Enqueuer,
     key: &ObjectKey,
 ) -> Result<Lease, String> {
-    workloads.lease(cluster, waker, key).map_err(|refused| match refused {
+    workloads.lease(cluster, enqueuer, key).map_err(|refused| match refused {
         Refused::Down(down) => down.to_string(),
         Refused::Busy => "waiting for other calls to the workload cluster".to_owned(),
     })

@@ -38,7 +38,7 @@ impl Bootstraps {
         let machine = found.into_iter().next()?;
         let uid = machine.uid().filter(|_| self.leaves_node(&machine))?;
         let cluster = key.sibling(&machine.spec.cluster_name);
-        let Ok(lease) = self.rke.workloads.lease(&cluster, &self.waker, key) else {
+        let Ok(lease) = self.rke.workloads.lease(&cluster, &self.enqueuer, key) else {
             return self.again(bootstrap);
         };
         let nodes: Api<Node> = Api::all(lease.client());

@@ -14,7 +14,7 @@ use remuda_api::{
 use remuda_control::{
     ObjectKey,
     write::{
-        conditions::{self, Says},
+        conditions::{self, ConditionUpdate},
         owner_reference,
     },
 };
@@ -87,7 +87,7 @@ impl ControlPlanes {
         machine: &str,
         message: Option<&str>,
     ) -> Result<Option<String>, Error> {
-        let says = Says {
+        let says = ConditionUpdate {
             kind: condition::RECONCILED,
             status: message.is_none().then_some(true),
             reason: if message.is_some() { "Waiting" } else { "Reconciled" },
@@ -179,7 +179,7 @@ impl ControlPlanes {
         let key = key.sibling(name);
         let Some(cluster) = self.rke.clusters.get(&key) else { return Ok(()) };
         let mut known = cluster.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-        let says = Says {
+        let says = ConditionUpdate {
             kind: capi_condition::CONTROL_PLANE_INITIALIZED,
             status: Some(false),
             reason: "NotInitialized",

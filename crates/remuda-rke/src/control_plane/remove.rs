@@ -8,8 +8,8 @@ use kube::{
 };
 use remuda_api::{core::Machine, rke::RkeControlPlane};
 use remuda_control::{
-    Next, ObjectKey,
-    write::{conditions as machine_conditions, release},
+    Action, ObjectKey,
+    write::{conditions as machine_conditions, remove_finalizer},
 };
 use remuda_names::{
     capi::{condition as capi_condition, label as capi_label},
@@ -19,7 +19,7 @@ use remuda_names::{
 use super::ControlPlanes;
 use crate::{
     Error,
-    conditions::{Says, set},
+    conditions::{ConditionUpdate, set},
     error::is_code,
     objects,
     shared::RESYNC,
@@ -32,15 +32,15 @@ impl ControlPlanes {
         key: &ObjectKey,
         api: &Api<RkeControlPlane>,
         object: &RkeControlPlane,
-    ) -> Result<Next, Error> {
+    ) -> Result<Action, Error> {
         let mut left = self.left(key);
         if left.is_empty() {
             // A cache may lag, and what comes after this looks for machines no more.
             left = self.left_for_sure(key).await?;
         }
         if left.is_empty() {
-            release(api, object, &(), finalizer::CONTROL_PLANE).await?;
-            return Ok(Next::Done);
+            remove_finalizer(api, object, &(), finalizer::CONTROL_PLANE).await?;
+            return Ok(Action::AwaitChange);
         }
         for machine in left.iter().filter(|machine| objects::is_custom(machine)) {
             self.delete(machine).await?;
@@ -49,14 +49,18 @@ impl ControlPlanes {
         let now = self.rke.ctx.clock.now();
         // Whoever shows the first condition that is not True shows that it is being removed.
         for kind in [condition::PROVISIONED, condition::WAITING, condition::PENDING, condition::UPDATED] {
-            set(&mut status.conditions, Says { kind, status: Some(true), reason: "", message: "" }, now);
+            set(
+                &mut status.conditions,
+                ConditionUpdate { kind, status: Some(true), reason: "", message: "" },
+                now,
+            );
         }
         let (removed, reason, message) = progress(&left);
-        let says = Says { kind: condition::REMOVED, status: removed, reason, message: &message };
+        let says = ConditionUpdate { kind: condition::REMOVED, status: removed, reason, message: &message };
         set(&mut status.conditions, says, now);
         self.write(api, object, &status).await?;
         // Machines that go wake us.
-        Ok(Next::After(RESYNC))
+        Ok(Action::RequeueAfter(RESYNC))
     }
 
     fn left(&self, key: &ObjectKey) -> Vec<Arc<Machine>> {

@@ -17,8 +17,8 @@ use remuda_api::{
     rke::{CustomMachine, CustomMachineStatus, RkeControlPlane},
 };
 use remuda_control::{
-    Next, ObjectKey,
-    write::{conditions::Says as MachineSays, release, write_status},
+    Action, ObjectKey,
+    write::{conditions::ConditionUpdate as MachineSays, remove_finalizer, write_status},
 };
 use remuda_distro::Distro;
 use remuda_names::{
@@ -32,7 +32,7 @@ use serde_json::json;
 
 use crate::{
     Error,
-    conditions::{Says, rfc3339, set},
+    conditions::{ConditionUpdate, rfc3339, set},
     error::is_code,
     machines::plan_secret,
     objects,
@@ -44,9 +44,9 @@ const AGAIN: Duration = Duration::from_secs(15);
 const WINDOWS: &str = "windows";
 
 /// Goes on with the removal of a server.
-pub(super) async fn reconcile(rke: &Rke, key: &ObjectKey, object: &CustomMachine) -> Result<Next, Error> {
+pub(super) async fn reconcile(rke: &Rke, key: &ObjectKey, object: &CustomMachine) -> Result<Action, Error> {
     if !object.finalizers().iter().any(|known| known == finalizer::HOST) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let machine = objects::owner(&object.metadata, "Machine").and_then(|owner| {
         let machine = rke.machines.get(&key.sibling(&owner.name))?;
@@ -69,8 +69,10 @@ pub(super) async fn reconcile(rke: &Rke, key: &ObjectKey, object: &CustomMachine
     tell(rke, key, object, machine.as_deref(), &step, now).await?;
     match (step, &stored, &secret) {
         // The Machine wakes us when its hook goes.
-        (Step::Hold, ..) => Ok(Next::Done),
-        (Step::Wait(left), ..) => Ok(Next::After(Duration::try_from(left).unwrap_or(AGAIN).min(AGAIN))),
+        (Step::Hold, ..) => Ok(Action::AwaitChange),
+        (Step::Wait(left), ..) => {
+            Ok(Action::RequeueAfter(Duration::try_from(left).unwrap_or(AGAIN).min(AGAIN)))
+        }
         (Step::Deliver, Some(stored), Some(before)) => {
             let mut after = before.clone();
             let plan = farewell::last_plan(&places(control_plane.as_deref()));
@@ -79,7 +81,7 @@ pub(super) async fn reconcile(rke: &Rke, key: &ObjectKey, object: &CustomMachine
             let namespace = key.namespace.as_deref().unwrap_or_default();
             rke.write_plan(namespace, &version, before, &after).await?;
             tracing::info!(machine = %key, "server is told to remove what was installed on it");
-            Ok(Next::After(AGAIN))
+            Ok(Action::RequeueAfter(AGAIN))
         }
         _ => {
             // A server whose Machine stays is still in, and one of a cluster that goes has nowhere to come back to.
@@ -90,8 +92,8 @@ pub(super) async fn reconcile(rke: &Rke, key: &ObjectKey, object: &CustomMachine
                 bury(rke, &control_plane.spec.management_cluster_name, &key.name, id, now).await?;
             }
             let api: Api<CustomMachine> = rke.api(key.namespace.as_deref().unwrap_or_default());
-            release(&api, object, &(), finalizer::HOST).await?;
-            Ok(Next::Done)
+            remove_finalizer(&api, object, &(), finalizer::HOST).await?;
+            Ok(Action::AwaitChange)
         }
     }
 }
@@ -138,7 +140,7 @@ async fn tell(
     let (status, reason, message) = said(step);
     let api: Api<CustomMachine> = rke.api(key.namespace.as_deref().unwrap_or_default());
     let mut after: CustomMachineStatus = object.status.clone().unwrap_or_default();
-    set(&mut after.conditions, Says { kind: condition::HOST_CLEAN, status, reason, message }, now);
+    set(&mut after.conditions, ConditionUpdate { kind: condition::HOST_CLEAN, status, reason, message }, now);
     let written = write_status(&rke.ctx, &api, object, &after).await?;
     rke.seen(&rke.custom_machines, written.as_ref()).await;
     let Some(machine) = machine else { return Ok(()) };

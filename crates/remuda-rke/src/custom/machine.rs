@@ -17,9 +17,9 @@ use remuda_api::{
     rke::{CustomMachine, CustomMachineStatus, RkeCluster},
 };
 use remuda_control::{
-    Controller, Next, ObjectKey, Waker, drive,
-    wake::when_changed,
-    write::{conditions, guard, write_status},
+    Action, Controller, Enqueuer, ObjectKey, drive,
+    enqueue::when_changed,
+    write::{conditions, ensure_finalizer, write_status},
 };
 use remuda_names::{
     capi::condition as capi_condition,
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::clean;
 use crate::{
     Error,
-    conditions::{Says, set},
+    conditions::{ConditionUpdate, set},
     error::is_code,
     machines::plan_secret,
     objects, settings,
@@ -43,16 +43,16 @@ const UNREACHABLE: Duration = Duration::from_secs(60);
 
 struct CustomMachines {
     rke: Arc<Rke>,
-    waker: Waker,
+    enqueuer: Enqueuer,
 }
 
 pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("custom-machine", &rke.ctx, rke.custom_machines.clone()).workers(rke.options.workers);
-    let waker = controller.waker();
+    let enqueuer = controller.enqueuer();
     let machines = when_changed(
         &rke.machines,
-        waker.clone(),
+        enqueuer.clone(),
         |machine: &Machine| (deleted_since(machine), clean::owner(machine)),
         |machine| {
             let name = &machine.spec.infrastructure_ref.name;
@@ -63,7 +63,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let known = rke.machines.clone();
     let clusters = when_changed(
         &rke.rke_clusters,
-        waker.clone(),
+        enqueuer.clone(),
         |cluster: &RkeCluster| patience(cluster),
         move |cluster| {
             // RKEClusters have the name of their Cluster.
@@ -78,7 +78,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let seen = rke.clone();
     let plans = when_changed(
         &rke.plans,
-        waker.clone(),
+        enqueuer.clone(),
         |secret: &Secret| plan_secret(secret).data,
         move |secret| {
             let machine = seen.machine_of_plan(secret);
@@ -93,11 +93,11 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
-    drive(controller, reconcile, Arc::new(CustomMachines { rke, waker }), stop).await;
+    drive(controller, reconcile, Arc::new(CustomMachines { rke, enqueuer }), stop).await;
     drop((machines, clusters, plans));
 }
 
-async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Result<Next, Error> {
+async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Result<Action, Error> {
     let key = ObjectKey::of(&object.metadata);
     if objects::is_deleting(&object.metadata) {
         return clean::reconcile(&ctx.rke, &key, &object).await;
@@ -109,19 +109,19 @@ async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Resu
 
     let owner = objects::owner(&object.metadata, "Machine");
     let Some(machine) = owner.and_then(|owner| ctx.rke.machines.get(&key.sibling(&owner.name))) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     if objects::is_deleting(&machine.metadata) {
         // One that registered before there were last plans. It may come too late for a machine that is not drained.
-        guard(&api, (*object).clone(), &(), finalizer::HOST).await?;
-        return Ok(Next::Done);
+        ensure_finalizer(&api, (*object).clone(), &(), finalizer::HOST).await?;
+        return Ok(Action::AwaitChange);
     }
     let Some(cluster) = ctx.rke.cluster_of(&machine) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     match missing(&machine, ctx.patience(&cluster), now) {
-        Missing::No => Ok(Next::Done),
-        Missing::NotYet(left) => Ok(Next::After(left)),
+        Missing::No => Ok(Action::AwaitChange),
+        Missing::NotYet(left) => Ok(Action::RequeueAfter(left)),
         Missing::Long => ctx.delete_if_gone(&key, &machine, &cluster).await,
     }
 }
@@ -129,7 +129,7 @@ async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Resu
 /// A server that is there is ready; it is provisioned when its Node is known.
 fn status(object: &CustomMachine, now: Timestamp) -> CustomMachineStatus {
     let mut status = object.status.clone().unwrap_or_default();
-    let says = Says { kind: condition::READY, status: Some(true), reason: "", message: "" };
+    let says = ConditionUpdate { kind: condition::READY, status: Some(true), reason: "", message: "" };
     set(&mut status.conditions, says, now);
     if !object.spec.provider_id.is_empty() {
         status.initialization.provisioned = Some(true);
@@ -189,17 +189,17 @@ impl CustomMachines {
         key: &ObjectKey,
         machine: &Machine,
         cluster: &Cluster,
-    ) -> Result<Next, Error> {
+    ) -> Result<Action, Error> {
         let cluster = ObjectKey::of(&cluster.metadata);
         let node = machine.status.as_ref().map(|status| status.node_ref.name.clone()).unwrap_or_default();
-        let lease = match self.rke.workloads.lease(&cluster, &self.waker, key) {
+        let lease = match self.rke.workloads.lease(&cluster, &self.enqueuer, key) {
             Ok(lease) => lease,
-            Err(Refused::Busy | Refused::Down(_)) => return Ok(Next::After(UNREACHABLE)),
+            Err(Refused::Busy | Refused::Down(_)) => return Ok(Action::RequeueAfter(UNREACHABLE)),
         };
         let nodes: Api<Node> = Api::all(lease.client());
         let found = lease.call(nodes.get_metadata_opt(&node)).await?;
         if found.map_err(Error::api("read", format!("Node {node}")))?.is_some() {
-            return Ok(Next::After(UNREACHABLE));
+            return Ok(Action::RequeueAfter(UNREACHABLE));
         }
         let (namespace, name) = (machine.namespace().unwrap_or_default(), machine.name_any());
         let preconditions = Preconditions { uid: machine.uid(), resource_version: None };
@@ -210,7 +210,7 @@ impl CustomMachines {
             }
             _ => {
                 tracing::info!(machine = name, node, "node of custom machine is gone");
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
         }
     }

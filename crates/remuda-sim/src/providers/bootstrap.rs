@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::PostParams};
 use remuda_api::core::{Cluster, Machine};
 use remuda_control::{
-    Controller, Error, Next, drive, via_index,
+    Action, Controller, Error, drive, via_index,
     write::{merge_status, owner_reference},
 };
 use remuda_names::capi::{condition, label};
@@ -32,23 +32,23 @@ pub(super) async fn run(providers: Arc<Providers>, stop: CancellationToken) {
     root.add_index(BY_CLUSTER, |object: &SimBootstrap| cluster_label(object));
     let controller = controller
         .workers(providers.options.workers)
-        .wakes(&providers.machines, |machine: &Machine| {
+        .watches(&providers.machines, |machine: &Machine| {
             let reference = &machine.spec.bootstrap.config_ref;
             let ours = reference.api_group == GROUP && reference.kind == "SimBootstrap";
             ours.then(|| key_of(machine).sibling(&reference.name)).into_iter().collect()
         })
-        .wakes(
+        .watches(
             &providers.clusters,
             via_index(&root, BY_CLUSTER, |cluster: &Cluster| Some(key_of(cluster).to_string())),
         );
     drive(controller, reconcile, providers, stop).await;
 }
 
-async fn reconcile(object: Arc<SimBootstrap>, providers: Arc<Providers>) -> Result<Next, Error> {
+async fn reconcile(object: Arc<SimBootstrap>, providers: Arc<Providers>) -> Result<Action, Error> {
     let api = providers.api::<SimBootstrap>(&*object);
     let now = providers.now();
     let Some((machine, cluster)) = providers.owning_machine(&*object) else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let mut status = object.status.clone().unwrap_or_default();
     let paused = is_paused(&*object, Some(&cluster));
@@ -56,19 +56,19 @@ async fn reconcile(object: Arc<SimBootstrap>, providers: Arc<Providers>) -> Resu
         say_paused(&mut status.conditions, &*object, now, paused);
         let written = merge_status(&providers.ctx, &api, &object, &status).await?;
         if paused || written.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
     }
     // The Secret goes with its owner: nothing of ours keeps the object.
     if is_deleting(&*object) || !status.data_secret_name.is_empty() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let control_plane = machine.labels().contains_key(label::CONTROL_PLANE);
     if !infrastructure_is_there(&cluster) || !(control_plane || control_plane_is_initialized(&cluster)) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     if let Some(left) = providers.left(&*object, "bootstrap", &providers.options.latencies.bootstrap) {
-        return Ok(Next::After(left));
+        return Ok(Action::RequeueAfter(left));
     }
     let name = format!("{}-bootstrap", object.name_any());
     make_secret(&providers, &object, &machine, &name).await?;
@@ -82,7 +82,7 @@ async fn reconcile(object: Arc<SimBootstrap>, providers: Arc<Providers>) -> Resu
     say_paused(&mut status.conditions, &*object, now, false);
     merge_status(&providers.ctx, &api, &object, &status).await?;
     providers.forget(&*object);
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 async fn make_secret(

@@ -18,8 +18,8 @@ use kube::{
 use parking_lot::Mutex;
 use remuda_api::core::{Cluster, Machine};
 use remuda_control::{
-    Controller, Error, Next, drive,
-    write::{controller_of, is_controlled_by, owner_reference, release, write_status},
+    Action, Controller, Error, drive,
+    write::{controller_of, is_controlled_by, owner_reference, remove_finalizer, write_status},
 };
 use remuda_names::capi::label;
 use serde_json::json;
@@ -52,12 +52,12 @@ pub(super) async fn run(providers: Arc<Providers>, stop: CancellationToken) {
     let controller = Controller::<SimControlPlane>::new("sim-control-plane", &providers.ctx)
         .workers(providers.options.workers)
         .owns(&providers.machines)
-        .wakes(&providers.clusters, |cluster: &Cluster| {
+        .watches(&providers.clusters, |cluster: &Cluster| {
             let reference = &cluster.spec.control_plane_ref;
             let ours = reference.api_group == GROUP && reference.kind == "SimControlPlane";
             ours.then(|| key_of(cluster).sibling(&reference.name)).into_iter().collect()
         });
-    let _ = providers.control_planes.set(controller.waker());
+    let _ = providers.control_planes.set(controller.enqueuer());
     let shell = Arc::new(Shell { providers, kubeconfigs: Mutex::default() });
     drive(controller, reconcile, shell, stop).await;
 }
@@ -93,7 +93,7 @@ impl Shell {
     }
 }
 
-async fn reconcile(object: Arc<SimControlPlane>, shell: Arc<Shell>) -> Result<Next, Error> {
+async fn reconcile(object: Arc<SimControlPlane>, shell: Arc<Shell>) -> Result<Action, Error> {
     let providers = &shell.providers;
     let api = providers.api::<SimControlPlane>(&*object);
     let now = providers.now();
@@ -104,21 +104,21 @@ async fn reconcile(object: Arc<SimControlPlane>, shell: Arc<Shell>) -> Result<Ne
         say_paused(&mut status.conditions, &*object, now, paused);
         let written = write_status(&providers.ctx, &api, &object, &status).await?;
         if paused || written.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
     }
     if is_deleting(&*object) {
         return delete(&object, &shell).await;
     }
     let Some(cluster) = cluster else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let mut object = (*object).clone();
     if !object.finalizers().iter().any(|known| known == FINALIZER) {
         object = providers.patch(&object, json!({}), true).await?;
     }
     if !infrastructure_is_there(&cluster) || !cluster.spec.control_plane_endpoint.is_valid() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let world = providers.workloads.ensure(&key_of(&*cluster));
     let wanted = object.spec.replicas.unwrap_or(1).max(0);
@@ -126,7 +126,7 @@ async fn reconcile(object: Arc<SimControlPlane>, shell: Arc<Shell>) -> Result<Ne
     make::kubeconfig(&shell, &object, &cluster).await?;
 
     if shell.adopt(&object).await? {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let machines = shell.machines(&object);
     let have: Vec<Have> = machines.iter().map(|machine| Have::of(machine, &object)).collect();
@@ -145,7 +145,7 @@ async fn reconcile(object: Arc<SimControlPlane>, shell: Arc<Shell>) -> Result<Ne
             }
         }
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }
 
 async fn delete_machine(providers: &Providers, machine: &Machine) -> Result<(), Error> {
@@ -159,19 +159,19 @@ async fn delete_machine(providers: &Providers, machine: &Machine) -> Result<(), 
 }
 
 /// Machines first. The kubeconfig goes with its owner.
-async fn delete(object: &SimControlPlane, shell: &Shell) -> Result<Next, Error> {
+async fn delete(object: &SimControlPlane, shell: &Shell) -> Result<Action, Error> {
     let providers = &shell.providers;
     if !object.finalizers().iter().any(|known| known == FINALIZER) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let machines = shell.machines(object);
     for machine in machines.iter().filter(|machine| !is_deleting(&***machine)) {
         delete_machine(providers, machine).await?;
     }
     if !machines.is_empty() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     shell.kubeconfigs.lock().remove(&object.uid().unwrap_or_default());
-    release(&providers.api::<SimControlPlane>(object), object, &(), FINALIZER).await?;
-    Ok(Next::Done)
+    remove_finalizer(&providers.api::<SimControlPlane>(object), object, &(), FINALIZER).await?;
+    Ok(Action::AwaitChange)
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use remuda_api::core::Cluster;
 use remuda_control::{
-    Controller, Error, Next, drive,
-    write::{merge_status, release},
+    Action, Controller, Error, drive,
+    write::{merge_status, remove_finalizer},
 };
 use remuda_names::capi::condition;
 use serde_json::json;
@@ -28,7 +28,7 @@ const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
 pub(super) async fn run(providers: Arc<Providers>, stop: CancellationToken) {
     let controller = Controller::<SimCluster>::new("sim-cluster", &providers.ctx)
         .workers(providers.options.workers)
-        .wakes(&providers.clusters, |cluster: &Cluster| {
+        .watches(&providers.clusters, |cluster: &Cluster| {
             let reference = &cluster.spec.infrastructure_ref;
             let ours = reference.api_group == GROUP && reference.kind == "SimCluster";
             ours.then(|| key_of(cluster).sibling(&reference.name)).into_iter().collect()
@@ -36,11 +36,11 @@ pub(super) async fn run(providers: Arc<Providers>, stop: CancellationToken) {
     drive(controller, reconcile, providers, stop).await;
 }
 
-async fn reconcile(object: Arc<SimCluster>, providers: Arc<Providers>) -> Result<Next, Error> {
+async fn reconcile(object: Arc<SimCluster>, providers: Arc<Providers>) -> Result<Action, Error> {
     let api = providers.api::<SimCluster>(&*object);
     let now = providers.now();
     if object.annotations().contains_key(MANAGED_BY) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let cluster = providers.owning_cluster(&*object);
     let mut status = object.status.clone().unwrap_or_default();
@@ -49,33 +49,33 @@ async fn reconcile(object: Arc<SimCluster>, providers: Arc<Providers>) -> Result
         say_paused(&mut status.conditions, &*object, now, paused);
         let written = merge_status(&providers.ctx, &api, &object, &status).await?;
         if paused || written.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
     }
     if is_deleting(&*object) {
         if !object.finalizers().iter().any(|known| known == FINALIZER) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if let Some(left) = providers.left(&*object, "delete", &providers.options.latencies.delete) {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         // What the workload cluster is called follows from the owner, who may be gone before us.
         if let Some(owner) = super::owner(&*object, "Cluster") {
             providers.workloads.remove(&key_of(&*object).sibling(&owner.name));
         }
         providers.forget(&*object);
-        release(&api, &*object, &(), FINALIZER).await?;
-        return Ok(Next::Done);
+        remove_finalizer(&api, &*object, &(), FINALIZER).await?;
+        return Ok(Action::AwaitChange);
     }
     let Some(cluster) = cluster else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     let key = key_of(&*cluster);
     let guarded = object.finalizers().iter().any(|known| known == FINALIZER);
     if guarded && (status.initialization.provisioned == Some(true) || status.ready) {
         // After a restart of the simulation the world is empty.
         providers.workloads.ensure(&key);
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let mut object = (*object).clone();
     if !guarded || !object.spec.control_plane_endpoint.is_valid() {
@@ -88,7 +88,7 @@ async fn reconcile(object: Arc<SimCluster>, providers: Arc<Providers>) -> Result
     }
     if let Some(left) = providers.left(&object, "infrastructure", &providers.options.latencies.infrastructure)
     {
-        return Ok(Next::After(left));
+        return Ok(Action::RequeueAfter(left));
     }
     providers.workloads.ensure(&key);
     let domains = &object.spec.failure_domains;
@@ -107,5 +107,5 @@ async fn reconcile(object: Arc<SimCluster>, providers: Arc<Providers>) -> Result
     say_paused(&mut status.conditions, &object, now, false);
     merge_status(&providers.ctx, &api, &object, &status).await?;
     providers.forget(&object);
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }

@@ -9,8 +9,8 @@ use std::{sync::Arc, time::Duration};
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineAddress};
 use remuda_control::{
-    Controller, Error, Next, drive, via_index,
-    write::{merge_status, release},
+    Action, Controller, Error, drive, via_index,
+    write::{merge_status, remove_finalizer},
 };
 use remuda_names::capi::{condition, label};
 use serde_json::json;
@@ -33,19 +33,19 @@ pub(super) async fn run(providers: Arc<Providers>, stop: CancellationToken) {
     root.add_index(BY_CLUSTER, |object: &SimMachine| cluster_label(object));
     let controller = controller
         .workers(providers.options.workers)
-        .wakes(&providers.machines, |machine: &Machine| {
+        .watches(&providers.machines, |machine: &Machine| {
             let reference = &machine.spec.infrastructure_ref;
             let ours = reference.api_group == GROUP && reference.kind == "SimMachine";
             ours.then(|| key_of(machine).sibling(&reference.name)).into_iter().collect()
         })
-        .wakes(
+        .watches(
             &providers.clusters,
             via_index(&root, BY_CLUSTER, |cluster: &Cluster| Some(key_of(cluster).to_string())),
         );
     drive(controller, reconcile, providers, stop).await;
 }
 
-async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result<Next, Error> {
+async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result<Action, Error> {
     let api = providers.api::<SimMachine>(&*object);
     let now = providers.now();
     let owners = providers.owning_machine(&*object);
@@ -56,17 +56,17 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
         say_paused(&mut status.conditions, &*object, now, paused);
         let written = merge_status(&providers.ctx, &api, &object, &status).await?;
         if paused || written.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
     }
     if is_deleting(&*object) {
         return delete(&object, &providers).await;
     }
     let Some((machine, cluster)) = owners else {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     };
     if !infrastructure_is_there(&cluster) || machine.spec.bootstrap.data_secret_name.is_none() {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     let mut object = (*object).clone();
     let guarded = object.finalizers().iter().any(|known| known == FINALIZER);
@@ -86,9 +86,9 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
         world.advance_server(&name, &plan)
     };
     if progress.began_to_serve
-        && let Some(waker) = providers.control_planes.get()
+        && let Some(enqueuer) = providers.control_planes.get()
     {
-        waker.wake(key_of(&*cluster).sibling(&cluster.spec.control_plane_ref.name));
+        enqueuer.enqueue(key_of(&*cluster).sibling(&cluster.spec.control_plane_ref.name));
     }
     if progress.made && !provisioned {
         if providers.is_old() {
@@ -112,7 +112,7 @@ async fn reconcile(object: Arc<SimMachine>, providers: Arc<Providers>) -> Result
         say_paused(&mut status.conditions, &object, now, false);
         merge_status(&providers.ctx, &api, &object, &status).await?;
     }
-    Ok(progress.next.map_or(Next::Done, Next::After))
+    Ok(progress.next.map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
 fn plan(providers: &Providers, object: &SimMachine, machine: &Machine) -> ServerPlan {
@@ -133,12 +133,12 @@ fn plan(providers: &Providers, object: &SimMachine, machine: &Machine) -> Server
     }
 }
 
-async fn delete(object: &SimMachine, providers: &Providers) -> Result<Next, Error> {
+async fn delete(object: &SimMachine, providers: &Providers) -> Result<Action, Error> {
     if !object.finalizers().iter().any(|known| known == FINALIZER) {
-        return Ok(Next::Done);
+        return Ok(Action::AwaitChange);
     }
     if let Some(left) = providers.left(object, "delete", &providers.options.latencies.delete) {
-        return Ok(Next::After(left));
+        return Ok(Action::RequeueAfter(left));
     }
     // By label, since Machine and Cluster may be gone before us.
     if let Some(name) = object.labels().get(label::CLUSTER_NAME)
@@ -147,6 +147,6 @@ async fn delete(object: &SimMachine, providers: &Providers) -> Result<Next, Erro
         world.remove_server(&object.name_any());
     }
     providers.forget(object);
-    release(&providers.api::<SimMachine>(object), object, &(), FINALIZER).await?;
-    Ok(Next::Done)
+    remove_finalizer(&providers.api::<SimMachine>(object), object, &(), FINALIZER).await?;
+    Ok(Action::AwaitChange)
 }

@@ -18,7 +18,7 @@ use remuda_agent::{
     stamp::Stamp,
 };
 use remuda_api::core::Machine;
-use remuda_control::{Controller, Next, ObjectKey, Scope, drive};
+use remuda_control::{Action, Controller, ObjectKey, Scope, drive};
 use remuda_distro::Distro;
 use remuda_names::rancher::{label, secret_type};
 use remuda_plan::{
@@ -45,7 +45,7 @@ pub(super) async fn run(fleet: Arc<Fleet>, stop: CancellationToken) {
     });
     let controller = Controller::on("simulated-agent", &fleet.ctx, root.clone())
         .workers(fleet.options.workers)
-        .wakes(&fleet.machines, move |machine: &Machine| {
+        .watches(&fleet.machines, move |machine: &Machine| {
             root.keys_by_index(BY_MACHINE, &ObjectKey::of(&machine.metadata).to_string())
         });
     let reconcile = |secret: Arc<Secret>, fleet: Arc<Fleet>| async move { fleet.pass(&secret).await };
@@ -117,13 +117,13 @@ impl Fleet {
         (ours && registered && machine.metadata.deletion_timestamp.is_none()).then_some(machine)
     }
 
-    async fn pass(&self, secret: &Secret) -> Result<Next, Error> {
-        let Some(machine) = self.agent_of(secret) else { return Ok(Next::Done) };
+    async fn pass(&self, secret: &Secret) -> Result<Action, Error> {
+        let Some(machine) = self.agent_of(secret) else { return Ok(Action::AwaitChange) };
         let before = data(secret);
         let raw = before.get(remuda_plan::key::PLAN).filter(|raw| !raw.is_empty());
         // Nobody but a planner writes plans, and what it wrote it can read.
         let Some(CheckedPlan { plan, checksum }) = raw.and_then(|raw| CheckedPlan::decode(raw).ok()) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let now = Stamp(self.ctx.clock.now().as_second());
         let uid = secret.uid().unwrap_or_default();
@@ -144,7 +144,7 @@ impl Fleet {
         if decision.run.executes() {
             let execution = format!("{uid} {checksum} {}", decision.attempt);
             if let Some(left) = self.left(&execution, "apply", &self.options.latencies.apply) {
-                return Ok(Next::After(left));
+                return Ok(Action::RequeueAfter(left));
             }
             self.forget(&execution);
             let chance = format!("{}/{checksum}/{}", machine.name_any(), decision.attempt);
@@ -168,7 +168,7 @@ impl Fleet {
         let settled = applied && statuses == probes(&plan, &statuses, well);
         let again = (!settled).then_some(memory.probe_period);
         let next = [next, again].into_iter().flatten().min();
-        Ok(next.map_or(Next::Done, Next::After))
+        Ok(next.map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 
     /// Whether there is a Node on the server of a Machine.
@@ -253,8 +253,8 @@ impl Fleet {
         if ready {
             world.set_node_ready(&server.name, "True", "KubeletReady", "kubelet is posting ready status");
         }
-        if began && let Some(waker) = self.tunnels.get() {
-            waker.wake(cluster);
+        if began && let Some(enqueuer) = self.tunnels.get() {
+            enqueuer.enqueue(cluster);
         }
         left.filter(|_| !fails)
     }

@@ -17,8 +17,8 @@ use remuda_api::{
     rke::Condition,
 };
 use remuda_control::{
-    Controller, Next, ObjectKey, Scope, drive,
-    write::{self, Guarded},
+    Action, Controller, ObjectKey, Scope, drive,
+    write::{self, Finalizer},
 };
 use remuda_names::{
     capi,
@@ -44,12 +44,12 @@ pub(super) async fn run(fleet: Arc<Fleet>, stop: CancellationToken) {
     });
     let controller = Controller::on("simulated-machine", &fleet.ctx, root.clone())
         .workers(fleet.options.workers.max(WORKERS))
-        .wakes(&fleet.machines, |machine: &Machine| {
+        .watches(&fleet.machines, |machine: &Machine| {
             let reference = &machine.spec.infrastructure_ref;
             let ours = reference.api_group == group::MACHINE && reference.kind == kinds::MACHINE;
             ours.then(|| ObjectKey::of(&machine.metadata).sibling(&reference.name)).into_iter().collect()
         })
-        .wakes(&fleet.clusters, move |cluster: &Cluster| {
+        .watches(&fleet.clusters, move |cluster: &Cluster| {
             root.keys_by_index(BY_CLUSTER, &ObjectKey::of(&cluster.metadata).to_string())
         });
     let reconcile =
@@ -104,21 +104,22 @@ impl Fleet {
         ready.then_some((machine, bootstrap))
     }
 
-    async fn server(&self, object: &DynamicObject) -> Result<Next, Error> {
+    async fn server(&self, object: &DynamicObject) -> Result<Action, Error> {
         let key = ObjectKey::of(&object.metadata);
         let namespace = key.namespace.clone().unwrap_or_default();
         let (api, resource) = (self.servers(&namespace), kinds::resource(kinds::MACHINE));
-        let object = match write::guard(&api, object.clone(), &resource, finalizer::MACHINE).await? {
-            Guarded::Live(object) => object,
-            Guarded::Dying(object) => return self.remove(&api, &object, &key).await,
-            Guarded::Released => return Ok(Next::Done),
-        };
-        let Some((machine, bootstrap)) = self.wanted(&object) else { return Ok(Next::Done) };
+        let object =
+            match write::ensure_finalizer(&api, object.clone(), &resource, finalizer::MACHINE).await? {
+                Finalizer::Active(object) => object,
+                Finalizer::Deleting(object) => return self.remove(&api, &object, &key).await,
+                Finalizer::Gone => return Ok(Action::AwaitChange),
+            };
+        let Some((machine, bootstrap)) = self.wanted(&object) else { return Ok(Action::AwaitChange) };
         let object = self.label(&api, object, &machine.name_any()).await?;
         let whose = object.uid().unwrap_or_default();
         let options = &self.options;
         if let Some(left) = self.left(&whose, "create", &options.latencies.create) {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         if self.happens(&key.to_string(), "create fails", options.failures.create) {
             return self.fail(&api, &object, &machine).await;
@@ -146,18 +147,18 @@ impl Fleet {
         })
         .await?;
         if machine.labels().contains_key(label::MACHINE_ID) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if let Some(left) = self.left(&whose, "boot", &options.latencies.boot) {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         if self.happens(&key.to_string(), "boot fails", options.failures.boot) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         self.register(&key, &machine.name_any(), &bootstrap).await
     }
 
-    async fn register(&self, key: &ObjectKey, machine: &str, bootstrap: &str) -> Result<Next, Error> {
+    async fn register(&self, key: &ObjectKey, machine: &str, bootstrap: &str) -> Result<Action, Error> {
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), namespace);
         let secret = secrets.get(bootstrap).await.map_err(Error::api("read Secret", bootstrap))?;
@@ -166,7 +167,7 @@ impl Fleet {
         let token = token(script).ok_or_else(|| Error::NoToken(bootstrap.to_owned()))?;
         let id = &sha256_hex(key.to_string().as_bytes())[..63];
         door::register(&*self.door, machine, id, token).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// The Machine is found by this label when owners are gone.
@@ -217,7 +218,7 @@ impl Fleet {
         api: &Api<DynamicObject>,
         object: &DynamicObject,
         machine: &Machine,
-    ) -> Result<Next, Error> {
+    ) -> Result<Action, Error> {
         let message = "failed creating server in infrastructure provider: the simulation wants it so";
         let mut since = self.ctx.clock.now();
         self.tell(api, object, |status, conditions, now| {
@@ -233,12 +234,12 @@ impl Fleet {
         let passed = self.ctx.clock.now().duration_since(since).max(SignedDuration::ZERO);
         let passed = Duration::try_from(passed).unwrap_or_default();
         if let Some(left) = RETIRE.checked_sub(passed).filter(|left| !left.is_zero()) {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         let machines: Api<Machine> =
             Api::namespaced(self.ctx.client.clone(), &machine.namespace().unwrap_or_default());
         delete(&machines, &machine.name_any()).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn remove(
@@ -246,10 +247,10 @@ impl Fleet {
         api: &Api<DynamicObject>,
         object: &DynamicObject,
         key: &ObjectKey,
-    ) -> Result<Next, Error> {
+    ) -> Result<Action, Error> {
         let whose = object.uid().unwrap_or_default();
         if let Some(left) = self.left(&whose, "delete", &self.options.latencies.delete) {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         // By label, since Machine and Cluster may be gone before us.
         if let Some(cluster) = object.labels().get(capi::label::CLUSTER_NAME) {
@@ -259,8 +260,8 @@ impl Fleet {
             Api::namespaced(self.ctx.client.clone(), key.namespace.as_deref().unwrap_or_default());
         delete(&secrets, &record::name(&key.name)).await?;
         self.forget(&whose);
-        write::release(api, object, &kinds::resource(kinds::MACHINE), finalizer::MACHINE).await?;
-        Ok(Next::Done)
+        write::remove_finalizer(api, object, &kinds::resource(kinds::MACHINE), finalizer::MACHINE).await?;
+        Ok(Action::AwaitChange)
     }
 
     /// A server is gone. Its Node stays until somebody deletes it; with the last control plane the API goes.

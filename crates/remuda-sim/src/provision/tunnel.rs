@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use parking_lot::Mutex;
 use remuda_api::provisioning::Cluster;
-use remuda_control::{Controller, Next, ObjectKey, Scope, drive_keys};
+use remuda_control::{Action, Controller, ObjectKey, Scope, drive_keys};
 use remuda_names::{
     gateway::{path::CONNECT_REGISTER, secret::TOKEN_PREFIX},
     rancher::{name::DEFAULT_TOKEN, secret_key},
@@ -76,7 +76,7 @@ pub(super) async fn run(fleet: Arc<Fleet>, stop: CancellationToken) {
     };
     let root = fleet.ctx.informers.of::<Cluster>(Scope::all());
     let controller = Controller::on("simulated-cluster-agent", &fleet.ctx, root.clone()).workers(4);
-    let _ = fleet.tunnels.set(controller.waker());
+    let _ = fleet.tunnels.set(controller.enqueuer());
     let tunnels = Arc::new(Tunnels {
         fleet,
         identity,
@@ -91,7 +91,7 @@ pub(super) async fn run(fleet: Arc<Fleet>, stop: CancellationToken) {
                 Some(cluster) => tunnels.open(&key, &cluster),
                 None => tunnels.close(&key),
             }
-            Ok::<_, Error>(Next::Done)
+            Ok::<_, Error>(Action::AwaitChange)
         }
     };
     drive_keys(controller, reconcile, tunnels.clone(), stop).await;

@@ -9,7 +9,7 @@ use kube::{
 use remuda_api::core::{Machine, StatusVersion};
 use remuda_control::{
     Error,
-    write::conditions::{self, Says},
+    write::conditions::{self, ConditionUpdate},
 };
 use remuda_names::capi::{condition, label};
 use serde_json::json;
@@ -121,7 +121,13 @@ pub(super) async fn mark_up_to_date(
         return Ok(());
     }
     let generation = machine.metadata.generation;
-    let says = Says { kind: condition::UP_TO_DATE, status: Some(up_to_date), reason, message, generation };
+    let says = ConditionUpdate {
+        kind: condition::UP_TO_DATE,
+        status: Some(up_to_date),
+        reason,
+        message,
+        generation,
+    };
     conditions::set(&mut after, says, providers.now());
     // A list is written as a whole, so only onto the state it was read in.
     let patch = json!({

@@ -1,4 +1,4 @@
-//! What wakes clusters.
+//! What enqueues provisioning Clusters.
 
 use kube::{Resource, ResourceExt};
 use remuda_api::provisioning::Cluster;
@@ -12,8 +12,8 @@ use super::{BY_CONFIG_KIND, BY_CREDENTIAL, BY_MANAGEMENT, BY_USER, Clusters};
 use crate::naming;
 
 impl Clusters {
-    /// What wakes clusters. Everything a cluster consists of has its name.
-    pub(super) fn woken(&self, controller: Controller<Cluster>) -> Controller<Cluster> {
+    /// The watches of the controller. Everything a cluster consists of has its name.
+    pub(super) fn watches(&self, controller: Controller<Cluster>) -> Controller<Cluster> {
         let managed = |index: &'static str| {
             let clusters = self.clusters.clone();
             move |value: &str| clusters.keys_by_index(index, value)
@@ -26,14 +26,16 @@ impl Clusters {
         let all = self.clusters.clone();
         let dying = self.clusters.clone();
         controller
-            .wakes(&self.managements, move |management| by_management(&management.name_any()))
-            .wakes_debounced(DEBOUNCE, &self.control_planes, |object| vec![ObjectKey::of(object.meta())])
-            .wakes_debounced(DEBOUNCE, &self.capi_clusters, |object| vec![ObjectKey::of(object.meta())])
-            .wakes(&self.infrastructures, |object| vec![ObjectKey::of(object.meta())])
-            .wakes(&self.bootstrap_templates, |object| sibling(object, &object.spec.cluster_name))
-            .wakes_debounced(DEBOUNCE, &self.deployments, |object| sibling(object, &object.spec.cluster_name))
-            .wakes(&self.health_checks, |object| sibling(object, &object.spec.cluster_name))
-            .wakes(&self.machines, move |machine| {
+            .watches(&self.managements, move |management| by_management(&management.name_any()))
+            .watches_debounced(DEBOUNCE, &self.control_planes, |object| vec![ObjectKey::of(object.meta())])
+            .watches_debounced(DEBOUNCE, &self.capi_clusters, |object| vec![ObjectKey::of(object.meta())])
+            .watches(&self.infrastructures, |object| vec![ObjectKey::of(object.meta())])
+            .watches(&self.bootstrap_templates, |object| sibling(object, &object.spec.cluster_name))
+            .watches_debounced(DEBOUNCE, &self.deployments, |object| {
+                sibling(object, &object.spec.cluster_name)
+            })
+            .watches(&self.health_checks, |object| sibling(object, &object.spec.cluster_name))
+            .watches(&self.machines, move |machine| {
                 // Machines come and go all the time; only a cluster that goes waits for them.
                 let keys = sibling(machine, &machine.spec.cluster_name);
                 let goes = |key: &ObjectKey| {
@@ -41,8 +43,8 @@ impl Clusters {
                 };
                 keys.into_iter().filter(goes).collect()
             })
-            .wakes(&self.schemas, move |schema| by_schema(&schema.name_any()))
-            .wakes(&self.definitions, move |definition| {
+            .watches(&self.schemas, move |schema| by_schema(&schema.name_any()))
+            .watches(&self.definitions, move |definition| {
                 let name = definition.name_any();
                 let kind = match name.split_once('.') {
                     Some((plural, group::MACHINE_CONFIG)) => plural.strip_suffix('s').map(str::to_owned),
@@ -53,13 +55,13 @@ impl Clusters {
                 };
                 kind.map(|kind| by_definition(&kind)).unwrap_or_default()
             })
-            .wakes(&self.secrets, move |secret| by_credential(&ObjectKey::of(secret.meta()).to_string()))
-            .wakes(self.settings.informer(), move |setting| {
+            .watches(&self.secrets, move |secret| by_credential(&ObjectKey::of(secret.meta()).to_string()))
+            .watches(self.settings.informer(), move |setting| {
                 let name = setting.name_any();
                 if WATCHED_SETTINGS.contains(&name.as_str()) { all.keys() } else { Vec::new() }
             })
-            .wakes(&self.tokens, move |token| by_user(&token.name_any()))
-            .wakes(&self.kubeconfigs, |secret| {
+            .watches(&self.tokens, move |token| by_user(&token.name_any()))
+            .watches(&self.kubeconfigs, |secret| {
                 let cluster = secret.labels().get(capi::label::CLUSTER_NAME).cloned().unwrap_or_default();
                 if secret.name_any() == naming::of::kubeconfig_secret(&cluster) {
                     sibling(secret, &cluster)

@@ -1,9 +1,9 @@
-//! Waking objects when something they depend on changes in a way that matters to them.
+//! Enqueuing objects when facts of their Cluster change.
 
 use jiff::Timestamp;
 use remuda_api::core::{Cluster, ContractReference};
-pub(crate) use remuda_control::wake::{unless_same, when_changed};
-use remuda_control::{Informer, Waker, informer::Subscription};
+pub(crate) use remuda_control::enqueue::{unless_same, when_changed};
+use remuda_control::{Enqueuer, Informer, informer::Subscription};
 use remuda_names::capi::condition;
 use serde_json::Value;
 
@@ -42,10 +42,10 @@ pub(crate) fn true_since<K: Managed>(object: &K, kind: &str) -> Option<Timestamp
 /// Wakes objects of `root` when their Cluster changes in a way they care about.
 pub(crate) fn with_cluster<K: Managed>(
     clusters: &Informer<Cluster>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     root: Informer<K>,
 ) -> Subscription {
-    when_changed(clusters, waker, facts, move |cluster| {
+    when_changed(clusters, enqueuer, facts, move |cluster| {
         let meta = &cluster.metadata;
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         root.keys_by_index(

@@ -10,7 +10,7 @@ pub type Named = (&'static str, BoxFuture<'static, ()>);
 /// are ended and it panics too: whoever started them starts all again, none of them is missing unnoticed.
 ///
 /// The future is a box so that what runs is compiled where it is written, and not once in each program that uses it.
-pub fn together(
+pub fn run_all(
     leave: &[&'static str],
     controllers: impl IntoIterator<Item = Named>,
 ) -> BoxFuture<'static, ()> {
@@ -44,7 +44,7 @@ mod tests {
             let ran = ran.clone();
             (name, Box::pin(async move { ran.lock().push(name) }))
         };
-        together(&["b"], ["a", "b", "c"].map(controller)).await;
+        run_all(&["b"], ["a", "b", "c"].map(controller)).await;
         ran.lock().sort_unstable();
         assert_eq!(*ran.lock(), ["a", "c"]);
     }
@@ -53,7 +53,7 @@ mod tests {
     async fn one_that_panics_ends_all() {
         let waits: Named = ("waits", Box::pin(pending()));
         let fails: Named = ("fails", Box::pin(async { panic!("of its own") }));
-        let ended = AssertUnwindSafe(together(&[], [waits, fails])).catch_unwind().await;
+        let ended = AssertUnwindSafe(run_all(&[], [waits, fails])).catch_unwind().await;
         assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"of its own"));
     }
 }

@@ -1,25 +1,25 @@
-//! Waking objects when something they depend on changes in a way that matters to them.
+//! Enqueuing objects when facts they depend on change, and not with every write of another object.
 
 use crate::{
-    Informer, ObjectKey, Waker,
+    Enqueuer, Informer, ObjectKey,
     informer::{Cached, Subscription},
 };
 
-/// Wakes the keys that `keys` names whenever `facts` of an object change, it comes, or it goes. What was there
-/// from the beginning wakes nobody: a controller looks at its own objects then anyway.
+/// Enqueues the keys that `keys` names whenever `facts` of an object change, it comes, or it goes. The first list
+/// enqueues nothing: a controller reconciles its own objects then anyway.
 pub fn when_changed<S: Cached, F: PartialEq>(
     informer: &Informer<S>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     facts: impl Fn(&S) -> F + Send + Sync + 'static,
     keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
 ) -> Subscription {
-    unless_same(informer, waker, move |old, new| facts(old) == facts(new), keys)
+    unless_same(informer, enqueuer, move |old, new| facts(old) == facts(new), keys)
 }
 
 /// As [`when_changed`], where comparing is cheaper than taking facts out.
 pub fn unless_same<S: Cached>(
     informer: &Informer<S>,
-    waker: Waker,
+    enqueuer: Enqueuer,
     same: impl Fn(&S, &S) -> bool + Send + Sync + 'static,
     keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
 ) -> Subscription {
@@ -32,7 +32,7 @@ pub fn unless_same<S: Cached>(
         woken.sort();
         woken.dedup();
         for key in woken {
-            waker.wake(key);
+            enqueuer.enqueue(key);
         }
     })
 }
