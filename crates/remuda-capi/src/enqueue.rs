@@ -2,8 +2,7 @@
 
 use jiff::Timestamp;
 use remuda_api::core::{Cluster, ContractReference};
-pub(crate) use remuda_control::enqueue::{unless_same, when_changed};
-use remuda_control::{Enqueuer, Informer, informer::Subscription};
+use remuda_control::{Controller, Informer};
 use remuda_names::capi::condition;
 use serde_json::Value;
 
@@ -39,13 +38,13 @@ pub(crate) fn true_since<K: Managed>(object: &K, kind: &str) -> Option<Timestamp
     (condition.status == "True").then_some(condition.last_transition_time.0)
 }
 
-/// Wakes objects of `root` when their Cluster changes in a way they care about.
-pub(crate) fn with_cluster<K: Managed>(
+/// Enqueues objects when facts of their Cluster change. They are found by the index [`BY_CLUSTER`].
+pub(crate) fn watches_cluster<K: Managed>(
+    controller: Controller<K>,
     clusters: &Informer<Cluster>,
-    enqueuer: Enqueuer,
-    root: Informer<K>,
-) -> Subscription {
-    when_changed(clusters, enqueuer, facts, move |cluster| {
+) -> Controller<K> {
+    let root = controller.root().clone();
+    controller.watches_facts(clusters, facts, move |cluster| {
         let meta = &cluster.metadata;
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         root.keys_by_index(

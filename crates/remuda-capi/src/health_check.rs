@@ -27,7 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::{external::External, targets::Target};
 use crate::{
-    Capi, Error, enqueue,
+    Capi, Error,
+    enqueue::{true_since, watches_cluster},
     machine_set::amount,
     managed::{BY_CLUSTER, Begun, Managed, cluster_value, cluster_values, ensure_owner, plain_owner},
     mark::Marks,
@@ -55,15 +56,12 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let controller =
         Controller::on("machinehealthcheck", &capi.ctx, checks.clone()).workers(capi.options.workers);
     let enqueuer = controller.enqueuer();
-    // Waiting for the caches is all that these two are for: what matters of them is told below.
-    let controller = controller.requires(&capi.clusters).requires(&capi.machines);
     let by_machine = checks.clone();
-    let _subscriptions = [
-        enqueue::with_cluster(&capi.clusters, enqueuer.clone(), checks.clone()),
-        enqueue::unless_same(&capi.machines, enqueuer.clone(), says_the_same, move |machine| {
-            checks_of(&by_machine, machine)
-        }),
-    ];
+    let controller = watches_cluster(controller, &capi.clusters).watches_unless(
+        &capi.machines,
+        says_the_same,
+        move |machine| checks_of(&by_machine, machine),
+    );
     let (by_cluster, woken) = (checks.clone(), enqueuer.clone());
     let _workloads = capi.workloads.subscribe(move |event| {
         if concerns(event) {
@@ -179,8 +177,8 @@ impl Pass<'_> {
         };
         let (mut targets, connected) = self.targets(external.as_ref());
         let mut cluster = health::Cluster {
-            control_plane_initialized: enqueue::true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED),
-            infrastructure_ready: enqueue::true_since(&*self.cluster, kind::INFRASTRUCTURE_READY),
+            control_plane_initialized: true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED),
+            infrastructure_ready: true_since(&*self.cluster, kind::INFRASTRUCTURE_READY),
             paused: self.cluster.spec.paused == Some(true),
             connected,
         };

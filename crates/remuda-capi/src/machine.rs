@@ -57,11 +57,12 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let controller = controller
         .workers(capi.options.workers.saturating_mul(WORKERS_FACTOR))
         .watches(&rules, watch::draining(&capi));
+    let controller = watch::watches(controller, &capi);
     let enqueuer = controller.enqueuer();
-    let subscriptions = watch::subscribe(&capi, &enqueuer);
+    let subscription = watch::to_workloads(&capi, &enqueuer);
     let machines = Arc::new(Machines { capi, enqueuer, rules });
     drive(controller, reconcile, machines, stop).await;
-    drop(subscriptions);
+    drop(subscription);
 }
 
 /// One pass over a Machine: what was seen, and what came of it so far.

@@ -25,7 +25,8 @@ use remuda_rollout::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Capi, Error, enqueue,
+    Capi, Error,
+    enqueue::watches_cluster,
     machine_set::{BY_CONTROLLER, ORPHAN_FINALIZER, amount, index, is_kept, templates::Templates},
     managed::{BY_CLUSTER, Begun, cluster_value, ensure_owner, group_of, plain_owner},
     pending::Pending,
@@ -55,12 +56,10 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
         .workers(capi.options.workers);
     let enqueuer = controller.enqueuer();
     let deployments = capi.deployments.clone();
-    // Waiting for the caches is all that these two are for. Machines are heard of through their sets.
-    let controller = controller
-        .requires(&capi.clusters)
+    // Changes of Machines are seen through their sets.
+    let controller = watches_cluster(controller, &capi.clusters)
         .requires(&capi.machines)
         .watches(&capi.sets, move |set| deployments_of(&deployments, set));
-    let _subscription = enqueue::with_cluster(&capi.clusters, enqueuer.clone(), capi.deployments.clone());
     let deployments = Arc::new(Deployments { capi, enqueuer, pending: Pending::default() });
     let reconcile = |deployment: Arc<MachineDeployment>, deployments: Arc<Deployments>| async move {
         deployments.reconcile(&deployment).await

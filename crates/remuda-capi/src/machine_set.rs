@@ -38,7 +38,8 @@ use tokio_util::sync::CancellationToken;
 use self::templates::Templates;
 pub(crate) use self::{preserve::is_kept, remediate::amount};
 use crate::{
-    Capi, Error, enqueue,
+    Capi, Error,
+    enqueue::watches_cluster,
     managed::{BY_CLUSTER, Begun, cluster_value, ensure_owner, group_of, plain_owner},
     pending::Pending,
     providers::{Interest, REFERENCES, reference_keys},
@@ -71,18 +72,12 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let controller = Controller::on("machineset", &capi.ctx, capi.sets.clone()).workers(capi.options.workers);
     let enqueuer = controller.enqueuer();
     let sets = capi.sets.clone();
-    // Waiting for the other caches is all that these two are for: what matters of them is told below.
-    let controller = controller
-        .requires(&capi.clusters)
-        .requires(&capi.deployments)
-        .watches(&capi.machines, move |machine| sets_of(&sets, machine));
     let by_deployment = capi.sets.clone();
-    let _subscriptions = [
-        enqueue::with_cluster(&capi.clusters, enqueuer.clone(), capi.sets.clone()),
-        enqueue::when_changed(&capi.deployments, enqueuer.clone(), deployment_facts, move |deployment| {
+    let controller = watches_cluster(controller, &capi.clusters)
+        .watches_facts(&capi.deployments, deployment_facts, move |deployment| {
             by_deployment.keys_by_index(BY_CONTROLLER, deployment.metadata.uid.as_deref().unwrap_or_default())
-        }),
-    ];
+        })
+        .watches(&capi.machines, move |machine| sets_of(&sets, machine));
     let sets = Arc::new(Sets {
         capi,
         enqueuer,

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Capi, Error,
-    enqueue::with_cluster,
+    enqueue::watches_cluster,
     managed::{
         BY_CLUSTER, Begun, Managed, cluster_value, controller, ensure_owner, owned_elsewhere, plain_owner,
     },
@@ -130,10 +130,9 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     });
     let controller = Controller::<MachinePool>::new("machine-pool", &capi.ctx)
         .workers(capi.options.workers)
-        .requires(&capi.clusters)
         .watches(&capi.machines, machines::pool_of(&capi));
+    let controller = watches_cluster(controller, &capi.clusters);
     let enqueuer = controller.enqueuer();
-    let of_clusters = with_cluster(&capi.clusters, enqueuer.clone(), capi.pools.clone());
     let of_connections = capi.workloads.subscribe({
         let (pools, enqueuer) = (capi.pools.clone(), enqueuer.clone());
         move |event: &Event| {
@@ -156,7 +155,7 @@ pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
         }
     });
     drive(controller, reconcile, Arc::new(Pools { capi, enqueuer }), stop).await;
-    drop((of_clusters, of_connections));
+    drop(of_connections);
 }
 
 async fn reconcile(pool: Arc<MachinePool>, this: Arc<Pools>) -> Result<Action, Error> {

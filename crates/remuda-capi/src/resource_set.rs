@@ -30,7 +30,7 @@ use remuda_workload::What;
 use tokio_util::sync::CancellationToken;
 
 use self::resource::Resource as Loaded;
-use crate::{Capi, Error, enqueue::when_changed, managed::Managed, save::save, view};
+use crate::{Capi, Error, managed::Managed, save::save, view};
 
 /// Type of Secrets that may be applied.
 const SECRET_TYPE: &str = "addons.cluster.x-k8s.io/resource-set";
@@ -74,7 +74,6 @@ async fn run_sets(capi: Arc<Capi>, stop: CancellationToken) {
     });
     let controller = Controller::<ClusterResourceSet>::new("resource-set", &capi.ctx)
         .workers(capi.options.workers)
-        .requires(&capi.clusters)
         .requires(&bindings)
         .watches(&secrets, via_index(&sets, BY_RESOURCE, |secret: &Secret| value_of("Secret", secret)))
         .watches(
@@ -83,9 +82,8 @@ async fn run_sets(capi: Arc<Capi>, stop: CancellationToken) {
         );
     let enqueuer = controller.enqueuer();
     let matching = sets.clone();
-    let of_clusters = when_changed(
+    let controller = controller.watches_facts(
         &capi.clusters,
-        enqueuer.clone(),
         |cluster| {
             let (meta, paused) = (&cluster.metadata, cluster.spec.paused);
             (meta.labels.clone(), meta.uid.clone(), meta.deletion_timestamp.clone(), paused)
@@ -117,7 +115,7 @@ async fn run_sets(capi: Arc<Capi>, stop: CancellationToken) {
     let hashes = Mutex::default();
     let this = Arc::new(ResourceSets { capi, enqueuer, sets, bindings, secrets, config_maps, hashes });
     drive(controller, reconcile, this, stop).await;
-    drop((of_clusters, of_bindings, of_connections));
+    drop((of_bindings, of_connections));
 }
 
 fn resource_value(kind: &str, namespace: &str, name: &str) -> String {

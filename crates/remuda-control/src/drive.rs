@@ -159,7 +159,7 @@ impl<K: Cached> Controller<K> {
         informer: &Informer<S>,
         keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.source(informer, waking(keys, Duration::ZERO), true)
+        self.source(informer, enqueuing(keys, Duration::ZERO), true)
     }
 
     /// As [`Self::watches`], for what is only summed up: changes within `window` of the first one are one reconcile.
@@ -171,7 +171,37 @@ impl<K: Cached> Controller<K> {
         informer: &Informer<S>,
         keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.source(informer, waking(keys, window), true)
+        self.source(informer, enqueuing(keys, window), true)
+    }
+
+    /// As [`Self::watches`], for facts of an object only: `keys` are enqueued when the facts differ, and when an object
+    /// comes or goes. The first list enqueues nothing, since a controller reconciles its own objects then anyway.
+    #[must_use]
+    pub fn watches_facts<S: Cached, F: PartialEq>(
+        self,
+        informer: &Informer<S>,
+        facts: impl Fn(&S) -> F + Send + Sync + 'static,
+        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.watches_unless(informer, move |old, new| facts(old) == facts(new), keys)
+    }
+
+    /// As [`Self::watches_facts`], where comparing is cheaper than taking facts out.
+    #[must_use]
+    pub fn watches_unless<S: Cached>(
+        self,
+        informer: &Informer<S>,
+        same: impl Fn(&S, &S) -> bool + Send + Sync + 'static,
+        keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        let enqueue = enqueuing(keys, Duration::ZERO);
+        let enqueue = move |queue: &Keys, change: &Change<S>| {
+            let states = change.old.as_deref().zip(change.new.as_deref());
+            if !change.initial && !states.is_some_and(|(old, new)| same(old, new)) {
+                enqueue(queue, change);
+            }
+        };
+        self.source(informer, enqueue, true)
     }
 
     /// As [`Self::watches`], for a kind that need not be served: the controller does not wait for it.
@@ -181,7 +211,7 @@ impl<K: Cached> Controller<K> {
         informer: &Informer<S>,
         keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.source(informer, waking(keys, Duration::ZERO), false)
+        self.source(informer, enqueuing(keys, Duration::ZERO), false)
     }
 
     /// Changes of objects that a root object controls enqueue it.
@@ -226,7 +256,7 @@ impl<K: Cached> Controller<K> {
     }
 }
 
-fn waking<S: Cached>(
+fn enqueuing<S: Cached>(
     keys: impl Fn(&S) -> Vec<ObjectKey> + Send + Sync + 'static,
     window: Duration,
 ) -> impl Fn(&Keys, &Change<S>) + Send + Sync + 'static {
@@ -271,7 +301,7 @@ impl Enqueuer {
     ) {
         let mut followed = self.followed.lock();
         if !followed.contains_key(informer.kind()) {
-            let (queue, wake) = (self.queue.clone(), waking(keys, Duration::ZERO));
+            let (queue, wake) = (self.queue.clone(), enqueuing(keys, Duration::ZERO));
             let subscription = informer.subscribe(move |change| wake(&queue, change));
             followed.insert(informer.kind().clone(), subscription);
         }

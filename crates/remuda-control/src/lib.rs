@@ -10,7 +10,6 @@ pub mod bounded;
 pub mod clock;
 mod ctx;
 mod drive;
-pub mod enqueue;
 mod error;
 pub mod events;
 mod first;

@@ -25,8 +25,6 @@ use remuda_api::{
 };
 use remuda_control::{
     Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive,
-    enqueue::when_changed,
-    informer::Subscription,
     write::{ApplySet, Finalizer, ensure_finalizer, remove_finalizer, write_status},
 };
 use remuda_names::{
@@ -85,16 +83,17 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         .owns(&payloads)
         .owns(&rke.tokens);
     let enqueuer = controller.enqueuer();
-    let subscriptions = subscribe(&rke, &enqueuer);
+    let controller = watches(controller, &rke);
+    let connections = removal::connections(&rke, &enqueuer);
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
     let bootstraps = Arc::new(Bootstraps { rke, enqueuer, accounts, roles, bindings, payloads });
     drive(controller, reconcile, bootstraps, stop).await;
-    drop(subscriptions);
+    drop(connections);
 }
 
-fn subscribe(rke: &Rke, enqueuer: &Enqueuer) -> (Vec<Subscription>, remuda_workload::Subscription) {
+fn watches(controller: Controller<RkeBootstrap>, rke: &Rke) -> Controller<RkeBootstrap> {
     let in_cluster = |rke: &Rke| {
         let bootstraps = rke.bootstraps.clone();
         move |key: &ObjectKey| {
@@ -102,9 +101,8 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer) -> (Vec<Subscription>, remuda_workl
             bootstraps.keys_by_index(BY_CLUSTER, &filed(namespace, &key.name))
         }
     };
-    let machines = when_changed(
+    let controller = controller.watches_facts(
         &rke.machines,
-        enqueuer.clone(),
         |machine: &Machine| {
             let meta = &machine.metadata;
             let status = machine.status.as_ref();
@@ -119,9 +117,8 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer) -> (Vec<Subscription>, remuda_workl
     );
     // The plan Secret itself, and how the other members are while a member is to go.
     let members = rke.machines.clone();
-    let plans = when_changed(
+    let controller = controller.watches_facts(
         &rke.plans,
-        enqueuer.clone(),
         |secret: &Secret| (secret.metadata.labels.clone(), secret.metadata.annotations.clone()),
         move |secret| {
             let key = ObjectKey::of(&secret.metadata);
@@ -139,9 +136,8 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer) -> (Vec<Subscription>, remuda_workl
         },
     );
     let by_cluster = in_cluster(rke);
-    let clusters = when_changed(
+    let controller = controller.watches_facts(
         &rke.clusters,
-        enqueuer.clone(),
         |cluster: &Cluster| {
             let reference = cluster.spec.control_plane_ref.clone();
             let deleting = objects::is_deleting(&cluster.metadata);
@@ -151,9 +147,8 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer) -> (Vec<Subscription>, remuda_workl
         move |cluster| by_cluster(&ObjectKey::of(&cluster.metadata)),
     );
     let by_cluster = in_cluster(rke);
-    let control_planes = when_changed(
+    let controller = controller.watches_facts(
         &rke.control_planes,
-        enqueuer.clone(),
         |control_plane| {
             let spec = &control_plane.spec;
             let deleting = objects::is_deleting(&control_plane.metadata);
@@ -163,14 +158,12 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer) -> (Vec<Subscription>, remuda_workl
         move |control_plane| by_cluster(&ObjectKey::of(&control_plane.metadata)),
     );
     let all = rke.bootstraps.clone();
-    let settings = when_changed(
+
+    controller.watches_facts(
         &rke.settings,
-        enqueuer.clone(),
         |setting| setting.effective().to_owned(),
         move |setting| if concerns(&setting.name_any()) { all.keys() } else { Vec::new() },
-    );
-    let connections = removal::connections(rke, enqueuer);
-    (vec![machines, plans, clusters, control_planes, settings], connections)
+    )
 }
 
 /// Settings that are in scripts.

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::Patch};
-use remuda_control::{Action, Controller, ObjectKey, drive, enqueue::when_changed};
+use remuda_control::{Action, Controller, ObjectKey, drive};
 use remuda_names::rancher::{annotation, setting};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -32,9 +32,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("bootstrap-token", &rke.ctx, rke.tokens.clone()).workers(rke.options.workers);
     let tokens = rke.tokens.clone();
-    let subscription = when_changed(
+    let controller = controller.watches_facts(
         &rke.settings,
-        controller.enqueuer(),
         |setting| setting.effective().to_owned(),
         move |setting| {
             if setting.name_any().starts_with("system-agent-installer-token-") {
@@ -48,7 +47,6 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         return;
     }
     drive(controller, reconcile, rke, stop).await;
-    drop(subscription);
 }
 
 async fn reconcile(secret: Arc<Secret>, rke: Arc<Rke>) -> Result<Action, Error> {

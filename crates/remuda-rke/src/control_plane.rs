@@ -28,9 +28,7 @@ use remuda_api::{
     rke::{EtcdSnapshot, RkeControlPlane, RkeControlPlaneStatus},
 };
 use remuda_control::{
-    Action, Chain, Controller, Enqueuer, ObjectKey, drive_keys,
-    enqueue::{unless_same, when_changed},
-    informer::Subscription,
+    Action, Chain, Controller, ObjectKey, drive_keys,
     write::{Finalizer, conditions, ensure_finalizer, write_status},
 };
 use remuda_names::{
@@ -96,26 +94,29 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller = Controller::on("rke-control-plane", &rke.ctx, rke.control_planes.clone())
         .workers(rke.options.workers);
     let wanted = Arc::new(Wanted::default());
-    let subscriptions = subscribe(&rke, &controller.enqueuer(), &wanted);
+    let controller = watches(controller, &rke, &wanted);
     if stop.run_until_cancelled(rke.synced()).await.is_none() {
         return;
     }
     let control_planes = ControlPlanes { rke, wanted, debounced_until: Mutex::default() };
     drive_keys(controller, reconcile, Arc::new(control_planes), stop).await;
-    drop(subscriptions);
 }
 
-fn subscribe(rke: &Rke, enqueuer: &Enqueuer, wanted: &Arc<Wanted>) -> Vec<Subscription> {
-    let plans = unless_same(&rke.plans, enqueuer.clone(), same_plan, |secret: &Secret| {
+/// All that a plan depends on.
+fn watches(
+    controller: Controller<RkeControlPlane>,
+    rke: &Rke,
+    wanted: &Arc<Wanted>,
+) -> Controller<RkeControlPlane> {
+    let controller = controller.watches_unless(&rke.plans, same_plan, |secret: &Secret| {
         let cluster = secret.labels().get(label::CLUSTER_NAME);
         cluster.map(|cluster| ObjectKey::of(&secret.metadata).sibling(cluster)).into_iter().collect()
     });
-    let machines = unless_same(&rke.machines, enqueuer.clone(), same_machine, |machine: &Machine| {
+    let controller = controller.watches_unless(&rke.machines, same_machine, |machine: &Machine| {
         vec![ObjectKey::of(&machine.metadata).sibling(&machine.spec.cluster_name)]
     });
-    let clusters = when_changed(
+    let controller = controller.watches_facts(
         &rke.clusters,
-        enqueuer.clone(),
         |cluster: &Cluster| (observe::cluster(cluster), cluster.spec.control_plane_ref.clone()),
         |cluster| {
             let reference = &cluster.spec.control_plane_ref;
@@ -124,9 +125,8 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer, wanted: &Arc<Wanted>) -> Vec<Subscr
         },
     );
     let control_planes = rke.control_planes.clone();
-    let managed = when_changed(
+    let controller = controller.watches_facts(
         &rke.managed,
-        enqueuer.clone(),
         |managed: &management::Cluster| {
             let spec = &managed.spec;
             let customization = spec.cluster_agent_deployment_customization.clone();
@@ -135,18 +135,16 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer, wanted: &Arc<Wanted>) -> Vec<Subscr
         move |managed| control_planes.keys_by_index(BY_MANAGED, &managed.name_any()),
     );
     let control_planes = rke.control_planes.clone();
-    let settings = when_changed(
+    let controller = controller.watches_facts(
         &rke.settings,
-        enqueuer.clone(),
         |setting| setting.effective().to_owned(),
         move |setting| {
             if observe::concerns(&setting.name_any()) { control_planes.keys() } else { Vec::new() }
         },
     );
     let machines_by_state = rke.machines.clone();
-    let states = when_changed(
+    let controller = controller.watches_facts(
         &rke.states,
-        enqueuer.clone(),
         |secret: &Secret| secret.data.clone(),
         move |secret| {
             let key = ObjectKey::of(&secret.metadata);
@@ -156,9 +154,8 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer, wanted: &Arc<Wanted>) -> Vec<Subscr
         },
     );
     let looked_at = wanted.clone();
-    let secrets = when_changed(
+    let controller = controller.watches_facts(
         &rke.secrets.metadata,
-        enqueuer.clone(),
         |secret: &PartialObjectMeta<Secret>| secret.metadata.resource_version.clone(),
         move |secret| {
             // Plan Secrets are heard of elsewhere, together with what is in them.
@@ -173,9 +170,8 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer, wanted: &Arc<Wanted>) -> Vec<Subscr
         },
     );
     let looked_at = wanted.clone();
-    let config_maps = when_changed(
+    let controller = controller.watches_facts(
         &rke.config_maps.metadata,
-        enqueuer.clone(),
         |map: &PartialObjectMeta<ConfigMap>| map.metadata.resource_version.clone(),
         move |map| {
             let key = ObjectKey::of(&map.metadata);
@@ -184,15 +180,14 @@ fn subscribe(rke: &Rke, enqueuer: &Enqueuer, wanted: &Arc<Wanted>) -> Vec<Subscr
             woken
         },
     );
-    let snapshots = when_changed(
+
+    controller.watches_facts(
         &rke.snapshots,
-        enqueuer.clone(),
         |snapshot: &EtcdSnapshot| {
             (objects::is_deleting(&snapshot.metadata), snapshot.metadata.owner_references.clone())
         },
         |snapshot| vec![ObjectKey::of(&snapshot.metadata).sibling(&snapshot.spec.cluster_name)],
-    );
-    vec![snapshots, plans, machines, clusters, managed, settings, states, secrets, config_maps]
+    )
 }
 
 /// Clusters that may use an object as files, as its annotation lists them.

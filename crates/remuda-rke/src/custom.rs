@@ -20,9 +20,7 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::RkeControlPlane,
 };
-use remuda_control::{
-    Action, Controller, Informer, ObjectKey, Scope, drive, enqueue::when_changed, write::get_or_create,
-};
+use remuda_control::{Action, Controller, Informer, ObjectKey, Scope, drive, write::get_or_create};
 use remuda_names::rancher::{label, secret_key, secret_type};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -56,17 +54,15 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         let requests = requests.clone();
         move || requests.keys()
     };
-    let (all, enqueuer) = (waiting(), controller.enqueuer());
-    let machines = when_changed(
+    let all = waiting();
+    let controller = controller.watches_facts(
         &rke.machines,
-        enqueuer.clone(),
         |machine: &Machine| (objects::is_deleting(&machine.metadata), machine.metadata.uid.clone()),
         move |_| all(),
     );
     let all = waiting();
-    let control_planes = when_changed(
+    let controller = controller.watches_facts(
         &rke.control_planes,
-        enqueuer.clone(),
         |control_plane: &RkeControlPlane| {
             let managed = control_plane.spec.management_cluster_name.clone();
             let deleting = objects::is_deleting(&control_plane.metadata);
@@ -75,9 +71,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         move |_| all(),
     );
     let all = waiting();
-    let clusters = when_changed(
+    let controller = controller.watches_facts(
         &rke.clusters,
-        enqueuer,
         |cluster: &Cluster| (objects::is_deleting(&cluster.metadata), cluster.metadata.uid.clone()),
         move |_| all(),
     );
@@ -85,7 +80,6 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         return;
     }
     drive(controller, reconcile, Arc::new(Requests { rke, requests }), stop).await;
-    drop((machines, control_planes, clusters));
 }
 
 async fn reconcile(secret: Arc<Secret>, ctx: Arc<Requests>) -> Result<Action, Error> {

@@ -18,8 +18,7 @@ use kube::{Api, ResourceExt, api::Patch};
 use parking_lot::Mutex;
 use remuda_api::core::Machine;
 use remuda_control::{
-    Action, Chain, Controller, Enqueuer, ObjectKey, drive, enqueue::when_changed,
-    write::conditions::ConditionUpdate,
+    Action, Chain, Controller, Enqueuer, ObjectKey, drive, write::conditions::ConditionUpdate,
 };
 use remuda_names::rancher::{annotation, condition};
 use remuda_planner::{
@@ -97,9 +96,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let enqueuer = controller.enqueuer();
     let plans = rke.plans.clone();
     // A Node that became known.
-    let machines = when_changed(
+    let controller = controller.watches_facts(
         &rke.machines,
-        enqueuer.clone(),
         |machine: &Machine| machine.status.as_ref().map(|status| status.node_ref.name.clone()),
         |machine| {
             let name = objects::bootstrap_of(machine).map(objects::plan_name);
@@ -122,7 +120,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     }
     let drains = Arc::new(Drains { rke, enqueuer, started: Mutex::default() });
     drive(controller, reconcile, drains, stop).await;
-    drop((machines, connections));
+    drop(connections);
 }
 
 async fn reconcile(secret: Arc<Secret>, ctx: Arc<Drains>) -> Result<Action, Error> {

@@ -16,9 +16,7 @@ use remuda_api::{
     core::{ContractReference, Machine},
     rke::RkeBootstrap,
 };
-use remuda_control::{
-    Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive, enqueue::when_changed,
-};
+use remuda_control::{Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive};
 use remuda_names::rancher::{condition, group, label};
 use remuda_workload::What;
 use serde_json::{Value, json};
@@ -45,9 +43,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("machine-node-lookup", &rke.ctx, rke.bootstraps.clone()).workers(rke.options.workers);
     let enqueuer = controller.enqueuer();
-    let machines = when_changed(
+    let controller = controller.watches_facts(
         &rke.machines,
-        enqueuer.clone(),
         |machine: &Machine| machine.spec.clone(),
         |machine| {
             let name = objects::bootstrap_of(machine);
@@ -77,7 +74,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         return;
     }
     drive(controller, reconcile, Arc::new(Lookup { rke, enqueuer }), stop).await;
-    drop((machines, nodes));
+    drop(nodes);
 }
 
 async fn reconcile(bootstrap: Arc<RkeBootstrap>, ctx: Arc<Lookup>) -> Result<Action, Error> {

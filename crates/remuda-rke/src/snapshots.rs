@@ -18,9 +18,7 @@ use remuda_api::{
     core::{Cluster, Machine},
     rke::{EtcdSnapshot, RkeControlPlane, S3},
 };
-use remuda_control::{
-    Action, Controller, Enqueuer, ObjectKey, drive_keys, enqueue::when_changed, write::owner_reference,
-};
+use remuda_control::{Action, Controller, Enqueuer, ObjectKey, drive_keys, write::owner_reference};
 use remuda_names::rancher::{annotation, finalizer, label, snapshot_file};
 use remuda_plan::{naming::safe_concat_name_max, sha256_hex};
 use remuda_planner::input::{Snapshot, Storage};
@@ -100,9 +98,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
             woken.enqueue(event.cluster.clone());
         }
     });
-    let phases = when_changed(
+    let controller = controller.watches_facts(
         &rke.control_planes,
-        enqueuer.clone(),
         |control_plane: &RkeControlPlane| {
             let status = control_plane.status.clone().unwrap_or_default();
             (status.etcd_snapshot_create_phase, status.etcd_snapshot_restore_phase)
@@ -113,9 +110,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
             owner.map(|owner| key.sibling(&owner.name)).into_iter().collect()
         },
     );
-    let deleted = when_changed(
+    let controller = controller.watches_facts(
         &rke.snapshots,
-        enqueuer.clone(),
         |snapshot: &EtcdSnapshot| objects::is_deleting(&snapshot.metadata),
         |snapshot| vec![ObjectKey::of(&snapshot.metadata).sibling(&snapshot.spec.cluster_name)],
     );
@@ -123,7 +119,7 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         return;
     }
     drive_keys(controller, reconcile, Arc::new(Snapshots { rke, enqueuer }), stop).await;
-    drop((connected, phases, deleted));
+    drop(connected);
 }
 
 async fn reconcile(key: ObjectKey, ctx: Arc<Snapshots>) -> Result<Action, Error> {

@@ -1,16 +1,16 @@
 //! What wakes a Machine besides itself.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineDeployment, MachineDrainRule, MachineSet};
-use remuda_control::{Enqueuer, Informer, ObjectKey, write::controller_of};
+use remuda_control::{Controller, Enqueuer, Informer, ObjectKey, write::controller_of};
 use remuda_names::capi::{annotation, condition, label};
 use remuda_workload::{Event, What};
 
 use crate::{
     Capi,
-    enqueue::{true_since, when_changed},
+    enqueue::true_since,
     managed::{BY_CLUSTER, Managed, cluster_value},
     providers::{REFERENCES, reference_keys},
     view,
@@ -77,19 +77,12 @@ pub(super) fn draining(capi: &Capi) -> impl Fn(&MachineDrainRule) -> Vec<ObjectK
     move |rule| machines.keys_by_index(DRAINING, &rule.namespace().unwrap_or_default())
 }
 
-/// Wakes Machines until what this returns is dropped.
-pub(super) fn subscribe(capi: &Arc<Capi>, enqueuer: &Enqueuer) -> Vec<Box<dyn Any + Send>> {
-    vec![
-        Box::new(when_changed(&capi.clusters, enqueuer.clone(), of_cluster, filed(capi, BY_CLUSTER))),
-        Box::new(when_changed(&capi.sets, enqueuer.clone(), of_set, filed(capi, BY_SET))),
-        Box::new(when_changed(
-            &capi.deployments,
-            enqueuer.clone(),
-            of_deployment,
-            filed(capi, BY_DEPLOYMENT),
-        )),
-        Box::new(to_workloads(capi, enqueuer)),
-    ]
+/// Facts of what Machines belong to.
+pub(super) fn watches(controller: Controller<Machine>, capi: &Capi) -> Controller<Machine> {
+    controller
+        .watches_facts(&capi.clusters, of_cluster, filed(capi, BY_CLUSTER))
+        .watches_facts(&capi.sets, of_set, filed(capi, BY_SET))
+        .watches_facts(&capi.deployments, of_deployment, filed(capi, BY_DEPLOYMENT))
 }
 
 /// Machines that are filed under an object.
@@ -134,7 +127,8 @@ fn of_deployment(deployment: &MachineDeployment) -> impl PartialEq + use<> {
     )
 }
 
-fn to_workloads(capi: &Arc<Capi>, enqueuer: &Enqueuer) -> remuda_workload::Subscription {
+/// Enqueues Machines of clusters that connect and Nodes that change, until what this returns is dropped.
+pub(super) fn to_workloads(capi: &Arc<Capi>, enqueuer: &Enqueuer) -> remuda_workload::Subscription {
     let (machines, enqueuer) = (capi.machines.clone(), enqueuer.clone());
     capi.workloads.subscribe(move |event: &Event| {
         let namespace = event.cluster.namespace.as_deref().unwrap_or_default();

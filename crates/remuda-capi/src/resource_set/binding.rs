@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use super::{BY_SET, ResourceSets};
 use crate::{
     Capi, Error,
-    enqueue::when_changed,
     error::is_code,
     managed::{Managed, ensure_owner, group_of, plain_owner},
     save::PATIENCE,
@@ -217,18 +216,15 @@ struct Bindings {
 /// Takes bindings away whose Cluster is gone, or on its way.
 pub(super) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
     let bindings = capi.ctx.informers.of::<ClusterResourceSetBinding>(Scope::all());
-    let controller = Controller::on("resource-set-binding", &capi.ctx, bindings)
-        .workers(capi.options.workers)
-        .requires(&capi.clusters);
+    let controller =
+        Controller::on("resource-set-binding", &capi.ctx, bindings).workers(capi.options.workers);
     let clusters = capi.clusters.clone();
-    let of_clusters = when_changed(
+    let controller = controller.watches_facts(
         &clusters,
-        controller.enqueuer(),
         |cluster| cluster.metadata.deletion_timestamp.is_some(),
         |cluster| vec![ObjectKey::of(&cluster.metadata)],
     );
     drive(controller, reconcile, Arc::new(Bindings { capi, clusters }), stop).await;
-    drop(of_clusters);
 }
 
 async fn reconcile(binding: Arc<ClusterResourceSetBinding>, this: Arc<Bindings>) -> Result<Action, Error> {

@@ -18,7 +18,6 @@ use remuda_api::{
 };
 use remuda_control::{
     Action, Controller, Enqueuer, ObjectKey, drive,
-    enqueue::when_changed,
     write::{conditions, ensure_finalizer, write_status},
 };
 use remuda_names::{
@@ -50,9 +49,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     let controller =
         Controller::on("custom-machine", &rke.ctx, rke.custom_machines.clone()).workers(rke.options.workers);
     let enqueuer = controller.enqueuer();
-    let machines = when_changed(
+    let controller = controller.watches_facts(
         &rke.machines,
-        enqueuer.clone(),
         |machine: &Machine| (deleted_since(machine), clean::owner(machine)),
         |machine| {
             let name = &machine.spec.infrastructure_ref.name;
@@ -61,9 +59,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         },
     );
     let known = rke.machines.clone();
-    let clusters = when_changed(
+    let controller = controller.watches_facts(
         &rke.rke_clusters,
-        enqueuer.clone(),
         |cluster: &RkeCluster| patience(cluster),
         move |cluster| {
             // RKEClusters have the name of their Cluster.
@@ -76,9 +73,8 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
     );
     // A server says in its plan Secret how far its last plan is.
     let seen = rke.clone();
-    let plans = when_changed(
+    let controller = controller.watches_facts(
         &rke.plans,
-        enqueuer.clone(),
         |secret: &Secret| plan_secret(secret).data,
         move |secret| {
             let machine = seen.machine_of_plan(secret);
@@ -94,7 +90,6 @@ pub(crate) async fn run(rke: Arc<Rke>, stop: CancellationToken) {
         return;
     }
     drive(controller, reconcile, Arc::new(CustomMachines { rke, enqueuer }), stop).await;
-    drop((machines, clusters, plans));
 }
 
 async fn reconcile(object: Arc<CustomMachine>, ctx: Arc<CustomMachines>) -> Result<Action, Error> {
