@@ -207,7 +207,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("remuda-terminal", &["remuda-names", "remuda-api", "remuda-control", "remuda-auth", "remuda-door"]),
     ("remuda-sandbox", &["remuda-names", "remuda-distro", "remuda-drivers", "remuda-s3"]),
-    ("remuda-node", &["*"]),
+    ("remuda-sandbox-distro", &["*"]),
     ("remuda-cli", &["*"]),
     ("remuda-drivers", &["remuda-names", "remuda-s3"]),
     ("remuda", &["*"]),

@@ -17,7 +17,7 @@ use remuda_drivers::{
     plugin,
 };
 use remuda_names::env;
-use remuda_node::Invocation;
+use remuda_sandbox_distro::Invocation;
 
 use crate::{
     failure::{self, Failure},
@@ -127,7 +127,7 @@ pub(crate) fn authenticator() -> Result<(), remuda_cluster_agent::AuthenticatorE
 fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
     let invocation = Invocation::new(name, arguments);
     log::plain(tracing::Level::INFO);
-    match remuda_node::run(invocation) {
+    match remuda_sandbox_distro::run(invocation) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let reported = Failure::new(&error, error.hint()).report();

@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use remuda_distro::Catalog;
 use remuda_drivers::builtin::Registry;
 use remuda_names::env;
-use remuda_node::{Distribution, installer};
 use remuda_sandbox::{
     driver::NAME,
     machines::{Image, Images, Options, Sandbox},
     server::ServerAddress,
 };
+use remuda_sandbox_distro::{Distribution, installer};
 use remuda_server::{
     config::LocalMachines,
     controllers::Run,

@@ -75,7 +75,11 @@ impl Drop for Lookout {
 
 fn sandbox(lab: &Lab) -> Sandbox {
     let image = || {
-        let image = remuda_node::installer::image(remuda_node::Distribution::K3s, NEW, "/opt/remuda/remuda");
+        let image = remuda_sandbox_distro::installer::image(
+            remuda_sandbox_distro::Distribution::K3s,
+            NEW,
+            "/opt/remuda/remuda",
+        );
         vec![Image { file: "k3s.tar".to_owned(), bytes: image }]
     };
     Sandbox::new(Options {

@@ -141,7 +141,11 @@ fn servers_that_exist_register_themselves() {
 /// Machines that Remuda did not make have no installer of the sandbox distribution, unless somebody puts it there.
 fn preload(lab: &Lab) {
     let images = lab.data().join("sandbox/images");
-    let image = remuda_node::installer::image(remuda_node::Distribution::K3s, NEW, "/opt/remuda/remuda");
+    let image = remuda_sandbox_distro::installer::image(
+        remuda_sandbox_distro::Distribution::K3s,
+        NEW,
+        "/opt/remuda/remuda",
+    );
     fs::write(images.join("k3s.tar"), image).unwrap();
 }
 

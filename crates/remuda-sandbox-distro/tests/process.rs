@@ -20,7 +20,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use remuda_node::Invocation;
+use remuda_sandbox_distro::Invocation;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -28,7 +28,7 @@ fn main() {
     let mut args = std::env::args_os();
     let program = args.next().unwrap().to_string_lossy().into_owned();
     if args.next().is_some_and(|word| word == "node") {
-        if let Err(error) = remuda_node::run(Invocation::new(&program, args)) {
+        if let Err(error) = remuda_sandbox_distro::run(Invocation::new(&program, args)) {
             eprintln!("{}", remuda_control::Chain(&error));
             std::process::exit(1);
         }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, ResourceExt};
-use remuda_node::{Distribution, Role};
+use remuda_sandbox_distro::{Distribution, Role};
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{self, admin, agent, first, is_ready, probe, server_config, settings, until};
@@ -52,8 +52,8 @@ async fn a_server_and_an_agent_are_nodes() {
 }
 
 /// The tool people use, where it is there.
-fn kubectl(server: &remuda_node::Running) {
-    let Some(kubectl) = remuda_node::config::find_program("kubectl", None) else {
+fn kubectl(server: &remuda_sandbox_distro::Running) {
+    let Some(kubectl) = remuda_sandbox_distro::config::find_program("kubectl", None) else {
         return eprintln!("SKIPPED: there is no kubectl on this machine");
     };
     let output = std::process::Command::new(kubectl)
@@ -112,7 +112,7 @@ async fn tokens_are_checked_and_pinned() {
         let config = [("node-name", "n"), ("token", token), ("server", url.as_str())];
         let settings = settings(root.path(), Distribution::K3s, role, &config);
         let stop = CancellationToken::new();
-        let starting = remuda_node::start(settings, &stop);
+        let starting = remuda_sandbox_distro::start(settings, &stop);
         match tokio::time::timeout(std::time::Duration::from_secs(4), starting).await {
             Ok(Ok(running)) => {
                 running.shutdown().await;
@@ -146,7 +146,7 @@ async fn a_name_belongs_to_the_node_that_had_it_first() {
     let url = format!("https://127.0.0.1:{}", server.supervisor_port);
     let config = [("node-name", "worker"), ("token", world::AGENT_TOKEN), ("server", url.as_str())];
     let impostor = settings(two.path(), Distribution::K3s, Role::Agent, &config);
-    let refused = remuda_node::start(impostor.clone(), &CancellationToken::new()).await;
+    let refused = remuda_sandbox_distro::start(impostor.clone(), &CancellationToken::new()).await;
     let refused = remuda_control::Chain(&refused.err().unwrap()).to_string();
     assert!(refused.contains("node password rejected"), "{refused}");
     worker.shutdown().await;

@@ -7,7 +7,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use remuda_node::{
+use remuda_sandbox_distro::{
     Distribution, Role, Running, Settings,
     config::{EtcdChoice, find_program},
 };

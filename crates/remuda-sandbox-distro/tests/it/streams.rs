@@ -6,7 +6,7 @@ use kube::{
     Api, Client,
     api::{AttachParams, LogParams, PostParams},
 };
-use remuda_node::{Running, http::Peer, pki::Issued, tls};
+use remuda_sandbox_distro::{Running, http::Peer, pki::Issued, tls};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

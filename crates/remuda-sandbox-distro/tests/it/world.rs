@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, ResourceExt};
-use remuda_node::{
+use remuda_sandbox_distro::{
     Distribution, Role, Running, Settings,
     config::{EtcdChoice, Ports, Values},
     http::Peer,
@@ -53,7 +53,7 @@ pub(crate) fn server_config(name: &str) -> Vec<(&str, &str)> {
 }
 
 pub(crate) async fn start(settings: Settings) -> Running {
-    remuda_node::start(settings, &CancellationToken::new()).await.unwrap()
+    remuda_sandbox_distro::start(settings, &CancellationToken::new()).await.unwrap()
 }
 
 /// The first server of a cluster.
@@ -112,7 +112,7 @@ pub(crate) async fn probe(
     let read = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
     let ca = ca.as_ref().map(read);
     let identity = identity.map(|(cert, key)| Issued { cert: read(&cert), key: read(&key) });
-    let tls = remuda_node::tls::client_config(ca.as_deref(), identity.as_ref()).unwrap();
+    let tls = remuda_sandbox_distro::tls::client_config(ca.as_deref(), identity.as_ref()).unwrap();
     let answer = Peer { tls: Some(tls), basic: None }.get(url).await.map_err(|error| error.to_string())?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

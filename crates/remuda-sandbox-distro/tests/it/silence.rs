@@ -11,7 +11,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use remuda_control::Ctx;
-use remuda_node::{Distribution, control};
+use remuda_sandbox_distro::{Distribution, control};
 use remuda_testkit::{World, until};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -7,14 +7,14 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use remuda_node::{
+use remuda_s3::fake::{FakeStore, Fault, SECRET_KEY};
+use remuda_sandbox_distro::{
     Distribution, Role, Running, Settings,
     config::{EtcdChoice, Reset, S3Args, find_program},
     http::Peer,
     reset,
     snapshot::command,
 };
-use remuda_s3::fake::{FakeStore, Fault, SECRET_KEY};
 use serde_json::{Value, json};
 
 use crate::world::{self, TOKEN, admin, server_config, settings};
@@ -38,7 +38,7 @@ fn of(root: &Path, etcd: bool) -> Settings {
 
 async fn ask(server: &Running, token: &str, ask: Value) -> Result<Value, String> {
     let ca = std::fs::read_to_string(server.settings.paths.tls("server-ca.crt")).unwrap();
-    let tls = remuda_node::tls::client_config(Some(&ca), None).unwrap();
+    let tls = remuda_sandbox_distro::tls::client_config(Some(&ca), None).unwrap();
     let peer = Peer { tls: Some(tls), basic: Some(format!("server:{token}")) };
     let url = format!("https://127.0.0.1:{}{}", server.supervisor_port, command::PATH);
     peer.post_slowly(&url, &ask).await.map_err(|error| error.to_string())
