@@ -3,14 +3,19 @@
 import { ApiError, mergePatch } from '../core/api.js';
 import { h } from '../core/dom.js';
 import { EVENT, NODE, POD, addressOf, bytes, conditionOf, may, quantity, quoted, rolesOf, stateOf } from '../core/objects.js';
+import { past, roomOf, total } from '../core/room.js';
 import { to } from '../core/router.js';
 import { ageOf, badge, button, card, conditionTable, copyable, empty, facts, pageHead, phase, stateBadge, tabs } from '../parts/basics.js';
 import { copy, toast } from '../parts/layers.js';
 import { Table, filterBar, nothing, sortOf } from '../parts/table.js';
 import { yamlView } from '../parts/yaml-view.js';
 import { objectHref } from '../core/kinds.js';
+import { readMetrics, roomView, threePlots } from './explore/overview.js';
 import { away, explored, explorer } from './explore/where.js';
 import { eventTable } from './parts/evidence.js';
+
+/** What a node uses is asked for this often. */
+const AGAIN = 15_000;
 
 /** @param {any} node */
 export function nodeBadge(node) {
@@ -65,6 +70,23 @@ export function nodePage(ctx) {
   let events = null;
   const askEvents = () => (events ??= ctx.list({ type: EVENT, root: where.root, filter: [`involvedObject.name=${quoted(name)}`], sort: '-lastTimestamp' }, { size: 200 }));
 
+  const plots = threePlots(ctx.redraw);
+  const key = `${where.id} ${name}`;
+  /** @type {any[] | null} */
+  let metrics = null;
+  const roomNow = () => roomOf([node.item], pods.items, metrics);
+  async function sample() {
+    if (document.hidden) return;
+    if (!node.item || pods.phase !== 'ready' || !where.schemas) return ctx.later('sample', 500, sample);
+    metrics = await readMetrics(where, name);
+    const { asked, used } = total(roomNow());
+    past.add(key, { at: Date.now(), asked, used });
+    ctx.redraw();
+  }
+  sample();
+  const timer = setInterval(sample, AGAIN);
+  ctx.onStop(() => clearInterval(timer));
+
   /** @param {boolean} off */
   async function cordon(off) {
     try {
@@ -77,21 +99,14 @@ export function nodePage(ctx) {
   }
 
   function overview() {
-    const { nodeInfo = {}, allocatable = {}, capacity = {} } = node.item.status || {};
-    const used = (/** @type {string} */ what) => pods.items.reduce((/** @type {number} */ sum, /** @type {any} */ pod) => sum + (pod.spec?.containers || []).reduce((/** @type {number} */ all, /** @type {any} */ one) => all + (quantity(one.resources?.requests?.[what]) || 0), 0), 0);
-    const meter = (/** @type {number} */ part, /** @type {number} */ whole, /** @type {string} */ text) => {
-      const share = whole ? Math.min(1, part / whole) : 0;
-      return h('span', null, h('svg', { class: 'bar', width: 120, height: 6, viewBox: '0 0 120 6', role: 'img', 'aria-label': text }, h('rect', { class: share > 0.9 ? 'bad' : 'ok', x: 0, y: 0, width: share * 120, height: 6, rx: 2 })), h('span', { class: 'muted small' }, text));
-    };
-    const [cpu, memory] = [quantity(allocatable.cpu), quantity(allocatable.memory)];
+    const { nodeInfo = {} } = node.item.status || {};
     return [
       card('', facts([
         ['Roles', rolesOf(node.item).join(', ') || 'worker'], ['Version', h('span', { class: 'mono' }, nodeInfo.kubeletVersion || '')], ['Internal address', addressOf(node.item, 'InternalIP') ? copyable(addressOf(node.item, 'InternalIP'), copy) : ''], ['External address', addressOf(node.item, 'ExternalIP') ? copyable(addressOf(node.item, 'ExternalIP'), copy) : ''],
         ['System', nodeInfo.osImage], ['Kernel', nodeInfo.kernelVersion], ['Runtime', nodeInfo.containerRuntimeVersion], ['Architecture', nodeInfo.architecture], ['Age', ageOf(node.item.metadata.creationTimestamp)],
       ])),
-      h('div', { class: 'grid even' },
-        card('Reserved by Pods', pods.phase === 'ready' ? facts([['CPU', meter(used('cpu'), cpu, `${used('cpu').toFixed(2)} of ${allocatable.cpu || capacity.cpu || '–'} cores`)], ['Memory', meter(used('memory'), memory, `${bytes(used('memory'))} of ${bytes(memory)}`)], ['Pods', meter(pods.count, Number(allocatable.pods), `${pods.count} of ${allocatable.pods || '–'}`)]]) : phase(pods, () => null, 2)),
-        card('Taints', node.item.spec?.taints?.length ? h('ul', { class: 'mono' }, node.item.spec.taints.map((/** @type {any} */ one) => h('li', { key: one.key + one.effect }, `${one.key}${one.value ? `=${one.value}` : ''}:${one.effect}`))) : h('p', { class: 'muted' }, 'None: any Pod may be placed here.'))),
+      card('Reserved by Pods', pods.phase === 'ready' ? roomView(plots, total(roomNow()), past.of(key)) : phase(pods, () => null, 2), { note: metrics?.length ? 'what is used and asked for, of what the node has' : 'what Pods have asked for, of what the node has' }),
+      card('Taints', node.item.spec?.taints?.length ? h('ul', { class: 'mono' }, node.item.spec.taints.map((/** @type {any} */ one) => h('li', { key: one.key + one.effect }, `${one.key}${one.value ? `=${one.value}` : ''}:${one.effect}`))) : h('p', { class: 'muted' }, 'None: any Pod may be placed here.')),
     ];
   }
 

@@ -5,7 +5,7 @@ import { cellText, cellsOf, containerState, decoded, groupsOf, hasState, holdsDa
 import { Lines, coloured, comparable, hits, logPath, timed } from '../../assets/core/log.js';
 
 const { columnsFor } = await import('../../assets/pages/explore/kind.js');
-const { allocatable, requested } = await import('../../assets/pages/explore/overview.js');
+const { allocatable, requested } = await import('../../assets/core/room.js');
 const { parsed } = await import('../../assets/parts/yaml-edit.js');
 
 const column = (name, at, priority = 0) => ({ name, field: `$.metadata.fields[${at}]`, priority });

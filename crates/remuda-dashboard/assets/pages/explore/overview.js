@@ -3,22 +3,62 @@
 import { get } from '../../core/api.js';
 import { h } from '../../core/dom.js';
 import { WORKLOADS, kindHref, objectHref, titleOf } from '../../core/kinds.js';
-import { EVENT, NODE, POD, bytes, conditionOf, quantity } from '../../core/objects.js';
+import { EVENT, NODE, POD, bytes, conditionOf, quoted } from '../../core/objects.js';
+import { NODE_METRICS, past, roomOf, takesRoom, total } from '../../core/room.js';
 import { listPath } from '../../core/store.js';
 import { ageOf, ago, card, facts, phase, skeleton, stateBadge } from '../../parts/basics.js';
 import { shape } from '../../parts/icons.js';
+import { Plot, share } from '../../parts/plot.js';
 import { timeOf } from '../parts/evidence.js';
 import { explored, explorer } from './where.js';
 
 /** Pods are read this often: in a large cluster one of them changes all the time. */
 const AGAIN = 15_000;
 
-/** What Pods have asked for, of those that have a place. @param {any[]} pods @param {string} what */
-export const requested = (pods, what) =>
-  pods.filter((pod) => !['Succeeded', 'Failed'].includes(pod.status?.phase || '')).reduce((sum, pod) => sum + (pod.spec?.containers || []).reduce((/** @type {number} */ all, /** @type {any} */ one) => all + (quantity(one.resources?.requests?.[what]) || 0), 0), 0);
+/** Pods of a cluster that are read. */
+const PODS = 5000;
+/** Nodes that are shown by themselves: the fullest. */
+const NODES = 10;
 
-/** What nodes have to give. @param {any[]} nodes @param {string} what */
-export const allocatable = (nodes, what) => nodes.reduce((sum, node) => sum + (quantity(node.status?.allocatable?.[what]) || 0), 0);
+/** @param {number} value */
+export const cores = (value) => (Number.isFinite(value) ? `${Number(value.toFixed(value < 1 ? 3 : 2))} ${value === 1 ? 'core' : 'cores'}` : '');
+/** @param {number} value */
+export const sizes = (value) => (Number.isFinite(value) ? bytes(Math.round(value)) : '');
+/** @param {number} value */
+const counted = (value) => (Number.isFinite(value) ? String(Math.round(value)) : '');
+
+/** What nodes use, where the cluster measures it; nothing if it does not say. @param {any} where @param {string} [node] */
+export async function readMetrics(where, node) {
+  if (!where.lists(NODE_METRICS)) return null;
+  try {
+    return (await get(listPath({ type: NODE_METRICS, root: where.root, include: ['metadata.name', 'usage'], filter: node ? [`metadata.name=${quoted(node)}`] : [] }, 1, 1000))).data;
+  } catch {
+    // What Pods have asked for is known anyway, and is shown instead.
+    return null;
+  }
+}
+
+/** Three plots that go with one another: CPU, memory, Pods. @param {() => void} redraw */
+export const threePlots = (redraw) => ({ cpu: new Plot(redraw), memory: new Plot(redraw), pods: new Plot(redraw) });
+
+/**
+ * Room now as a share, and how it was while one looked.
+ * @param {ReturnType<typeof threePlots>} plots @param {ReturnType<typeof total>} now @param {import('../../core/room.js').Sample[]} samples
+ */
+export function roomView(plots, now, samples) {
+  const measured = Boolean(now.used);
+  const one = (/** @type {'cpu' | 'memory'} */ what, /** @type {string} */ name, /** @type {(value: number) => string} */ word) => {
+    const used = now.used ? now.used[what] : now.asked[what];
+    /** @type {[number, number][]} */
+    const asked = samples.map((each) => [each.at, each.asked[what]]);
+    /** @type {[number, number][]} */
+    const points = samples.flatMap((each) => (each.used ? [[each.at, each.used[what]]] : []));
+    return h('div', { key: what }, gauge(`${name} ${measured ? 'used' : 'asked for'}`, used, now.has[what], word),
+      plots[what].draw({ label: name, word, binary: what === 'memory', limit: { name: 'of', value: now.has[what] }, series: points.length ? [{ name: 'used', form: 'area', points }, { name: 'asked for', form: 'line', points: asked }] : [{ name: 'asked for', form: 'area', points: asked }] }));
+  };
+  return h('div', { class: 'room' }, one('cpu', 'CPU', cores), one('memory', 'Memory', sizes),
+    h('div', { key: 'pods' }, gauge('Pods', now.asked.pods, now.has.pods, counted), plots.pods.draw({ label: 'Pods', word: counted, limit: { name: 'of', value: now.has.pods }, series: [{ name: 'Pods', form: 'area', points: samples.map((each) => [each.at, each.asked.pods]) }] })));
+}
 
 /** @param {string} name @param {number} part @param {number} whole @param {(value: number) => string} word */
 export function gauge(name, part, whole, word) {
@@ -41,16 +81,38 @@ export function overviewPage(ctx) {
   let events = null;
   /** @type {[string, any][]} */
   let counts = [];
+  /** @type {any[] | null} */
+  let metrics = null;
+  let unread = 0;
+  const plots = threePlots(ctx.redraw);
 
   const readPods = async () => {
     try {
-      pods = (await get(listPath({ type: POD, root: where.root, include: ['metadata.name', 'metadata.namespace', 'metadata.state', 'metadata.creationTimestamp', 'spec.containers', 'status.phase'], sort: '-metadata.state.error,metadata.namespace,metadata.name' }, 1, 5000))).data;
+      const [found, measured] = await Promise.all([get(listPath({ type: POD, root: where.root, include: ['metadata.name', 'metadata.namespace', 'metadata.state', 'metadata.creationTimestamp', 'spec.containers', 'spec.initContainers', 'spec.overhead', 'spec.nodeName', 'status.phase'], sort: '-metadata.state.error,metadata.namespace,metadata.name' }, 1, PODS)), readMetrics(where)]);
+      pods = found.data;
+      unread = Math.max(0, (found.count ?? 0) - found.data.length);
+      metrics = measured;
       failed = null;
+      sample();
     } catch (error) {
       failed = error;
     }
     ctx.redraw();
   };
+
+  const roomNow = () => {
+    const rows = roomOf(nodes.items, pods || [], metrics);
+    const unplaced = (pods || []).filter((pod) => takesRoom(pod) && !pod.spec?.nodeName);
+    return { rows, now: total(rows, unplaced.length) };
+  };
+
+  /** Remembers how it is now, once nodes are known too. */
+  function sample() {
+    if (nodes.phase !== 'ready') return ctx.later('sample', 1000, sample);
+    const { now } = roomNow();
+    past.add(where.id, { at: Date.now(), asked: now.asked, used: now.used });
+    ctx.redraw();
+  }
 
   function begin() {
     if (nodes || !where.schemas) return;
@@ -65,9 +127,15 @@ export function overviewPage(ctx) {
 
   function room() {
     if (!where.lists(NODE) || !where.lists(POD) || (nodes.phase === 'ready' && !nodes.count)) return null;
-    return card('Room', nodes.phase === 'ready' && pods ? h('div', { class: 'room' },
-      gauge('CPU asked for', requested(pods, 'cpu'), allocatable(nodes.items, 'cpu'), (value) => `${Number(value.toFixed(2))} cores`), gauge('Memory asked for', requested(pods, 'memory'), allocatable(nodes.items, 'memory'), (value) => bytes(value) || '0 B'), gauge('Pods', pods.filter((pod) => !['Succeeded', 'Failed'].includes(pod.status?.phase || '')).length, allocatable(nodes.items, 'pods'), String))
-      : failed ? h('p', { class: 'error' }, failed.message) : nodes.phase === 'ready' ? skeleton(2) : phase(nodes, () => null, 2), { note: 'what Pods have asked for, of what nodes have' });
+    if (nodes.phase !== 'ready') return card('Room', phase(nodes, () => null, 2));
+    if (!pods) return card('Room', failed ? h('p', { class: 'error' }, failed.message) : skeleton(2));
+    const { rows, now } = roomNow();
+    return [
+      card('Room', [roomView(plots, now, past.of(where.id)), unread ? h('p', { class: 'muted small' }, `${unread} more Pods are not counted.`) : null], { note: now.used ? 'what is used and asked for, of what nodes have' : 'what Pods have asked for, of what nodes have; use is not measured in this cluster' }),
+      card('Nodes by room', h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain', 'aria-label': 'Nodes by room' }, h('thead', null, h('tr', null, ['Node', 'CPU', 'Memory', 'Pods'].map((label) => h('th', { scope: 'col' }, label)))),
+        h('tbody', null, rows.slice(0, NODES).map((row) => h('tr', { key: row.name }, h('td', { class: 'wrap' }, h('a', { class: 'link', href: objectHref(where.id, NODE, row.name) }, row.name)),
+          h('td', null, share(`CPU of ${row.name}`, row.asked.cpu, row.used && row.used.cpu, row.has.cpu, cores)), h('td', null, share(`Memory of ${row.name}`, row.asked.memory, row.used && row.used.memory, row.has.memory, sizes)), h('td', null, share(`Pods of ${row.name}`, row.asked.pods, null, row.has.pods, counted))))))), { note: rows.length > NODES ? `the fullest ${NODES} of ${rows.length}` : 'fullest first' }),
+    ];
   }
 
   function unwell() {
