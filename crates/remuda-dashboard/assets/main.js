@@ -25,6 +25,7 @@ import { nodesPage, nodePage } from './pages/nodes.js';
 import { overviewPage } from './pages/explore/overview.js';
 import { kindPage, kindsPage } from './pages/explore/kind.js';
 import { objectPage } from './pages/explore/object.js';
+import { certificatesPage } from './pages/explore/certificates.js';
 import { usersPage } from './pages/users.js';
 import { tokensPage } from './pages/tokens.js';
 import { settingsPage } from './pages/settings.js';
@@ -46,6 +47,7 @@ const ROUTES = [
   ['/machines/:namespace/:name/:tab', machinePage],
   ['/explore/:cluster', overviewPage],
   ['/explore/:cluster/kinds', kindsPage],
+  ['/explore/:cluster/certificates', certificatesPage],
   ['/explore/:cluster/r/:type', kindPage],
   ['/explore/:cluster/r/:type/:namespace/:name', objectPage],
   ['/explore/:cluster/r/:type/:namespace/:name/:tab', objectPage],

@@ -127,7 +127,7 @@ export function roundUp(value, binary = false) {
   const base = binary ? 2 ** (10 * Math.floor(Math.log2(value) / 10)) : 1;
   const scaled = value / base;
   const decade = 10 ** Math.floor(Math.log10(scaled));
-  for (const step of [1, 1.5, 2, 3, 4, 5, 6, 8, 10]) if (scaled <= step * decade * (1 + 1e-9)) return step * decade * base;
+  for (const step of [1, 1.5, 2, 3, 4, 5, 6, 8, 10]) if (scaled <= step * decade * (1 + 1e-9)) return Number((step * decade * base).toPrecision(12));
   return 10 * decade * base;
 }
 

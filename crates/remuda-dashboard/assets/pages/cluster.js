@@ -9,7 +9,8 @@ import { button, card, causeLine, conditionTable, copyable, empty, facts, pageHe
 import { confirm, copy, openMenu, save, toast } from '../parts/layers.js';
 import { topology } from '../parts/topology.js';
 import { flag, tools, yamlView } from '../parts/yaml-view.js';
-import { eventTable, timeline } from './parts/evidence.js';
+import { certificateTable, endingsOf } from './parts/certificates.js';
+import { eventTable, snapshotLines, story, timeline, timelineView } from './parts/evidence.js';
 import { poolsView } from './parts/pools.js';
 import { registration } from './parts/registration.js';
 import { related } from './parts/related.js';
@@ -39,7 +40,7 @@ export function clusterPage(ctx) {
     if (!id) return;
     if (!management && ctx.app.schema(MANAGEMENT_CLUSTER)) management = ctx.object({ type: MANAGEMENT_CLUSTER, id });
     if (tokens?.phase === 'ready') reveal(tokens.items.find((/** @type {any} */ one) => one.metadata.name === 'default-token') || tokens.items[0]);
-    if (!tokens && tabNow() === 'registration' && ctx.app.schema(REGISTRATION_TOKEN)) tokens = ctx.list({ type: REGISTRATION_TOKEN, namespace: id }, { size: 20 });
+    if (!tokens && ['registration', 'certificates'].includes(tabNow()) && ctx.app.schema(REGISTRATION_TOKEN)) tokens = ctx.list({ type: REGISTRATION_TOKEN, namespace: id }, { size: 20 });
   }
 
   /** The token that stands in commands, of those who may read its Secret. @param {any} token */
@@ -134,8 +135,20 @@ export function clusterPage(ctx) {
         card('Topology', machines.phase === 'ready' ? (pools.length || machines.count ? topology({ cluster: item, pools, machines: machines.items, explore: id && connected() ? to('explore', id) : '' })
           : empty({ title: 'No machines yet', text: isImported(item) ? 'Machines of imported clusters are not managed from here.' : 'Machines appear here as they register.', actions: isCustom(item) || isImported(item) ? button({ label: 'Registration', href: `${base}/registration` }) : null }))
           : phase(machines, () => null)),
-        card('Timeline', timeline([item, management?.item, ...machines.items], events?.items || []))),
+        card('Timeline', timeline([item, management?.item, ...machines.items], events?.items || []), { actions: h('a', { class: 'link small', href: `${base}/timeline` }, 'All of it') })),
       tools([`remuda why${flag(namespace)} ${name}`, `remuda cluster describe${flag(namespace)} ${name}`, `kubectl get clusters.provisioning.cattle.io -n ${namespace} ${name} -o yaml`], v1('', `${CLUSTER}s`, `${namespace}/${name}`)),
+    ];
+  }
+
+  function certificates() {
+    const item = cluster.item;
+    const id = item.status?.clusterName;
+    const rows = endingsOf({ management: management?.item, machines: machines.items, tokens: tokens?.items || [] });
+    const change = may(item, 'update') && !item.metadata.deletionTimestamp && !isImported(item);
+    return [
+      h('div', { class: 'filters' }, h('p', { class: 'muted small' }, id && connected() ? ['Certificates in Secrets of the cluster, its own serving certificate among them, are ', h('a', { class: 'link', href: to('explore', id, 'certificates') }, 'in the cluster'), '.'] : 'Certificates in Secrets of the cluster are seen once it is connected.'),
+        change ? h('div', { class: 'act count' }, button({ label: 'Rotate certificates …', icon: 'key', run: () => rotate(item) })) : null),
+      h('section', { class: 'card table-card' }, rows.length ? certificateTable(rows, 'Certificates') : phase(machines, () => empty({ title: 'Nothing that ends is known here', icon: 'shield', text: 'The authority of a cluster appears once it is connected, certificates of machines when their provider says when they end.' }))),
     ];
   }
 
@@ -146,6 +159,10 @@ export function clusterPage(ctx) {
         return poolsView({ ctx, cluster: item, machines, deployments, scale: may(item, 'update') && !item.metadata.deletionTimestamp ? scale : null });
       case 'snapshots':
         return snapshots && !isImported(item) ? snapshotsView({ cluster: item, snapshots, plane: planes?.items[0] }) : empty({ title: 'No snapshots here', text: isImported(item) ? 'Snapshots of clusters made elsewhere are taken there.' : 'They are not for you to see.' });
+      case 'certificates':
+        return certificates();
+      case 'timeline':
+        return timelineView(ctx, name, story([item, management?.item, ...machines.items], events?.items || [], snapshotLines(snapshots?.items || [])));
       case 'conditions':
         return [card('Cluster', conditionTable(item.status?.conditions)), management?.item ? card('Connection', conditionTable(management.item.status?.conditions)) : null];
       case 'events':
@@ -179,6 +196,7 @@ export function clusterPage(ctx) {
       const parts = [['overview', 'Overview', base], ['machines', ['Machines', count(machines)], `${base}/machines`]];
       if ((isCustom(item) || (isImported(item) && name !== 'local')) && ctx.app.schema(REGISTRATION_TOKEN)) parts.push(['registration', 'Registration', `${base}/registration`]);
       if (snapshots && !isImported(item)) parts.push(['snapshots', ['Snapshots', count(snapshots)], `${base}/snapshots`]);
+      parts.push(['certificates', 'Certificates', `${base}/certificates`], ['timeline', 'Timeline', `${base}/timeline`]);
       parts.push(['conditions', 'Conditions', `${base}/conditions`], ['events', ['Events', count(events)], `${base}/events`], ['related', 'Related', `${base}/related`], ['yaml', 'YAML', `${base}/yaml`]);
       return [
         pageHead({ title: name, crumbs, badge: stateBadge(item), actions: actions() }),

@@ -4,6 +4,7 @@ import { ApiError, del, get, post, put } from '../core/api.js';
 import { h } from '../core/dom.js';
 import { diff, draft, errorsElsewhere, fieldErrors, neededConfigs, renamed, write } from '../core/edit.js';
 import { CLUSTER, NODE_DRIVER, compareVersions, may, mayCreate, plain } from '../core/objects.js';
+import { channels } from '../core/releases.js';
 import { to } from '../core/router.js';
 import { listPath } from '../core/store.js';
 import { fromYaml, toYaml } from '../core/yaml.js';
@@ -21,18 +22,8 @@ const place = (object, query, named) =>
   `${API}/namespaces/${encodeURIComponent(object.metadata?.namespace || '')}/clusters${named ? `/${encodeURIComponent(object.metadata.name)}` : ''}?fieldValidation=Strict${query}`;
 
 /** Newest version of each minor, both distributions. */
-async function releases() {
-  const both = await Promise.all(['k3s', 'rke2'].map(async (distro) => {
-    try {
-      const { data } = await get(`/v1-${distro}-release/channels`);
-      const found = data.filter((/** @type {any} */ one) => /^v\d/.test(one.name)).map((/** @type {any} */ one) => ({ id: one.latest, note: one.endOfLife && Date.parse(one.endOfLife) < Date.now() ? 'end of life' : '' }));
-      return found.sort((/** @type {any} */ a, /** @type {any} */ b) => compareVersions(a.id, b.id));
-    } catch {
-      return [];
-    }
-  }));
-  return both.flat();
-}
+const releases = async () => (await channels()).map((one) => ({ id: one.latest, note: one.ends && Date.parse(one.ends) < Date.now() ? 'end of life' : '', distro: one.distro }))
+  .sort((a, b) => (a.distro === b.distro ? compareVersions(a.id, b.id) : a.distro < b.distro ? -1 : 1));
 
 /** The two sides and what the server says of them. @param {any} ctx @param {{editing: boolean, send: (object: any, query: string) => Promise<any>}} options */
 function editor(ctx, { editing, send }) {

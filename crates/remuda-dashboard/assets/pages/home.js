@@ -1,30 +1,29 @@
 // What needs me? The fleet at a glance; on an empty server, three ways to begin.
 
+import { get } from '../core/api.js';
 import { h } from '../core/dom.js';
-import { CLUSTER, MACHINE, STATE_FILTERS, distroOf, mayCreate, minorOf, providerOf, stateOf, compareVersions } from '../core/objects.js';
+import { byName, capacityOf, endings, versionMatrix } from '../core/fleet.js';
+import { CLUSTER, MACHINE, MANAGEMENT_CLUSTER, STATE_FILTERS, bytes, mayCreate, nameOf, stateOf } from '../core/objects.js';
+import { channels } from '../core/releases.js';
 import { to } from '../core/router.js';
-import { ago, card, empty, pageHead, phase, stateBadge } from '../parts/basics.js';
+import { absolute } from '../core/time.js';
+import { ago, badge, card, empty, facts, pageHead, phase, skeleton, stateBadge } from '../parts/basics.js';
 import { icon, shape } from '../parts/icons.js';
+import { share } from '../parts/plot.js';
 import { clusterHref } from './clusters.js';
 
 /** More than these are counted and not named. */
 const NAMED = 6;
 const MANY = 400;
-const FIELDS = ['id', 'metadata.name', 'metadata.namespace', 'metadata.state', 'metadata.cause', 'metadata.creationTimestamp', 'spec.kubernetesVersion', 'status.conditions'];
+const FIELDS = ['id', 'metadata.name', 'metadata.namespace', 'metadata.state', 'metadata.cause', 'metadata.creationTimestamp', 'spec.kubernetesVersion', 'status.clusterName', 'status.conditions'];
+/** Of a cluster that is connected or was: what its nodes have, and its version. */
+const MANAGED = ['metadata.name', 'status.nodeCount', 'status.allocatable', 'status.requested', 'status.version.gitVersion'];
+/** A cause of the server's: the agent of a cluster is away. */
+const DISCONNECTED = 'Disconnected';
+const MINUTE = 60_000;
 
 /** @param {string} to_ @param {string} picture @param {string} title @param {string} text */
 const door = (to_, picture, title, text) => h('a', { class: 'door', href: to_ }, icon(picture, { size: 24 }), h('h2', null, title), h('p', null, text));
-
-/** How many clusters have which minor version. @param {any[]} clusters @returns {[string, number][]} newest first */
-export function versionMatrix(clusters) {
-  /** @type {Map<string, number>} */
-  const found = new Map();
-  for (const one of clusters) {
-    const minor = minorOf(one.spec?.kubernetesVersion);
-    if (minor) found.set(minor, (found.get(minor) || 0) + 1);
-  }
-  return [...found].sort(([a], [b]) => compareVersions(a, b));
-}
 
 /** Since when something is as it is. @param {any} object */
 export function since(object) {
@@ -38,6 +37,19 @@ export function homePage(ctx) {
   const machines = ctx.app.schema(MACHINE) ? ctx.list({ type: MACHINE, include: ['metadata.name'] }, { size: 1 }) : null;
   const brokenMachines = ctx.app.schema(MACHINE) ? ctx.list({ type: MACHINE, filter: STATE_FILTERS.broken, include: ['metadata.name'] }, { size: 1 }) : null;
 
+  const management = ctx.app.schema(MANAGEMENT_CLUSTER) ? ctx.list({ type: MANAGEMENT_CLUSTER, include: MANAGED }, { size: 5000 }) : null;
+  // Nearest first, of those that say when.
+  const certificates = ctx.app.schema(MACHINE) ? ctx.list({ type: MACHINE, filter: ['status.certificatesExpiryDate'], sort: 'status.certificatesExpiryDate', include: ['metadata.name', 'metadata.namespace', 'status.certificatesExpiryDate'] }, { size: 20 }) : null;
+  /** @type {import('../core/releases.js').Channel[]} */
+  let known = [];
+  /** @type {any[]} */
+  let tokens = [];
+  channels().then((found) => { known = found; ctx.redraw(); });
+  const readTokens = () => get('/v3/tokens').then((found) => { tokens = found.data; ctx.redraw(); }, () => {});
+  readTokens();
+  const timer = setInterval(() => document.hidden || readTokens(), 10 * MINUTE);
+  ctx.onStop(() => clearInterval(timer));
+
   /** @param {any} one */
   const need = (one) => h('a', { class: 'need', key: one.id, href: clusterHref(one) }, stateBadge(one), h('b', null, one.metadata.name),
     h('small', null, ago(since(one))), h('p', null, stateOf(one).message || 'No cause is known yet.'));
@@ -50,12 +62,40 @@ export function homePage(ctx) {
       door(`${to('create')}?kind=import`, 'import', 'A cluster that exists', 'Apply one manifest in it. It is then seen and reached from here.'))];
   }
 
+  /** @param {import('../core/fleet.js').Ending} one */
+  const ending = (one) => h('a', { class: 'need', key: `${one.href} ${one.what} ${one.why}`, href: one.href }, badge(one.past ? 'bad' : 'warn', one.past ? 'Ended' : 'Ends soon'), h('b', null, one.what), h('small', { title: absolute(one.at) }, ago(one.at)), h('p', null, one.why));
+
+  /** @param {import('../core/fleet.js').VersionRow[]} rows */
+  function matrix(rows) {
+    const distros = ['k3s', 'rke2', 'other'].filter((distro) => rows.some((row) => row.of[distro]));
+    const now = Date.now();
+    return h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain matrix', 'aria-label': 'Versions of clusters' }, h('thead', null, h('tr', null, h('th', { scope: 'col', key: 'minor' }, 'Version'), distros.map((distro) => h('th', { scope: 'col', key: distro, class: 'num' }, distro === 'other' ? 'Other' : nameOf(distro))), h('th', { scope: 'col', key: 'ends' }, 'Maintained'))),
+      h('tbody', null, rows.map((row) => {
+        const ends = Object.values(row.ends).sort()[0];
+        return h('tr', { key: row.minor }, h('th', { scope: 'row', key: 'minor' }, row.href ? h('a', { class: 'link', href: row.href }, row.minor) : row.minor), distros.map((distro) => h('td', { key: distro, class: 'num' }, row.of[distro] ? String(row.of[distro]) : h('span', { class: 'muted' }, '–'))),
+          h('td', { key: 'ends', title: ends ? absolute(ends) : null }, !ends ? h('span', { class: 'muted' }, '–') : Date.parse(ends) < now ? badge('bad', 'Ended') : h('span', { class: 'muted' }, 'ends ', ago(ends))));
+      }))));
+  }
+
+  /** @param {number} away */
+  function capacity(away) {
+    const { nodes, clusters: told, telling, of } = capacityOf(management.items);
+    if (!nodes) return h('p', { class: 'muted' }, 'No node of a cluster is known yet.');
+    const word = (/** @type {string} */ what) => (/** @type {number} */ value) => (what === 'memory' ? bytes(Math.round(value)) || '0 B' : what === 'cpu' ? `${Number(value.toFixed(1))} cores` : String(value));
+    return [
+      facts([['Nodes', String(nodes)], ['In clusters', String(told)], .../** @type {[string, any][]} */ (of.map(({ what, all }) => [what === 'cpu' ? 'CPU' : what === 'memory' ? 'Memory' : 'Room for Pods', word(what)(all)])), ['Not connected', away ? h('a', { href: `${to('clusters')}?state=broken` }, String(away)) : '']]),
+      telling ? h('div', { class: 'shares' }, h('p', { class: 'muted small' }, telling === told ? 'Asked for by Pods' : `Asked for by Pods, in the ${telling} of ${told} clusters that say so`), of.map(({ what, asked, whole }) => h('div', { key: what, class: 'share-line' }, h('span', { class: 'small' }, what === 'cpu' ? 'CPU' : what === 'memory' ? 'Memory' : 'Pods'), share(what === 'cpu' ? 'CPU' : what === 'memory' ? 'Memory' : 'Pods', asked, null, whole, word(what))))) : null,
+    ];
+  }
+
   function board() {
     const all = clusters.items.map((/** @type {any} */ one) => /** @type {[any, ReturnType<typeof stateOf>]} */ ([one, stateOf(one)]));
     all.sort((/** @type {any} */ [a, x], /** @type {any} */ [b, y]) => x.rank - y.rank || a.metadata.name.localeCompare(b.metadata.name));
     const of = (/** @type {string[]} */ tones) => all.filter((/** @type {any} */ [, state]) => tones.includes(state.tone)).map((/** @type {any} */ [one]) => one);
     const [bad, moving, fine] = [of(['bad', 'warn']), of(['move']), of(['ok'])];
-    const versions = versionMatrix(clusters.items);
+    const versions = versionMatrix(clusters.items, byName(management?.items || []), known);
+    const ends = endings({ machines: certificates?.items || [], versions, tokens }, Date.now());
+    const away = clusters.items.filter((/** @type {any} */ one) => one.metadata.cause?.code === DISCONNECTED).length;
     const tile = (/** @type {string} */ tone, /** @type {any} */ count, /** @type {string} */ word, /** @type {string} */ href) =>
       h('a', { class: 'tile', href, key: word }, h('b', null, String(count)), h('span', { class: 'tile-word' }, h('span', { class: `${tone} bare` }, shape(tone)), word));
     return [
@@ -66,13 +106,13 @@ export function homePage(ctx) {
         h('div', null,
           card('Needs you', bad.length ? h('div', null, bad.slice(0, NAMED).map(need), bad.length > NAMED ? h('p', { class: 'small' }, h('a', { class: 'link', href: `${to('clusters')}?state=broken` }, `and ${bad.length - NAMED} more`)) : null)
             : h('p', { class: 'need-none' }, h('span', { class: 'ok bare' }, shape('ok')), 'Nothing waits for you.')),
-          moving.length ? card('Changing', h('div', null, moving.slice(0, NAMED).map(need))) : null),
-        card('All clusters', [
+          moving.length ? card('Changing', h('div', null, moving.slice(0, NAMED).map(need), moving.length > NAMED ? h('p', { class: 'small' }, h('a', { class: 'link', href: `${to('clusters')}?state=changing` }, `and ${moving.length - NAMED} more`)) : null)) : null,
+          ends.length ? card('Ends soon', h('div', null, ends.slice(0, NAMED).map(ending), ends.length > NAMED ? h('p', { class: 'muted small' }, `and ${ends.length - NAMED} more`) : null)) : null),
+        h('div', null, card('All clusters', [
           // Squares are for the eye and the pointer; the list of clusters is the same for everything else.
           h('div', { class: `herd ${all.length > MANY ? 'small' : ''}`, role: 'img', 'aria-label': `${bad.length} need you, ${moving.length} changing, ${fine.length} ready`, onclick: (/** @type {any} */ event) => { const id = event.target.dataset?.id; if (id) ctx.go(to('clusters', ...id.split('/'))); } },
             all.map((/** @type {any} */ [one, state]) => h('i', { key: one.id, class: state.tone, 'data-id': one.id, title: `${one.metadata.name}: ${state.word}${state.message ? `. ${state.message}` : ''}` }))),
-          h('p', { class: 'versions' }, versions.map(([minor, count]) => h('a', { key: minor, href: `${to('clusters')}?version=${encodeURIComponent(`${minor}.`)}` }, `${minor} · ${count}`))),
-        ], { note: 'worst first' })),
+        ], { note: 'worst first' }), versions.length ? card('Versions', matrix(versions)) : null, management ? card('Capacity', management.phase === 'ready' ? capacity(away) : skeleton(2)) : null)),
     ];
   }
 

@@ -105,7 +105,7 @@ export function nodePage(ctx) {
         ['Roles', rolesOf(node.item).join(', ') || 'worker'], ['Version', h('span', { class: 'mono' }, nodeInfo.kubeletVersion || '')], ['Internal address', addressOf(node.item, 'InternalIP') ? copyable(addressOf(node.item, 'InternalIP'), copy) : ''], ['External address', addressOf(node.item, 'ExternalIP') ? copyable(addressOf(node.item, 'ExternalIP'), copy) : ''],
         ['System', nodeInfo.osImage], ['Kernel', nodeInfo.kernelVersion], ['Runtime', nodeInfo.containerRuntimeVersion], ['Architecture', nodeInfo.architecture], ['Age', ageOf(node.item.metadata.creationTimestamp)],
       ])),
-      card('Reserved by Pods', pods.phase === 'ready' ? roomView(plots, total(roomNow()), past.of(key)) : phase(pods, () => null, 2), { note: metrics?.length ? 'what is used and asked for, of what the node has' : 'what Pods have asked for, of what the node has' }),
+      card('Room', pods.phase === 'ready' ? roomView(plots, total(roomNow()), past.of(key)) : phase(pods, () => null, 2), { note: metrics?.length ? 'what is used and asked for, of what the node has' : 'what Pods have asked for, of what the node has' }),
       card('Taints', node.item.spec?.taints?.length ? h('ul', { class: 'mono' }, node.item.spec.taints.map((/** @type {any} */ one) => h('li', { key: one.key + one.effect }, `${one.key}${one.value ? `=${one.value}` : ''}:${one.effect}`))) : h('p', { class: 'muted' }, 'None: any Pod may be placed here.')),
     ];
   }

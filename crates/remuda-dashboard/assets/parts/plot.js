@@ -111,7 +111,7 @@ export class Plot {
         h('text', { key: 'top', x: LEFT, y: TOP - 4 }, word(top)),
         h('text', { key: 'from', x: LEFT, y: HEIGHT - 4 }, to > from ? clock(new Date(from).toISOString(), now) : ''),
         h('text', { key: 'to', x: RIGHT, y: HEIGHT - 4, 'text-anchor': 'end' }, this.at ? clock(new Date(seen).toISOString(), now) : 'now')),
-      h('figcaption', { class: 'small' }, said.map((one) => h('span', { key: one.name, class: 'key' }, h('i', { class: `s${series.findIndex((each) => each.name === one.name)}` }), `${one.name} ${word(Number(one.value))}`)), limit ? h('span', { class: 'key', key: 'limit' }, h('i', { class: 'limit' }), `${limit.name} ${word(limit.value)}`) : null),
+      h('figcaption', { class: 'small' }, said.map((one) => h('span', { key: one.name, class: 'key' }, h('i', { class: `s${series.findIndex((each) => each.name === one.name)}` }), `${one.name} ${word(Number(one.value))}`)), limit && whole !== null ? h('span', { class: 'key', key: 'limit' }, h('i', { class: 'limit' }), `${limit.name} ${word(limit.value)}`) : null),
       h('table', { class: 'visually-hidden' }, h('caption', null, label), h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Time'), series.map((one) => h('th', { scope: 'col', key: one.name }, one.name)))),
         h('tbody', null, thinned(this.times, ROWS).map((at) => h('tr', { key: at }, h('th', { scope: 'row' }, clock(new Date(at).toISOString(), now)), series.map((one) => h('td', { key: one.name }, word(one.points.find(([own]) => own === at)?.[1] ?? NaN))))))));
   }

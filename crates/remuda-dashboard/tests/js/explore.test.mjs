@@ -4,8 +4,8 @@ import test from 'node:test';
 import { cellText, cellsOf, containerState, decoded, groupsOf, hasState, holdsData, isSecret, kindHref, masked, objectHref, podFilter, titleOf, writable } from '../../assets/core/kinds.js';
 import { Lines, coloured, comparable, hits, logPath, timed } from '../../assets/core/log.js';
 
+await import('../../assets/pages/explore/overview.js');
 const { columnsFor } = await import('../../assets/pages/explore/kind.js');
-const { allocatable, requested } = await import('../../assets/core/room.js');
 const { parsed } = await import('../../assets/parts/yaml-edit.js');
 
 const column = (name, at, priority = 0) => ({ name, field: `$.metadata.fields[${at}]`, priority });
@@ -85,12 +85,6 @@ test('what is edited has nothing the server writes', () => {
   assert.match(parsed('a: 1').error, /missing/);
   assert.match(parsed('- 1').error, /no object/);
   assert.match(parsed('a: 1\nb: "').error, /^Line 2/);
-});
-
-test('room is what pods have asked for, of what nodes have', () => {
-  const pod = (cpu, phase) => ({ status: { phase }, spec: { containers: [{ resources: { requests: { cpu } } }, {}] } });
-  assert.equal(requested([pod('250m', 'Running'), pod('1', 'Pending'), pod('4', 'Succeeded')], 'cpu'), 1.25);
-  assert.equal(allocatable([{ status: { allocatable: { cpu: '2' } } }, {}], 'cpu'), 2);
 });
 
 test('lines are made of pieces', () => {

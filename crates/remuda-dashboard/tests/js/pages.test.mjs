@@ -8,8 +8,9 @@ import { listPath } from '../../assets/core/store.js';
 import { age, relative, span } from '../../assets/core/time.js';
 
 const { nextStep } = await import('../../assets/pages/login.js');
-const { versionMatrix } = await import('../../assets/pages/home.js');
-const { story } = await import('../../assets/pages/parts/evidence.js');
+await import('../../assets/pages/home.js');
+const { snapshotLines, story, told } = await import('../../assets/pages/parts/evidence.js');
+const { certificateRows, endingsOf } = await import('../../assets/pages/parts/certificates.js');
 const { keepsLast } = await import('../../assets/pages/parts/pools.js');
 const { harmless, nodeCommand } = await import('../../assets/pages/parts/registration.js');
 const { score } = await import('../../assets/parts/palette.js');
@@ -96,11 +97,6 @@ test('nothing in a registration command ends it', () => {
   assert.equal(nodeCommand('curl x | sh -s -', given), 'curl x | sh -s - --etcd --worker --node-name nreboot --internal-address 10.0.0.1 --label a=b --label c=d --taints k=v:NoSchedule');
 });
 
-test('versions of the fleet, newest first', () => {
-  const of = (kubernetesVersion) => ({ spec: { kubernetesVersion } });
-  assert.deepEqual(versionMatrix([of('v1.9.1'), of('v1.35.1+k3s1'), of('v1.35.2+k3s1'), of(undefined)]), [['v1.35', 2], ['v1.9', 1]]);
-});
-
 test('a story is told once and newest first', () => {
   const machine = { kind: 'Machine', metadata: { name: 'm', creationTimestamp: '2026-01-01T00:00:00Z' }, status: { conditions: [{ type: 'Ready', status: 'False', message: 'quota', error: true, lastTransitionTime: '2026-01-01T00:02:00Z' }] } };
   const event = { lastTimestamp: '2026-01-01T00:01:00Z', _type: 'Warning', message: 'failed', involvedObject: { name: 'm' } };
@@ -113,4 +109,22 @@ test('large pools are counted and not drawn', () => {
   assert.equal(pools[0].machines.length, 10);
   assert.equal(pools[0].more, 20);
   assert.ok(pools[1].top > pools[0].top && height > pools[1].top);
+});
+
+test('a story has snapshots in it, and is searched', () => {
+  const lines = story([], [{ lastTimestamp: '2026-01-01T00:01:00Z', _type: 'Warning', message: 'no quota', involvedObject: { name: 'm' } }], snapshotLines([
+    { metadata: { creationTimestamp: '2026-01-01T00:00:00Z', annotations: {} }, snapshotFile: { name: 'early', createdAt: '2026-01-01T00:00:30Z' } },
+    { metadata: { creationTimestamp: '2026-01-01T00:02:00Z' }, snapshotFile: { name: 'late', status: 'failed', message: 'disk full' } },
+  ]));
+  assert.deepEqual(lines.map((line) => [line.tone, line.text]), [['bad', 'snapshot late: failed, disk full'], ['warn', 'm: no quota'], ['', 'snapshot early: taken']]);
+  assert.deepEqual(told(lines, 'SNAP', false).length, 2);
+  assert.deepEqual(told(lines, '', true).map((line) => line.tone), ['bad', 'warn']);
+});
+
+test('what is known of a cluster to end', () => {
+  const machine = (name, certificatesExpiryDate) => ({ id: `d/${name}`, metadata: { name, namespace: 'd' }, status: { certificatesExpiryDate } });
+  const rows = endingsOf({ management: { status: { caCert: btoa('nonsense') } }, machines: [machine('a', '2026-06-01T00:00:00Z'), machine('b', undefined)], tokens: [{ id: 'c/t', metadata: { name: 't' }, status: {} }, { id: 'c/u', metadata: { name: 'u' }, status: { expiresAt: '2026-05-01T00:00:00Z' } }] });
+  assert.deepEqual(rows.map((row) => [row.name, row.until, row.href]), [['a', '2026-06-01T00:00:00Z', '/dashboard/machines/d/a'], ['u', '2026-05-01T00:00:00Z', '']]);
+  assert.deepEqual(endingsOf({ management: null, machines: [], tokens: [] }), []);
+  assert.match(certificateRows([{ id: 'n/s', data: { 'tls.crt': btoa('x') } }, { id: 'n/t' }], () => '/x')[1].why, /no certificate/);
 });

@@ -326,7 +326,7 @@ fn a_cluster_is_made_by_the_form_watched_changed_and_deleted() {
     browser.press("Nodes");
     browser.wait("document.querySelectorAll('table.rows tbody a.n').length === 4");
     browser.click("table.rows tbody a.n");
-    browser.sees("Reserved by Pods");
+    browser.wait("document.querySelectorAll('.gauge').length === 3");
 
     // A change shows what it changes.
     browser.load("/dashboard/clusters/fleet-default/web/edit");

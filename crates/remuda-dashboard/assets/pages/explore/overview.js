@@ -54,10 +54,11 @@ export function roomView(plots, now, samples) {
     /** @type {[number, number][]} */
     const points = samples.flatMap((each) => (each.used ? [[each.at, each.used[what]]] : []));
     return h('div', { key: what }, gauge(`${name} ${measured ? 'used' : 'asked for'}`, used, now.has[what], word),
-      plots[what].draw({ label: name, word, binary: what === 'memory', limit: { name: 'of', value: now.has[what] }, series: points.length ? [{ name: 'used', form: 'area', points }, { name: 'asked for', form: 'line', points: asked }] : [{ name: 'asked for', form: 'area', points: asked }] }));
+      plots[what].draw({ label: name, word, binary: what === 'memory', limit: { name: 'all', value: now.has[what] }, series: points.length ? [{ name: 'used', form: 'area', points }, { name: 'asked for', form: 'line', points: asked }] : [{ name: 'asked for', form: 'area', points: asked }] }));
   };
-  return h('div', { class: 'room' }, one('cpu', 'CPU', cores), one('memory', 'Memory', sizes),
-    h('div', { key: 'pods' }, gauge('Pods', now.asked.pods, now.has.pods, counted), plots.pods.draw({ label: 'Pods', word: counted, limit: { name: 'of', value: now.has.pods }, series: [{ name: 'Pods', form: 'area', points: samples.map((each) => [each.at, each.asked.pods]) }] })));
+  return [h('div', { class: 'room' }, one('cpu', 'CPU', cores), one('memory', 'Memory', sizes),
+    h('div', { key: 'pods' }, gauge('Pods', now.asked.pods, now.has.pods, counted), plots.pods.draw({ label: 'Pods', word: counted, limit: { name: 'all', value: now.has.pods }, series: [{ name: 'Pods', form: 'area', points: samples.map((each) => [each.at, each.asked.pods]) }] }))),
+  h('p', { class: 'muted small' }, 'Drawn from what was seen while the page was open; an hour of it is kept.')];
 }
 
 /** @param {string} name @param {number} part @param {number} whole @param {(value: number) => string} word */

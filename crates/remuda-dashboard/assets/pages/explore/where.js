@@ -56,10 +56,10 @@ export const away = (where) => {
 function places(where) {
   const workload = WORKLOADS.find((type) => where.lists(type));
   /** @type {[string, string, string | undefined][]} */
-  const all = [['nodes', 'Nodes', 'node'], ['workloads', 'Workloads', workload], ['pod', 'Pods', 'pod'], ['service', 'Services', 'service'], ['configmap', 'Config maps', 'configmap'], ['secret', 'Secrets', 'secret'], ['event', 'Events', 'event']];
+  const all = [['nodes', 'Nodes', 'node'], ['workloads', 'Workloads', workload], ['pod', 'Pods', 'pod'], ['service', 'Services', 'service'], ['configmap', 'Config maps', 'configmap'], ['secret', 'Secrets', 'secret'], ['certificates', 'Certificates', 'secret'], ['event', 'Events', 'event']];
   /** @type {[string, string, string][]} */
   const found = [['overview', 'Overview', to('explore', where.id)]];
-  for (const [id, label, type] of all) if (type && where.lists(type)) found.push([id, label, kindHref(where.id, type)]);
+  for (const [id, label, type] of all) if (type && where.lists(type)) found.push([id, label, id === 'certificates' ? to('explore', where.id, id) : kindHref(where.id, type)]);
   found.push(['kinds', 'All kinds', `${to('explore', where.id)}/kinds`]);
   return found;
 }
