@@ -10,7 +10,7 @@ import { keep, kept } from './core/preferences.js';
 import { applyPrefs, loadPrefs, logout, savePrefs, whoAmI } from './core/session.js';
 import { Socket } from './core/socket.js';
 import { LiveList, LiveObject } from './core/store.js';
-import { ago, button, empty, failure } from './parts/basics.js';
+import { ago, button, empty, failure, skeleton } from './parts/basics.js';
 import { icon, logo } from './parts/icons.js';
 import { openDialog, openMenu, toast } from './parts/layers.js';
 import { openPalette } from './parts/palette.js';
@@ -18,50 +18,93 @@ import { loginForm, loginPage } from './pages/login.js';
 import { homePage } from './pages/home.js';
 import { clustersPage } from './pages/clusters.js';
 import { clusterPage } from './pages/cluster.js';
-import { createPage, editPage } from './pages/create.js';
 import { machinesPage } from './pages/machines.js';
-import { machinePage } from './pages/machine.js';
-import { nodesPage, nodePage } from './pages/nodes.js';
-import { overviewPage } from './pages/explore/overview.js';
-import { kindPage, kindsPage } from './pages/explore/kind.js';
-import { objectPage } from './pages/explore/object.js';
-import { certificatesPage } from './pages/explore/certificates.js';
-import { usersPage } from './pages/users.js';
-import { tokensPage } from './pages/tokens.js';
-import { settingsPage } from './pages/settings.js';
-import { auditPage } from './pages/audit.js';
-import { rolesPage } from './pages/roles.js';
-import { configsPage, credentialsPage, driversPage } from './pages/infrastructure.js';
 import { GLOBAL_ROLE, SECRET, configSchemas } from './core/access.js';
+
+/** Modules of pages that are not the first one: they are fetched while nothing else is to do, or when one is opened. */
+const MODULES = {
+  create: () => import('./pages/create.js'),
+  machine: () => import('./pages/machine.js'),
+  nodes: () => import('./pages/nodes.js'),
+  overview: () => import('./pages/explore/overview.js'),
+  kind: () => import('./pages/explore/kind.js'),
+  object: () => import('./pages/explore/object.js'),
+  certificates: () => import('./pages/explore/certificates.js'),
+  users: () => import('./pages/users.js'),
+  tokens: () => import('./pages/tokens.js'),
+  settings: () => import('./pages/settings.js'),
+  audit: () => import('./pages/audit.js'),
+  roles: () => import('./pages/roles.js'),
+  infrastructure: () => import('./pages/infrastructure.js'),
+};
+
+/**
+ * A page whose module is fetched when it is opened.
+ * @template T @param {() => Promise<T>} load @param {(loaded: T) => (ctx: any) => any} choose
+ */
+const later = (load, choose) => (/** @type {any} */ ctx) => {
+  /** @type {any} */
+  let page = null;
+  /** @type {any} */
+  let failed = null;
+  let stopped = false;
+  ctx.onStop(() => { stopped = true; });
+  load().then((loaded) => { if (!stopped) page = choose(loaded)(ctx); }).catch((error) => { failed = error; }).then(ctx.redraw);
+  const title = () => (typeof page?.title === 'function' ? page.title() : page?.title || '');
+  // A browser does not ask again for a module that failed; a page that is loaded anew does, and has the newest program.
+  return { title, onQuery: () => page?.onQuery?.(), commands: () => page?.commands?.() || [], render: () => (page ? page.render() : failed ? failure(failed, () => location.reload()) : skeleton(6)) };
+};
+
+/** One for each page, however many addresses it has: the next address of a page goes on with what is there. */
+const LATER = {
+  createPage: later(MODULES.create, (page) => page.createPage),
+  editPage: later(MODULES.create, (page) => page.editPage),
+  machinePage: later(MODULES.machine, (page) => page.machinePage),
+  overviewPage: later(MODULES.overview, (page) => page.overviewPage),
+  kindsPage: later(MODULES.kind, (page) => page.kindsPage),
+  certificatesPage: later(MODULES.certificates, (page) => page.certificatesPage),
+  kindPage: later(MODULES.kind, (page) => page.kindPage),
+  objectPage: later(MODULES.object, (page) => page.objectPage),
+  nodesPage: later(MODULES.nodes, (page) => page.nodesPage),
+  nodePage: later(MODULES.nodes, (page) => page.nodePage),
+  usersPage: later(MODULES.users, (page) => page.usersPage),
+  tokensPage: later(MODULES.tokens, (page) => page.tokensPage),
+  settingsPage: later(MODULES.settings, (page) => page.settingsPage),
+  auditPage: later(MODULES.audit, (page) => page.auditPage),
+  rolesPage: later(MODULES.roles, (page) => page.rolesPage),
+  credentialsPage: later(MODULES.infrastructure, (page) => page.credentialsPage),
+  driversPage: later(MODULES.infrastructure, (page) => page.driversPage),
+  configsPage: later(MODULES.infrastructure, (page) => page.configsPage),
+};
 
 /** @type {[string, (ctx: any) => any][]} */
 const ROUTES = [
   ['/', homePage],
   ['/clusters', clustersPage],
-  ['/create', createPage],
+  ['/create', LATER.createPage],
   ['/clusters/:namespace/:name', clusterPage],
-  ['/clusters/:namespace/:name/edit', editPage],
+  ['/clusters/:namespace/:name/edit', LATER.editPage],
   ['/clusters/:namespace/:name/:tab', clusterPage],
   ['/machines', machinesPage],
-  ['/machines/:namespace/:name', machinePage],
-  ['/machines/:namespace/:name/:tab', machinePage],
-  ['/explore/:cluster', overviewPage],
-  ['/explore/:cluster/kinds', kindsPage],
-  ['/explore/:cluster/certificates', certificatesPage],
-  ['/explore/:cluster/r/:type', kindPage],
-  ['/explore/:cluster/r/:type/:namespace/:name', objectPage],
-  ['/explore/:cluster/r/:type/:namespace/:name/:tab', objectPage],
-  ['/explore/:cluster/nodes', nodesPage],
-  ['/explore/:cluster/nodes/:name', nodePage],
-  ['/explore/:cluster/nodes/:name/:tab', nodePage],
-  ['/users', usersPage],
-  ['/tokens', tokensPage],
-  ['/settings', settingsPage],
-  ['/audit', auditPage],
-  ['/roles', rolesPage],
-  ['/credentials', credentialsPage],
-  ['/drivers', driversPage],
-  ['/configurations', configsPage],
+  ['/machines/:namespace/:name', LATER.machinePage],
+  ['/machines/:namespace/:name/:tab', LATER.machinePage],
+  ['/explore/:cluster', LATER.overviewPage],
+  ['/explore/:cluster/kinds', LATER.kindsPage],
+  ['/explore/:cluster/certificates', LATER.certificatesPage],
+  ['/explore/:cluster/r/:type', LATER.kindPage],
+  ['/explore/:cluster/r/:type/:namespace/:name', LATER.objectPage],
+  ['/explore/:cluster/r/:type/:namespace/:name/:tab', LATER.objectPage],
+  ['/explore/:cluster/nodes', LATER.nodesPage],
+  ['/explore/:cluster/nodes/:name', LATER.nodePage],
+  ['/explore/:cluster/nodes/:name/:tab', LATER.nodePage],
+  ['/users', LATER.usersPage],
+  ['/tokens', LATER.tokensPage],
+  ['/settings', LATER.settingsPage],
+  ['/audit', LATER.auditPage],
+  ['/roles', LATER.rolesPage],
+  ['/credentials', LATER.credentialsPage],
+  ['/drivers', LATER.driversPage],
+  ['/configurations', LATER.configsPage],
 ];
 
 class App {
@@ -148,6 +191,9 @@ class App {
     // What was chosen just before a page was left is not on the server yet.
     if (this.prefs.unsaved) this.prefer({});
     else kept(this.user.id).then((found) => this.prefer(found, false));
+    // The rest is fetched while nothing else is to do, so that no page is waited for.
+    const rest = () => Object.values(MODULES).forEach((load) => load().catch(() => {}));
+    setTimeout(() => ('requestIdleCallback' in window ? requestIdleCallback(rest) : rest()), 1500);
     mayAsk('get', AUDIT).then((may) => { this.mayAudit = may; this.redraw(); }, () => {});
     this.moved('path');
   }

@@ -1,6 +1,10 @@
 //! The embedded files, under the paths and with the headers they are served with.
 
-use std::{collections::BTreeMap, io::Write, sync::OnceLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    sync::OnceLock,
+};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -12,6 +16,8 @@ pub(crate) const VERSIONED: &str = "/dashboard/-/";
 /// What stands for the digest in the shell.
 const PLACE: &str = "/dashboard/-/VERSION/";
 const SHELL: &str = "index.html";
+/// The module the shell runs.
+const MAIN: &str = "main.js";
 const PRELOADS: &str = "<!-- modules -->";
 
 static EMBEDDED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
@@ -44,6 +50,8 @@ impl File {
 pub(crate) struct Files {
     base: String,
     shell: File,
+    /// Modules that run before the first page is there. Other pages are asked for when they are opened.
+    first: BTreeSet<&'static str>,
     files: BTreeMap<&'static str, File>,
 }
 
@@ -61,13 +69,13 @@ impl Files {
             }
         }
         // Modules import each other four deep; named here they are fetched at once.
-        let preloads: String = files
-            .keys()
-            .filter(|name| name.ends_with(".js"))
+        let first = reached(&files);
+        let preloads: String = first
+            .iter()
             .map(|name| format!("<link rel=\"modulepreload\" href=\"{PLACE}{name}\">\n"))
             .collect();
         let shell = shell.replace(PRELOADS, &preloads).replace(PLACE, &base);
-        Self { shell: File::new(SHELL, shell.into()), base, files }
+        Self { shell: File::new(SHELL, shell.into()), base, first, files }
     }
 
     /// What the paths of all files begin with.
@@ -84,9 +92,43 @@ impl Files {
     }
 
     #[cfg(test)]
+    pub(crate) fn is_first(&self, name: &str) -> bool {
+        !name.ends_with(".js") || self.first.contains(name)
+    }
+
+    #[cfg(test)]
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &File)> {
         self.files.iter().map(|(name, file)| (*name, file))
     }
+}
+
+/// Modules that [`MAIN`] imports, and all that those import. What is behind `import()` is not among them.
+fn reached(files: &BTreeMap<&'static str, File>) -> BTreeSet<&'static str> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![MAIN.to_owned()];
+    while let Some(name) = next.pop() {
+        let Some((name, file)) = files.get_key_value(name.as_str()) else { continue };
+        if found.insert(*name) {
+            let text = std::str::from_utf8(&file.plain).unwrap_or_default();
+            let paths = text.split("from '").skip(1).filter_map(|said| said.split('\'').next());
+            next.extend(paths.map(|path| beside(name, path)));
+        }
+    }
+    found
+}
+
+/// The file a path in another one leads to.
+fn beside(name: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = name.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 fn hash(parts: &[&[u8]]) -> String {
