@@ -36,6 +36,35 @@ export function fieldErrors(error) {
   return found;
 }
 
+/** The line of a YAML text that has a field, or what is nearest above it; 0 if none is. @param {string} text @param {string} path */
+export function lineOf(text, path) {
+  const wanted = (path.match(/\[[^\]]*\]|[^.[\]]+/g) || []).map((part) => part.replace(/^\[(.*)\]$/, '$1'));
+  /** Where we are: columns of keys and items, outermost first. @type {{at: number, part: string, item: boolean}[]} */
+  const way = [];
+  let [best, depth] = [0, 0];
+  for (const [number, line] of text.split('\n').entries()) {
+    const look = () => { if (way.length > depth && way.length <= wanted.length && way.every((one, place) => one.part === wanted[place])) [best, depth] = [number + 1, way.length]; };
+    const [, space, dashes, , key] = /^( *)((?:- +|-$)*)(?:(["']?)([^"'#:\s][^"':]*)\3 *:(?= |$))?/.exec(line) || [];
+    if (!dashes && key === undefined) continue;
+    let column = space.length;
+    for (const dash of dashes.match(/- *|-$/g) || []) {
+      while (way.length && way[way.length - 1].at > column) way.pop();
+      const last = way[way.length - 1];
+      if (last?.item && last.at === column) last.part = String(Number(last.part) + 1);
+      else way.push({ at: column, part: '0', item: true });
+      look();
+      column += dash.length;
+    }
+    if (key !== undefined) {
+      while (way.length && way[way.length - 1].at >= column) way.pop();
+      way.push({ at: column, part: key, item: false });
+      look();
+    }
+    if (depth === wanted.length) break;
+  }
+  return best;
+}
+
 /** Those of a field and of what is below it. @param {Map<string, string[]>} errors @param {string} path */
 export function errorsAt(errors, path) {
   const list = [];

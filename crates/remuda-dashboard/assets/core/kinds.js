@@ -72,6 +72,13 @@ export function objectHref(cluster, type, id) {
 /** @param {string} cluster @param {string} type */
 export const kindHref = (cluster, type) => (type === 'node' ? to('explore', cluster, 'nodes') : to('explore', cluster, 'r', type));
 
+/** Where the Kubernetes API itself has objects of a kind, or one of them: its errors name fields. @param {string} root @param {any} schema @param {string} [namespace] @param {string} [name] */
+export function nativePath(root, schema, namespace, name) {
+  const { group, version, resource, namespaced } = schema.attributes;
+  const parts = [group ? `apis/${group}` : 'api', version, ...(namespaced && namespace ? ['namespaces', encodeURIComponent(namespace)] : []), resource, ...(name ? [encodeURIComponent(name)] : [])];
+  return `${root}/${parts.join('/')}`;
+}
+
 const APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
 const MASK = '••••••••';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { diff, draft, errorsAt, errorsElsewhere, fieldErrors, neededConfigs, read, renamed, write } from '../../assets/core/edit.js';
+import { diff, draft, errorsAt, errorsElsewhere, fieldErrors, lineOf, neededConfigs, read, renamed, write } from '../../assets/core/edit.js';
 
 test('values by path', () => {
   const before = { spec: { pools: [{ name: 'a' }] } };
@@ -35,4 +35,16 @@ test('drafts and the configurations they need', () => {
   assert.deepEqual(neededConfigs(cluster).map((one) => one.metadata), [{ name: 'nc-x-servers', namespace: 'w' }, { name: 'nc-x-workers', namespace: 'w' }]);
   assert.deepEqual(neededConfigs(cluster, cluster), []);
   assert.deepEqual(draft('import', { name: 'i', namespace: 'w', version: '' }).spec, {});
+});
+
+test('a field of an error is found in the text', () => {
+  const text = ['apiVersion: v1', 'kind: Pod', 'metadata:', '  name: x', '  annotations:', '    "a.b/c": d', 'spec:', '  containers:', '  - name: one', '    image: i', '    ports:', '      - containerPort: 1', '      -', '        containerPort: 2', '  - image: j', '    name: two', '  dnsPolicy: None'].join('\n');
+  const at = (path) => lineOf(text, path);
+  assert.deepEqual(['kind', 'metadata.name', 'metadata.annotations[a.b/c]', 'spec.containers[0].image', 'spec.containers[1].name', 'spec.dnsPolicy'].map(at), [2, 4, 6, 10, 16, 17]);
+  assert.deepEqual(['spec.containers[0].ports[0].containerPort', 'spec.containers[0].ports[1].containerPort'].map(at), [12, 14]);
+  assert.equal(at('spec.containers[1].resources.limits'), 15, 'what is missing is where it would be');
+  assert.equal(at('metadata.labels'), 3);
+  assert.equal(at('status.phase'), 0);
+  assert.equal(at(''), 0);
+  assert.equal(lineOf('name: a\nspec:\n  name: b', 'spec.name'), 3);
 });

@@ -1,7 +1,7 @@
 import './browser.mjs';
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { cellText, cellsOf, containerState, decoded, groupsOf, hasState, holdsData, isSecret, kindHref, masked, objectHref, podFilter, titleOf, writable } from '../../assets/core/kinds.js';
+import { cellText, cellsOf, containerState, decoded, groupsOf, hasState, holdsData, isSecret, kindHref, masked, nativePath, objectHref, podFilter, titleOf, writable } from '../../assets/core/kinds.js';
 import { Lines, coloured, comparable, hits, logPath, timed } from '../../assets/core/log.js';
 
 await import('../../assets/pages/explore/overview.js');
@@ -47,6 +47,13 @@ test('objects have pages, with and without a namespace', () => {
   assert.equal(objectHref('c-1', 'namespace', 'default'), '/dashboard/explore/c-1/r/namespace/-/default');
   assert.equal(objectHref('c-1', 'node', 'n'), '/dashboard/explore/c-1/nodes/n');
   assert.equal(kindHref('c-1', 'node'), '/dashboard/explore/c-1/nodes');
+});
+
+test('the Kubernetes API has every object at one path', () => {
+  const kind = (group, namespaced) => ({ attributes: { group, version: 'v1', resource: 'things', namespaced } });
+  assert.equal(nativePath('/k8s/clusters/c', kind('', true), 'n s', 'a/b'), '/k8s/clusters/c/api/v1/namespaces/n%20s/things/a%2Fb');
+  assert.equal(nativePath('', kind('x.io', false), '', 'a'), '/apis/x.io/v1/things/a');
+  assert.equal(nativePath('', kind('x.io', true), 'n'), '/apis/x.io/v1/namespaces/n/things');
 });
 
 test('a secret is shown without its values, the copy kubectl keeps included', () => {

@@ -2,7 +2,7 @@
 
 import { ApiError, del, get, mayDo, put, v1 } from '../../core/api.js';
 import { h } from '../../core/dom.js';
-import { containerState, decoded, holdsData, isSecret, kindHref, masked, objectHref, podFilter, titleOf, writable } from '../../core/kinds.js';
+import { containerState, decoded, holdsData, isSecret, kindHref, masked, nativePath, objectHref, podFilter, titleOf, writable } from '../../core/kinds.js';
 import { EVENT, POD, bytes, may, plain, quoted } from '../../core/objects.js';
 import { toYaml } from '../../core/yaml.js';
 import { ageOf, badge, button, card, causeLine, conditionTable, copyable, empty, facts, pageHead, phase, skeleton, stateBadge, tabs } from '../../parts/basics.js';
@@ -122,13 +122,15 @@ export function objectPage(ctx) {
     await put(path, { ...given, metadata: { ...given.metadata, resourceVersion: now.metadata.resourceVersion } });
     await object.refresh();
   }
+  /** What the cluster would say of an edit; nothing is written. @param {any} given */
+  const check = (given) => put(`${nativePath(where.root, where.schema(type), namespace, name)}?dryRun=All&fieldValidation=Strict`, { ...given, metadata: { ...given.metadata, resourceVersion: object.item.metadata.resourceVersion } });
   /** What the edit began with. @type {any} */
   let edited = {};
 
   function editor() {
     if (!edit) {
       edited = object.item.metadata;
-      edit = new YamlEdit(ctx, { object: writable(plain(object.item)), save: write, done: () => { toast(`${name} was changed`); edit = null; ctx.go(base); }, cancel: base });
+      edit = new YamlEdit(ctx, { object: writable(plain(object.item)), save: write, check: where.schema(type)?.attributes?.resource ? check : undefined, done: () => { toast(`${name} was changed`); edit = null; ctx.go(base); }, cancel: base });
     }
     return edit.draw();
   }
