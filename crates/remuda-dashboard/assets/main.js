@@ -1,6 +1,6 @@
 // The application: session, shell, routes, and what every page may use.
 
-import { get, mayAsk, whenExpired } from './core/api.js';
+import { get, mayAsk, mayDo, whenExpired } from './core/api.js';
 import { PATH as AUDIT } from './core/audit.js';
 import { h, render, scheduler } from './core/dom.js';
 import { Keys } from './core/keys.js';
@@ -20,6 +20,7 @@ import { clustersPage } from './pages/clusters.js';
 import { clusterPage } from './pages/cluster.js';
 import { machinesPage } from './pages/machines.js';
 import { GLOBAL_ROLE, SECRET, configSchemas } from './core/access.js';
+import { WEBHOOKS } from './core/webhooks.js';
 
 /** Modules of pages that are not the first one: they are fetched while nothing else is to do, or when one is opened. */
 const MODULES = {
@@ -36,6 +37,8 @@ const MODULES = {
   audit: () => import('./pages/audit.js'),
   roles: () => import('./pages/roles.js'),
   infrastructure: () => import('./pages/infrastructure.js'),
+  operations: () => import('./pages/operations.js'),
+  notifications: () => import('./pages/notifications.js'),
 };
 
 /**
@@ -75,6 +78,8 @@ const LATER = {
   credentialsPage: later(MODULES.infrastructure, (page) => page.credentialsPage),
   driversPage: later(MODULES.infrastructure, (page) => page.driversPage),
   configsPage: later(MODULES.infrastructure, (page) => page.configsPage),
+  operationsPage: later(MODULES.operations, (page) => page.operationsPage),
+  notificationsPage: later(MODULES.notifications, (page) => page.notificationsPage),
 };
 
 /** @type {[string, (ctx: any) => any][]} */
@@ -105,6 +110,8 @@ const ROUTES = [
   ['/credentials', LATER.credentialsPage],
   ['/drivers', LATER.driversPage],
   ['/configurations', LATER.configsPage],
+  ['/operations', LATER.operationsPage],
+  ['/notifications', LATER.notificationsPage],
 ];
 
 class App {
@@ -121,6 +128,7 @@ class App {
     /** Instead of the shell: login, or a failure to start. @type {(() => any) | null} */
     this.alone = null;
     this.mayAudit = false;
+    this.mayNotify = false;
     this.navOpen = false;
     this.lostSince = 0;
     this.expired = false;
@@ -194,6 +202,7 @@ class App {
     // The rest is fetched while nothing else is to do, so that no page is waited for.
     const rest = () => Object.values(MODULES).forEach((load) => load().catch(() => {}));
     setTimeout(() => ('requestIdleCallback' in window ? requestIdleCallback(rest) : rest()), 1500);
+    if (this.schema(SECRET)) mayDo('', { verb: 'list', resource: 'secrets', namespace: WEBHOOKS }).then((may) => { this.mayNotify = may; this.redraw(); }, () => {});
     mayAsk('get', AUDIT).then((may) => { this.mayAudit = may; this.redraw(); }, () => {});
     this.moved('path');
   }
@@ -360,6 +369,7 @@ class App {
     const places = [];
     if (this.schema(CLUSTER)) places.push(['', 'Clusters', 'cluster', to('clusters')]);
     if (this.schema(MACHINE)) places.push(['', 'Machines', 'machine', to('machines')]);
+    if (this.schema(CLUSTER)) places.push(['', 'Operations', 'refresh', to('operations')]);
     if (this.schema(USER)) places.push(['Access', 'Users', 'people', to('users')]);
     if (this.schema(GLOBAL_ROLE)) places.push(['Access', 'Roles', 'shield', to('roles')]);
     places.push(['Access', 'Tokens', 'key', to('tokens')]);
@@ -367,6 +377,7 @@ class App {
     if (this.schema(NODE_DRIVER)) places.push(['Providers', 'Drivers', 'import', to('drivers')]);
     if (configSchemas(this.schemas.values()).length) places.push(['Providers', 'Configurations', 'sheet', to('configurations')]);
     if (this.schema(SETTING)) places.push(['Server', 'Settings', 'settings', to('settings')]);
+    if (this.mayNotify) places.push(['Server', 'Notifications', 'bell', to('notifications')]);
     if (this.mayAudit) places.push(['Server', 'Audit', 'clock', to('audit')]);
     return places;
   }

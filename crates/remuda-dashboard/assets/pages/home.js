@@ -106,7 +106,7 @@ export function homePage(ctx) {
         h('div', null,
           card('Needs you', bad.length ? h('div', null, bad.slice(0, NAMED).map(need), bad.length > NAMED ? h('p', { class: 'small' }, h('a', { class: 'link', href: `${to('clusters')}?state=broken` }, `and ${bad.length - NAMED} more`)) : null)
             : h('p', { class: 'need-none' }, h('span', { class: 'ok bare' }, shape('ok')), 'Nothing waits for you.')),
-          moving.length ? card('Changing', h('div', null, moving.slice(0, NAMED).map(need), moving.length > NAMED ? h('p', { class: 'small' }, h('a', { class: 'link', href: `${to('clusters')}?state=changing` }, `and ${moving.length - NAMED} more`)) : null)) : null,
+          moving.length ? card('Changing', h('div', null, moving.slice(0, NAMED).map(need), moving.length > NAMED ? h('p', { class: 'small' }, h('a', { class: 'link', href: `${to('clusters')}?state=changing` }, `and ${moving.length - NAMED} more`)) : null), { actions: h('a', { class: 'link small', href: to('operations') }, 'Operations') }) : null,
           ends.length ? card('Ends soon', h('div', null, ends.slice(0, NAMED).map(ending), ends.length > NAMED ? h('p', { class: 'muted small' }, `and ${ends.length - NAMED} more`) : null)) : null),
         h('div', null, card('All clusters', [
           // Squares are for the eye and the pointer; the list of clusters is the same for everything else.

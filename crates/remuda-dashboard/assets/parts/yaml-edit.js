@@ -94,8 +94,8 @@ export class YamlEdit {
   /** What the server says against it, each with its line. */
   objections() {
     const all = [...this.errors].flatMap(([field, messages]) => messages.map((message) => ({ field, message, line: field ? lineOf(this.text, field) : 0 })));
-    return h('ul', { class: 'objections', role: 'alert' }, all.map(({ field, message, line }) => h('li', { key: `${field} ${message}` },
-      line ? h('button', { type: 'button', class: 'plain-button link', onclick: () => this.goTo(line) }, `Line ${line}`) : null, line ? ' ' : null, h('span', null, field && !message.includes(field) ? `${field}: ${message}` : message))));
+    return h('div', { role: 'alert' }, h('ul', { class: 'objections' }, all.map(({ field, message, line }) => h('li', { key: `${field} ${message}` },
+      line ? h('button', { type: 'button', class: 'plain-button link', onclick: () => this.goTo(line) }, `Line ${line}`) : null, line ? ' ' : null, h('span', null, field && !message.includes(field) ? `${field}: ${message}` : message)))));
   }
 
   /** @returns {Promise<any>} */

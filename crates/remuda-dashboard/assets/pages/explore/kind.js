@@ -88,13 +88,13 @@ export function kindPage(ctx) {
   }
 
   function create() {
-    const { group, version, kind, namespaced, resource } = where.schema(type).attributes;
+    const { group, version, kind, namespaced } = where.schema(type).attributes;
     const object = { apiVersion: group ? `${group}/${version}` : version, kind, metadata: { name: '', ...(namespaced ? { namespace: ctx.query.get('ns') || 'default' } : {}) } };
     /** @type {any} */
     let made = null;
     creating = new YamlEdit(ctx, {
       object, creating: true, cancel: base,
-      check: resource ? (given) => post(`${nativePath(where.root, where.schema(type), given.metadata?.namespace)}?dryRun=All&fieldValidation=Strict`, given) : undefined,
+      check: (given) => post(`${nativePath(where.root, where.schema(type), given.metadata?.namespace)}?dryRun=All&fieldValidation=Strict`, given),
       save: async (given) => { made = await post(v1(where.root, type, given.metadata?.namespace || ''), given); },
       done: () => ctx.go(objectHref(where.id, type, made?.id || '')),
     });

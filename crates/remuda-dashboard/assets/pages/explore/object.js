@@ -123,14 +123,18 @@ export function objectPage(ctx) {
     await object.refresh();
   }
   /** What the cluster would say of an edit; nothing is written. @param {any} given */
-  const check = (given) => put(`${nativePath(where.root, where.schema(type), namespace, name)}?dryRun=All&fieldValidation=Strict`, { ...given, metadata: { ...given.metadata, resourceVersion: object.item.metadata.resourceVersion } });
+  async function check(given) {
+    const schema = where.schema(type);
+    if (!schema) throw new ApiError(0, 'The kinds of the cluster are not known yet.');
+    await put(`${nativePath(where.root, schema, namespace, name)}?dryRun=All&fieldValidation=Strict`, { ...given, metadata: { ...given.metadata, resourceVersion: object.item.metadata.resourceVersion } });
+  }
   /** What the edit began with. @type {any} */
   let edited = {};
 
   function editor() {
     if (!edit) {
       edited = object.item.metadata;
-      edit = new YamlEdit(ctx, { object: writable(plain(object.item)), save: write, check: where.schema(type)?.attributes?.resource ? check : undefined, done: () => { toast(`${name} was changed`); edit = null; ctx.go(base); }, cancel: base });
+      edit = new YamlEdit(ctx, { object: writable(plain(object.item)), save: write, check, done: () => { toast(`${name} was changed`); edit = null; ctx.go(base); }, cancel: base });
     }
     return edit.draw();
   }
