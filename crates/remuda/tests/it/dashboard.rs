@@ -3,6 +3,7 @@
 mod access;
 mod explore;
 mod markup;
+mod room;
 
 use std::time::Duration;
 
@@ -75,6 +76,8 @@ fn a_person_logs_in_looks_around_and_logs_out() {
         ("credentials", "No cloud credentials"),
         ("drivers", "Amazon EC2"),
         ("configurations", "LocalConfig"),
+        ("operations", "Nothing is under way"),
+        ("notifications", "No webhooks yet"),
         ("explore/local/r/namespace", "fleet-default"),
         ("settings", "auth-user-session-ttl-minutes"),
         ("create", "Where its machines come from"),
@@ -179,7 +182,11 @@ fn axe_finds_no_violation_on_any_page_in_both_themes() {
             "clusters/fleet-default/edge/registration",
             "clusters/fleet-default/edge/yaml",
             "clusters/fleet-default/edge/snapshots",
+            "clusters/fleet-default/edge/certificates",
+            "clusters/fleet-default/edge/timeline",
             "create",
+            "operations",
+            "notifications",
             "machines",
             &format!("explore/{id}"),
             &format!("explore/{id}/nodes"),

@@ -1,5 +1,6 @@
 //! Roles, sessions, credentials and drivers, given and taken away in a browser.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use kube::{ResourceExt, api::ListParams};
 use serde_json::json;
 
@@ -162,4 +163,48 @@ fn preferences_follow_a_person_and_the_audit_log_is_read_by_those_who_may() {
         "const request = new XMLHttpRequest(); request.open('GET', '/remuda/v1/audit', false); request.send(); return request.status",
     );
     assert_eq!(refused, 403);
+}
+
+#[test]
+fn a_webhook_is_made_and_its_address_stays_on_the_server() {
+    let desk = Desk::open();
+    let Some(browser) = Browser::open(&desk.server.url) else { return };
+    user(&desk, "ann", "admin");
+    enter(&browser, "ann");
+    browser.load("/dashboard/notifications");
+    browser.click("#new-webhook");
+    browser.type_into("dialog[open] [name=name]", "ops");
+    browser.type_into("dialog[open] [name=url]", "nowhere");
+    browser.click("dialog[open] [name=expiring]");
+    browser.press("Create webhook");
+    // The server says what is wrong with it, and the dialog stays.
+    browser.sees("must be an address");
+    browser.complaints();
+    browser.script("document.querySelector('dialog[open] [name=url]').select()");
+    browser.type_into("dialog[open] [name=url]", "http://127.0.0.1:9/hook?token=hunter2");
+    browser.press("Create webhook");
+    browser.wait("document.querySelector('.secret-once')?.textContent.startsWith('whsec_')");
+    let key = browser.script("return document.querySelector('.secret-once').textContent");
+    browser.press("Done");
+    browser.sees("Broken, Fixed, Update available");
+
+    let secrets = desk.objects("", "v1", "Secret", Some("cattle-system"));
+    let secret = desk.runtime.block_on(secrets.get("ops")).unwrap();
+    assert_eq!(secret.data["type"], "remuda.io/webhook");
+    let value = |name: &str| {
+        let text = secret.data["data"][name].as_str().unwrap_or_default();
+        String::from_utf8(BASE64_STANDARD.decode(text).unwrap()).unwrap()
+    };
+    assert_eq!(value("url"), "http://127.0.0.1:9/hook?token=hunter2");
+    assert_eq!(value("key"), key.as_str().unwrap());
+    assert_eq!(value("events"), "broken,fixed,update-available");
+    let answer = browser.script("const asked = performance.getEntriesByType('resource').findLast((one) => one.name.includes('/v1/secret/cattle-system?')); return fetch(asked.name).then((answer) => answer.json())");
+    let kept = &answer["data"][0]["data"];
+    assert_eq!(kept.as_object().map(|kept| kept.keys().collect::<Vec<_>>()), Some(vec![&"events".to_owned()]));
+
+    browser.press("Delete …");
+    browser.press("Delete webhook");
+    browser.sees("No webhooks yet");
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
 }

@@ -14,16 +14,16 @@ use super::{MACHINES, PASSWORD, PLANTED, axe};
 use crate::{browser::Browser, client::client_with, lab::Lab};
 
 /// A cluster with something to look at in it, and an administrator at the dashboard.
-struct Scene {
-    lab: Lab,
-    browser: Browser,
-    inside: Client,
+pub(super) struct Scene {
+    pub(super) lab: Lab,
+    pub(super) browser: Browser,
+    pub(super) inside: Client,
     /// The management Cluster.
     id: String,
 }
 
 /// Logs in for the first time.
-fn enter(lab: &Lab, browser: &Browser, name: &str, grant: &str) {
+pub(super) fn enter(lab: &Lab, browser: &Browser, name: &str, grant: &str) {
     let made: Value = serde_json::from_str(&lab.output(&format!("user create {name} -o json"))).unwrap();
     lab.run(&format!("user grant {name} {grant}"));
     browser.load("/dashboard/");
@@ -36,7 +36,7 @@ fn enter(lab: &Lab, browser: &Browser, name: &str, grant: &str) {
 }
 
 impl Scene {
-    fn open() -> Option<Scene> {
+    pub(super) fn open() -> Option<Scene> {
         let lab = Lab::open(None)?;
         let browser = Browser::open(&format!("https://{}", lab.bind))?;
         lab.run("cluster create demo --servers 1 --workers 1 --wait --timeout 120s");
@@ -48,7 +48,7 @@ impl Scene {
         Some(Scene { lab, browser, inside, id })
     }
 
-    fn create<T>(&self, object: Value)
+    pub(super) fn create<T>(&self, object: Value)
     where
         T: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
         T: Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
@@ -86,7 +86,7 @@ impl Scene {
         }));
     }
 
-    fn load(&self, path: &str) {
+    pub(super) fn load(&self, path: &str) {
         self.browser.load(&format!("/dashboard/explore/{}{path}", self.id));
         self.browser.wait("document.querySelector('.app .head') && !document.querySelector('.skeleton')");
     }
@@ -103,7 +103,7 @@ impl Scene {
         self.lab.runtime.block_on(api.create(&PostParams::default(), &object)).unwrap();
     }
 
-    fn quiet(&self, place: &str) {
+    pub(super) fn quiet(&self, place: &str) {
         let complaints = self.browser.complaints();
         assert!(complaints.is_empty(), "{place}: {complaints:?}");
         let run = self

@@ -82,6 +82,8 @@ fn what_is_in_objects_never_becomes_markup() {
         "clusters/fleet-default/planted/events",
         "clusters/fleet-default/planted/conditions",
         "clusters/fleet-default/planted/related",
+        "clusters/fleet-default/planted/certificates",
+        "clusters/fleet-default/planted/timeline",
         "clusters/fleet-default/planted/registration",
         "clusters/fleet-default/planted/yaml",
         "machines",
@@ -98,11 +100,13 @@ fn what_is_in_objects_never_becomes_markup() {
         "credentials",
         "drivers",
         "configurations",
+        "operations",
+        "notifications",
         "settings",
     ] {
         browser.load(&format!("/dashboard/{path}"));
         browser.wait("document.querySelector('.app .head') && !document.querySelector('.skeleton')");
-        browser.wait(&format!("document.body.textContent.includes('onerror') || !/(yaml|users|roles|credentials|drivers|settings|event|events|planted.1|planted-a|machines)$/.test({})", json!(path)));
+        browser.wait(&format!("document.body.textContent.includes('onerror') || !/(yaml|users|roles|credentials|drivers|settings|event|events|planted.1|planted-a|machines|certificates|operations|notifications)$/.test({})", json!(path)));
         let run = browser.script(
             "return [window.planted ?? null, document.querySelectorAll('main img, main script').length]",
         );
