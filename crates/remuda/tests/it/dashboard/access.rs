@@ -200,7 +200,10 @@ fn a_webhook_is_made_and_its_address_stays_on_the_server() {
     assert_eq!(value("events"), "broken,fixed,update-available");
     let answer = browser.script("const asked = performance.getEntriesByType('resource').findLast((one) => one.name.includes('/v1/secret/cattle-system?')); return fetch(asked.name).then((answer) => answer.json())");
     let kept = &answer["data"][0]["data"];
-    assert_eq!(kept.as_object().map(|kept| kept.keys().collect::<Vec<_>>()), Some(vec![&"events".to_owned()]));
+    assert_eq!(
+        kept.as_object().map(|kept| kept.keys().collect::<Vec<_>>()),
+        Some(vec![&"events".to_owned()])
+    );
 
     browser.press("Delete …");
     browser.press("Delete webhook");
