@@ -50,8 +50,6 @@ impl File {
 pub(crate) struct Files {
     base: String,
     shell: File,
-    /// Modules that run before the first page is there. Other pages are asked for when they are opened.
-    first: BTreeSet<&'static str>,
     files: BTreeMap<&'static str, File>,
 }
 
@@ -69,13 +67,13 @@ impl Files {
             }
         }
         // Modules import each other four deep; named here they are fetched at once.
-        let first = reached(&files);
-        let preloads: String = first
+        // Pages other than the first are asked for when they are opened.
+        let preloads: String = reached(&files)
             .iter()
             .map(|name| format!("<link rel=\"modulepreload\" href=\"{PLACE}{name}\">\n"))
             .collect();
         let shell = shell.replace(PRELOADS, &preloads).replace(PLACE, &base);
-        Self { shell: File::new(SHELL, shell.into()), base, first, files }
+        Self { shell: File::new(SHELL, shell.into()), base, files }
     }
 
     /// What the paths of all files begin with.
@@ -91,9 +89,10 @@ impl Files {
         self.files.get(name)
     }
 
+    /// Whether a file is there before the first page is.
     #[cfg(test)]
     pub(crate) fn is_first(&self, name: &str) -> bool {
-        !name.ends_with(".js") || self.first.contains(name)
+        !name.ends_with(".js") || reached(&self.files).contains(name)
     }
 
     #[cfg(test)]

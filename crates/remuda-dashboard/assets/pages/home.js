@@ -6,8 +6,9 @@ import { byName, capacityOf, endings, versionMatrix } from '../core/fleet.js';
 import { CLUSTER, MACHINE, MANAGEMENT_CLUSTER, STATE_FILTERS, bytes, mayCreate, nameOf, stateOf } from '../core/objects.js';
 import { channels } from '../core/releases.js';
 import { to } from '../core/router.js';
+import { listPath } from '../core/store.js';
 import { absolute } from '../core/time.js';
-import { ago, badge, card, empty, facts, pageHead, phase, skeleton, stateBadge } from '../parts/basics.js';
+import { ago, badge, card, empty, facts, pageHead, phase, stateBadge } from '../parts/basics.js';
 import { icon, shape } from '../parts/icons.js';
 import { share } from '../parts/plot.js';
 import { clusterHref } from './clusters.js';
@@ -37,17 +38,38 @@ export function homePage(ctx) {
   const machines = ctx.app.schema(MACHINE) ? ctx.list({ type: MACHINE, include: ['metadata.name'] }, { size: 1 }) : null;
   const brokenMachines = ctx.app.schema(MACHINE) ? ctx.list({ type: MACHINE, filter: STATE_FILTERS.broken, include: ['metadata.name'] }, { size: 1 }) : null;
 
-  const management = ctx.app.schema(MANAGEMENT_CLUSTER) ? ctx.list({ type: MANAGEMENT_CLUSTER, include: MANAGED }, { size: 5000 }) : null;
-  // Nearest first, of those that say when.
-  const certificates = ctx.app.schema(MACHINE) ? ctx.list({ type: MACHINE, filter: ['status.certificatesExpiryDate'], sort: 'status.certificatesExpiryDate', include: ['metadata.name', 'metadata.namespace', 'status.certificatesExpiryDate'] }, { size: 20 }) : null;
+  // What changes by the day, or is large, is read now and then instead of with every change.
+  /** @type {any[] | null} */
+  let management = null;
+  /** @type {any[]} */
+  let certificates = [];
   /** @type {import('../core/releases.js').Channel[]} */
   let known = [];
   /** @type {any[]} */
   let tokens = [];
-  channels().then((found) => { known = found; ctx.redraw(); });
-  const readTokens = () => get('/v3/tokens').then((found) => { tokens = found.data; ctx.redraw(); }, () => {});
-  readTokens();
-  const timer = setInterval(() => document.hidden || readTokens(), 10 * MINUTE);
+  async function look() {
+    const read = async (/** @type {string} */ path) => {
+      try {
+        return (await get(path)).data || [];
+      } catch {
+        return null;
+      }
+    };
+    const list = (/** @type {import('../core/store.js').Query} */ query, /** @type {number} */ size) => (ctx.app.schema(query.type) ? read(listPath(query, 1, size)) : null);
+    // Certificates that end first, of those machines that say when.
+    const [clusters, machines, own, releases] = await Promise.all([
+      list({ type: MANAGEMENT_CLUSTER, include: MANAGED }, 5000),
+      list({ type: MACHINE, filter: ['status.certificatesExpiryDate'], sort: 'status.certificatesExpiryDate', include: ['metadata.name', 'metadata.namespace', 'status.certificatesExpiryDate'] }, 20),
+      read('/v3/tokens'), channels(),
+    ]);
+    management = clusters || management;
+    certificates = machines || certificates;
+    tokens = own || tokens;
+    known = releases.length ? releases : known;
+    ctx.redraw();
+  }
+  look();
+  const timer = setInterval(() => document.hidden || look(), MINUTE);
   ctx.onStop(() => clearInterval(timer));
 
   /** @param {any} one */
@@ -77,9 +99,9 @@ export function homePage(ctx) {
       }))));
   }
 
-  /** @param {number} away */
-  function capacity(away) {
-    const { nodes, clusters: told, telling, of } = capacityOf(management.items);
+  /** @param {any[]} management @param {number} away */
+  function capacity(management, away) {
+    const { nodes, clusters: told, telling, of } = capacityOf(management);
     if (!nodes) return h('p', { class: 'muted' }, 'No node of a cluster is known yet.');
     const word = (/** @type {string} */ what) => (/** @type {number} */ value) => (what === 'memory' ? bytes(Math.round(value)) || '0 B' : what === 'cpu' ? `${Number(value.toFixed(1))} cores` : String(value));
     return [
@@ -93,8 +115,8 @@ export function homePage(ctx) {
     all.sort((/** @type {any} */ [a, x], /** @type {any} */ [b, y]) => x.rank - y.rank || a.metadata.name.localeCompare(b.metadata.name));
     const of = (/** @type {string[]} */ tones) => all.filter((/** @type {any} */ [, state]) => tones.includes(state.tone)).map((/** @type {any} */ [one]) => one);
     const [bad, moving, fine] = [of(['bad', 'warn']), of(['move']), of(['ok'])];
-    const versions = versionMatrix(clusters.items, byName(management?.items || []), known);
-    const ends = endings({ machines: certificates?.items || [], versions, tokens }, Date.now());
+    const versions = versionMatrix(clusters.items, byName(management || []), known);
+    const ends = endings({ machines: certificates, versions, tokens }, Date.now());
     const away = clusters.items.filter((/** @type {any} */ one) => one.metadata.cause?.code === DISCONNECTED).length;
     const tile = (/** @type {string} */ tone, /** @type {any} */ count, /** @type {string} */ word, /** @type {string} */ href) =>
       h('a', { class: 'tile', href, key: word }, h('b', null, String(count)), h('span', { class: 'tile-word' }, h('span', { class: `${tone} bare` }, shape(tone)), word));
@@ -112,7 +134,7 @@ export function homePage(ctx) {
           // Squares are for the eye and the pointer; the list of clusters is the same for everything else.
           h('div', { class: `herd ${all.length > MANY ? 'small' : ''}`, role: 'img', 'aria-label': `${bad.length} need you, ${moving.length} changing, ${fine.length} ready`, onclick: (/** @type {any} */ event) => { const id = event.target.dataset?.id; if (id) ctx.go(to('clusters', ...id.split('/'))); } },
             all.map((/** @type {any} */ [one, state]) => h('i', { key: one.id, class: state.tone, 'data-id': one.id, title: `${one.metadata.name}: ${state.word}${state.message ? `. ${state.message}` : ''}` }))),
-        ], { note: 'worst first' }), versions.length ? card('Versions', matrix(versions)) : null, management ? card('Capacity', management.phase === 'ready' ? capacity(away) : skeleton(2)) : null)),
+        ], { note: 'worst first' }), versions.length ? card('Versions', matrix(versions)) : null, management ? card('Capacity', capacity(management, away)) : null)),
     ];
   }
 

@@ -10,13 +10,17 @@ import { clusterHref } from './clusters.js';
 
 const CLUSTERS = ['id', 'metadata', 'spec.kubernetesVersion', 'spec.rkeConfig.etcdSnapshotCreate', 'spec.rkeConfig.etcdSnapshotRestore', 'spec.rkeConfig.rotateCertificates', 'status.conditions'];
 const PLANES = ['metadata.name', 'metadata.namespace', 'status.appliedSpec.kubernetesVersion', 'status.certificateRotationGeneration', 'status.etcdSnapshotCreate', 'status.etcdSnapshotCreatePhase', 'status.etcdSnapshotRestore', 'status.etcdSnapshotRestorePhase', 'status.rotateEncryptionKeysPhase', 'status.waitingFor'];
+/** Those in which something may be under way: of thousands that are well, none is asked for. */
+const MOVING = ['metadata.state.transitioning=true', 'metadata.state.error=true', 'metadata.deletionTimestamp'];
+const CLUSTER_FILTER = [[...MOVING, ...['etcdSnapshotCreate', 'etcdSnapshotRestore', 'rotateCertificates', 'rotateEncryptionKeys'].map((field) => `spec.rkeConfig.${field}.generation`)].join(',')];
+const PLANE_FILTER = [[...MOVING, ...['etcdSnapshotCreate', 'etcdSnapshotRestore', 'rotateCertificates', 'rotateEncryptionKeys'].map((field) => `spec.${field}.generation`), 'status.rotateEncryptionKeysPhase'].join(',')];
 /** Clusters whose machines are counted. */
 const COUNTED = 150;
 
 /** @param {any} ctx */
 export function operationsPage(ctx) {
-  const clusters = ctx.list({ type: CLUSTER, include: CLUSTERS, exclude: ['metadata.relationships', 'metadata.annotations', 'metadata.labels'], sort: 'metadata.name' }, { size: 5000 });
-  const planes = ctx.app.schema(CONTROL_PLANE) ? ctx.list({ type: CONTROL_PLANE, include: PLANES }, { size: 5000 }) : null;
+  const clusters = ctx.list({ type: CLUSTER, filter: CLUSTER_FILTER, include: CLUSTERS, exclude: ['metadata.relationships', 'metadata.annotations', 'metadata.labels'], sort: 'metadata.name' }, { size: 5000 });
+  const planes = ctx.app.schema(CONTROL_PLANE) ? ctx.list({ type: CONTROL_PLANE, filter: PLANE_FILTER, include: PLANES }, { size: 5000 }) : null;
   /** @type {any} */
   let pools = null;
   let poolsOf = '';
@@ -49,15 +53,17 @@ export function operationsPage(ctx) {
   return {
     title: 'Operations',
     render() {
-      const all = operationsOf(clusters.items, planes?.items || []);
+      // Without control planes it is not known which of what was asked for is done.
+      const known = clusters.phase === 'ready' && planes?.phase !== 'loading';
+      const all = known ? operationsOf(clusters.items, planes?.items || []) : [];
       askPools(all);
       const [q, state] = [(ctx.query.get('q') || '').toLowerCase(), ctx.query.get('state') || ''];
       const shown = all.filter((one) => `${one.cluster.metadata.name} ${one.what}`.toLowerCase().includes(q) && (!state || one.tone === state));
       const head = (/** @type {string} */ label, /** @type {string} */ kind = '') => h('th', { scope: 'col', class: kind, key: label }, label);
       return [
         pageHead({ title: 'Operations', sub: 'What is under way in all clusters, or failed last.' }),
-        filterBar(ctx, { placeholder: 'Filter by cluster or kind', chips: [['bad', 'Failed'], ['move', 'Under way']], count: clusters.phase === 'ready' ? `${shown.length} of ${all.length}` : '' }),
-        h('section', { class: 'card table-card' }, phase(clusters, () => (shown.length ? h('table', { class: 'rows still', 'aria-label': 'Operations' }, h('thead', null, h('tr', null, head('State', 'c-state'), head('Cluster'), head('Operation', 'p2 c-wide'), head('Waits for', 'p3 c-provider'), head('Machines', 'p2 c-machines'), head('Since', 'p3 c-num'))), h('tbody', null, shown.map(row)))
+        filterBar(ctx, { placeholder: 'Filter by cluster or kind', chips: [['bad', 'Failed'], ['move', 'Under way']], count: known ? `${shown.length} of ${all.length}` : '' }),
+        h('section', { class: 'card table-card' }, phase(clusters.phase === 'ready' && !known ? planes : clusters, () => (shown.length ? h('table', { class: 'rows still', 'aria-label': 'Operations' }, h('thead', null, h('tr', null, head('State', 'c-state'), head('Cluster'), head('Operation', 'p2 c-wide'), head('Waits for', 'p3 c-provider'), head('Machines', 'p2 c-machines'), head('Since', 'p3 c-num'))), h('tbody', null, shown.map(row)))
           : nothing(Boolean(q || state), ctx, empty({ title: 'Nothing is under way', icon: 'refresh', text: 'Clusters that are made, changed, upgraded, restored or deleted appear here while it lasts.' }))))),
       ];
     },

@@ -136,6 +136,21 @@ fn room_is_drawn_and_what_ends_is_named() {
         browser.wait_for(MACHINES, &format!("document.body.innerText.includes({})", json!(text)));
         scene.quiet(&path);
     }
+
+    // What a machine did, without its plan.
+    let machine = scene.lab.objects("cluster.x-k8s.io", "v1beta2", "Machine").remove(0).name_any();
+    let machine = format!("/dashboard/machines/fleet-default/{machine}");
+    browser.load(&format!("{machine}/plan"));
+    browser.wait("document.querySelector('.probes li') && document.querySelector('.facts .badge')?.innerText === 'Applied'");
+    browser.wait("document.querySelector('details summary')");
+    let answer = browser.script("const asked = performance.getEntriesByType('resource').find((one) => one.name.includes('machine-plan')); return fetch(asked.name).then((answer) => answer.json())");
+    let read: Vec<_> = answer["data"][0]["data"].as_object().unwrap().keys().cloned().collect();
+    assert!(read.contains(&"applied-output".to_owned()), "{read:?}");
+    assert!(!read.contains(&"plan".to_owned()) && !read.contains(&"appliedPlan".to_owned()), "{read:?}");
+    scene.quiet("a plan");
+    browser.load(&format!("{machine}/log"));
+    browser.wait("document.querySelector('.log-line')");
+    scene.quiet("a log");
     let Some(axe) = axe() else { return };
     for theme in ["light", "dark"] {
         browser
@@ -149,6 +164,8 @@ fn room_is_drawn_and_what_ends_is_named() {
             "/dashboard/",
             "/dashboard/clusters/fleet-default/demo/certificates",
             "/dashboard/clusters/fleet-default/demo/timeline",
+            &format!("{machine}/plan"),
+            &format!("{machine}/log"),
         ] {
             browser.load(path);
             browser.wait("document.querySelector('.app .head') && !document.querySelector('.skeleton')");
