@@ -159,3 +159,38 @@ export function neededConfigs(cluster, before) {
     apiVersion: 'rke-machine-config.cattle.io/v1', kind: 'LocalConfig', metadata: { name, namespace: cluster.metadata.namespace },
   }));
 }
+
+/** @param {number} count */
+const machines = (count) => `${count} ${count === 1 ? 'machine' : 'machines'}`;
+const itsMachines = (/** @type {number} */ count) => (count === 1 ? 'its machine' : `its ${count} machines`);
+/** @param {any} pool */
+const quantityOf = (pool) => Number(pool?.quantity ?? 1) || 0;
+
+/**
+ * What an edit of a cluster does to its machines, worst first. What it does within them is not told here.
+ * @param {any} before @param {any} after @returns {{tone: 'bad' | 'warn' | 'move', text: string}[]}
+ */
+export function effects(before, after) {
+  const pools = (/** @type {any} */ cluster) => new Map((cluster?.spec?.rkeConfig?.machinePools || []).map((/** @type {any} */ pool) => [pool.name, pool]));
+  const [had, has] = [pools(before), pools(after)];
+  /** @type {{tone: 'bad' | 'warn' | 'move', text: string}[]} */
+  const found = [];
+  const say = (/** @type {'bad' | 'warn' | 'move'} */ tone, /** @type {string} */ text) => found.push({ tone, text });
+  for (const [name, pool] of had) if (!has.has(name)) say('bad', quantityOf(pool) ? `Pool ${name} goes, and ${itsMachines(quantityOf(pool))} with all that is on ${quantityOf(pool) === 1 ? 'it' : 'them'}.` : `Pool ${name} goes. It has no machines.`);
+  for (const [name, pool] of has) {
+    const old = had.get(name);
+    const [was, is] = [quantityOf(old), quantityOf(pool)];
+    if (!old) {
+      say('move', `Pool ${name} is new: ${is === 1 ? '1 machine is' : `${is} machines are`} made.`);
+      continue;
+    }
+    if (is < was) say('bad', `Pool ${name}: ${was - is} of ${machines(was)} ${was - is === 1 ? 'is' : 'are'} removed, with all that is on ${was - is === 1 ? 'it' : 'them'}.`);
+    if (is > was) say('move', `Pool ${name}: ${is - was} more ${is - was === 1 ? 'machine is' : 'machines are'} made, ${is} in all.`);
+    const [from, to] = [old.machineConfigRef, pool.machineConfigRef];
+    const kept = Math.min(was, is);
+    if (kept && (from?.kind !== to?.kind || from?.name !== to?.name)) say('warn', `Pool ${name}: ${kept === 1 ? 'its machine is' : `its ${kept} machines are`} replaced by what ${to?.kind || ''} ${to?.name || ''} says.`);
+  }
+  const [old, next] = [before?.spec?.kubernetesVersion, after?.spec?.kubernetesVersion];
+  if (old && next && old !== next) say('warn', `Kubernetes goes from ${old} to ${next} on every machine.`);
+  return found.sort((a, b) => ['bad', 'warn', 'move'].indexOf(a.tone) - ['bad', 'warn', 'move'].indexOf(b.tone));
+}

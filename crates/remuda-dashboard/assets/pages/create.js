@@ -2,7 +2,7 @@
 
 import { ApiError, del, get, post, put } from '../core/api.js';
 import { h } from '../core/dom.js';
-import { diff, draft, errorsElsewhere, fieldErrors, neededConfigs, renamed, write } from '../core/edit.js';
+import { diff, draft, effects, errorsElsewhere, fieldErrors, neededConfigs, renamed, write } from '../core/edit.js';
 import { CLUSTER, NODE_DRIVER, compareVersions, may, mayCreate, plain } from '../core/objects.js';
 import { channels } from '../core/releases.js';
 import { to } from '../core/router.js';
@@ -267,10 +267,12 @@ export function editPage(ctx) {
   async function review() {
     if (!edit.ready()) return;
     const lines = diff(toYaml(state.before), state.text);
+    const done = effects(state.before, state.object);
     let error = '';
     const saved = await openDialog((close, redraw) => h('div', null, h('h2', null, `Change ${name}?`), h('div', { class: 'dialog-body' },
       h('div', { class: 'diff', tabindex: 0, 'aria-label': 'What changes' }, lines.map((line, at) => h('div', { key: at, class: line.kind }, `${line.kind === 'add' ? '+' : line.kind === 'cut' ? '-' : ' '} ${line.text}`))),
-      h('p', { class: 'muted small' }, 'Quantities and versions change machines in place. A change of what machines are made of replaces them, one pool at a time.'),
+      done.length ? h('ul', { class: 'effects', 'aria-label': 'What it does to machines' }, done.map((one) => h('li', { key: one.text }, h('span', { class: `${one.tone} bare` }, shape(one.tone)), h('span', null, one.text)))) : null,
+      h('p', { class: 'muted small' }, 'Versions change machines in place. A change of what machines are made of replaces them, one pool at a time.'),
       error ? h('p', { class: 'error', role: 'alert' }, error) : null),
     h('div', { class: 'act' }, button({ label: 'Back', run: () => close() }), button({ label: state.busy ? 'Saving …' : 'Save', kind: 'primary', id: 'confirm-save', disabled: state.busy, run: () => {
       save().then(() => close(true), (failed) => { error = failed.status === 409 ? 'The cluster was changed meanwhile. Go back, reload and edit again.' : failed.message; redraw(); });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { diff, draft, errorsAt, errorsElsewhere, fieldErrors, lineOf, neededConfigs, read, renamed, write } from '../../assets/core/edit.js';
+import { diff, draft, effects, errorsAt, errorsElsewhere, fieldErrors, lineOf, neededConfigs, read, renamed, write } from '../../assets/core/edit.js';
 
 test('values by path', () => {
   const before = { spec: { pools: [{ name: 'a' }] } };
@@ -47,4 +47,19 @@ test('a field of an error is found in the text', () => {
   assert.equal(at('status.phase'), 0);
   assert.equal(at(''), 0);
   assert.equal(lineOf('name: a\nspec:\n  name: b', 'spec.name'), 3);
+});
+
+test('an edit says what it does to machines, worst first', () => {
+  const cluster = (version, ...machinePools) => ({ spec: { kubernetesVersion: version, rkeConfig: { machinePools } } });
+  const pool = (name, quantity, config = name) => ({ name, quantity, machineConfigRef: { kind: 'LocalConfig', name: config } });
+  const said = (before, after) => effects(before, after).map((one) => [one.tone, one.text]);
+  const before = cluster('v1.35.1+k3s1', pool('servers', 3), pool('workers', 2), pool('old', 1), pool('none', 0));
+  assert.deepEqual(said(before, cluster('v1.35.2+k3s1', pool('servers', 5), pool('workers', 1), pool('new', undefined))), [
+    ['bad', 'Pool old goes, and its machine with all that is on it.'], ['bad', 'Pool none goes. It has no machines.'], ['bad', 'Pool workers: 1 of 2 machines is removed, with all that is on it.'],
+    ['warn', 'Kubernetes goes from v1.35.1+k3s1 to v1.35.2+k3s1 on every machine.'],
+    ['move', 'Pool servers: 2 more machines are made, 5 in all.'], ['move', 'Pool new is new: 1 machine is made.'],
+  ]);
+  assert.deepEqual(said(cluster('v', pool('a', 3), pool('b', 1)), cluster('v', pool('a', 2, 'other'), pool('b', 1, 'other'))), [['bad', 'Pool a: 1 of 3 machines is removed, with all that is on it.'], ['warn', 'Pool a: its 2 machines are replaced by what LocalConfig other says.'], ['warn', 'Pool b: its machine is replaced by what LocalConfig other says.']]);
+  assert.deepEqual(said(before, before), []);
+  assert.deepEqual(said({ spec: {} }, { spec: {} }), []);
 });

@@ -341,6 +341,7 @@ fn a_cluster_is_made_by_the_form_watched_changed_and_deleted() {
     browser.script("const field = document.querySelector('[data-path=\"spec.rkeConfig.machinePools[1].quantity\"]'); field.value = '1'; field.dispatchEvent(new Event('input'))");
     browser.press("Review and save …");
     browser.wait("document.querySelector('.diff .add')?.innerText.includes('quantity: 1')");
+    browser.sees("Pool workers: 2 of 3 machines are removed");
     browser.click("#confirm-save");
     browser.wait("location.pathname === '/dashboard/clusters/fleet-default/web'");
     browser.wait_for(MACHINES, "document.querySelectorAll('.topology a rect').length === 2");
