@@ -12,7 +12,7 @@ import { Plot, share } from '../../parts/plot.js';
 import { timeOf } from '../parts/evidence.js';
 import { explored, explorer } from './where.js';
 
-/** Pods are read this often: in a large cluster one of them changes all the time. */
+/** Pods are read this often. */
 const AGAIN = 15_000;
 
 /** Pods of a cluster that are read. */
@@ -25,7 +25,7 @@ export const cores = (value) => (Number.isFinite(value) ? `${Number(value.toFixe
 /** @param {number} value */
 export const sizes = (value) => (Number.isFinite(value) ? bytes(Math.round(value)) : '');
 /** @param {number} value */
-const counted = (value) => (Number.isFinite(value) ? String(Math.round(value)) : '');
+export const counted = (value) => (Number.isFinite(value) ? String(Math.round(value)) : '');
 
 /** What nodes use, where the cluster measures it; nothing if it does not say. @param {any} where @param {string} [node] */
 export async function readMetrics(where, node) {
@@ -36,6 +36,43 @@ export async function readMetrics(where, node) {
     // What Pods have asked for is known anyway, and is shown instead.
     return null;
   }
+}
+
+/**
+ * Pods of a cluster and what its nodes use, read now and then: in a large cluster one of them changes all the time.
+ * @param {any} ctx @param {any} where @param {() => void} [told] after each look
+ */
+export function roomReader(ctx, where, told = () => {}) {
+  const room = {
+    /** @type {any[] | null} */ pods: null,
+    /** @type {any[] | null} */ metrics: null,
+    /** Pods that were not read, because there are too many. */ unread: 0,
+    /** @type {any} */ failed: null,
+    begun: false,
+    async read() {
+      try {
+        const [found, measured] = await Promise.all([get(listPath({ type: POD, root: where.root, include: ['metadata.name', 'metadata.namespace', 'metadata.state', 'metadata.creationTimestamp', 'spec.containers', 'spec.initContainers', 'spec.overhead', 'spec.nodeName', 'status.phase'], sort: '-metadata.state.error,metadata.namespace,metadata.name' }, 1, PODS)), readMetrics(where)]);
+        room.pods = found.data;
+        room.unread = Math.max(0, (found.count ?? 0) - found.data.length);
+        room.metrics = measured;
+        room.failed = null;
+        told();
+      } catch (error) {
+        room.failed = error;
+      }
+      ctx.redraw();
+    },
+    begin() {
+      if (room.begun || !where.lists(POD)) return;
+      room.begun = true;
+      room.read();
+      const timer = setInterval(() => document.hidden || room.read(), AGAIN);
+      ctx.onStop(() => clearInterval(timer));
+    },
+    /** Each node by itself. @param {any[]} nodes */
+    rows: (nodes) => roomOf(nodes, room.pods || [], room.metrics),
+  };
+  return room;
 }
 
 /** Three plots that go with one another: CPU, memory, Pods. @param {() => void} redraw */
@@ -72,38 +109,19 @@ export function gauge(name, part, whole, word) {
 /** @param {any} ctx */
 export function overviewPage(ctx) {
   const where = explored(ctx);
-  /** @type {any[] | null} */
-  let pods = null;
-  /** @type {any} */
-  let failed = null;
   /** @type {any} */
   let nodes = null;
   /** @type {any} */
   let events = null;
   /** @type {[string, any][]} */
   let counts = [];
-  /** @type {any[] | null} */
-  let metrics = null;
-  let unread = 0;
   const plots = threePlots(ctx.redraw);
 
-  const readPods = async () => {
-    try {
-      const [found, measured] = await Promise.all([get(listPath({ type: POD, root: where.root, include: ['metadata.name', 'metadata.namespace', 'metadata.state', 'metadata.creationTimestamp', 'spec.containers', 'spec.initContainers', 'spec.overhead', 'spec.nodeName', 'status.phase'], sort: '-metadata.state.error,metadata.namespace,metadata.name' }, 1, PODS)), readMetrics(where)]);
-      pods = found.data;
-      unread = Math.max(0, (found.count ?? 0) - found.data.length);
-      metrics = measured;
-      failed = null;
-      sample();
-    } catch (error) {
-      failed = error;
-    }
-    ctx.redraw();
-  };
+  const room = roomReader(ctx, where, () => sample());
 
   const roomNow = () => {
-    const rows = roomOf(nodes.items, pods || [], metrics);
-    const unplaced = (pods || []).filter((pod) => takesRoom(pod) && !pod.spec?.nodeName);
+    const rows = room.rows(nodes.items);
+    const unplaced = (room.pods || []).filter((pod) => takesRoom(pod) && !pod.spec?.nodeName);
     return { rows, now: total(rows, unplaced.length) };
   };
 
@@ -120,19 +138,16 @@ export function overviewPage(ctx) {
     nodes = where.lists(NODE) ? ctx.list({ type: NODE, root: where.root }, { size: 1000 }) : { phase: 'ready', items: [], count: 0 };
     if (where.lists(EVENT)) events = ctx.list({ type: EVENT, root: where.root, filter: ['type=Warning'], sort: '-lastTimestamp' }, { size: 8 });
     counts = [...WORKLOADS.slice(0, 5), 'service', 'namespace'].filter(where.lists).map((type) => [type, ctx.list({ type, root: where.root, include: ['metadata.name'] }, { size: 1 })]);
-    if (!where.lists(POD)) return;
-    readPods();
-    const timer = setInterval(() => document.hidden || readPods(), AGAIN);
-    ctx.onStop(() => clearInterval(timer));
+    room.begin();
   }
 
-  function room() {
+  function rooms() {
     if (!where.lists(NODE) || !where.lists(POD) || (nodes.phase === 'ready' && !nodes.count)) return null;
     if (nodes.phase !== 'ready') return card('Room', phase(nodes, () => null, 2));
-    if (!pods) return card('Room', failed ? h('p', { class: 'error' }, failed.message) : skeleton(2));
+    if (!room.pods) return card('Room', room.failed ? h('p', { class: 'error' }, room.failed.message) : skeleton(2));
     const { rows, now } = roomNow();
     return [
-      card('Room', [roomView(plots, now, past.of(where.id)), unread ? h('p', { class: 'muted small' }, `${unread} more Pods are not counted.`) : null], { note: now.used ? 'what is used and asked for, of what nodes have' : 'what Pods have asked for, of what nodes have; use is not measured in this cluster' }),
+      card('Room', [roomView(plots, now, past.of(where.id)), room.unread ? h('p', { class: 'muted small' }, `${room.unread} more Pods are not counted.`) : null], { note: now.used ? 'what is used and asked for, of what nodes have' : 'what Pods have asked for, of what nodes have; use is not measured in this cluster' }),
       card('Nodes by room', h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain', 'aria-label': 'Nodes by room' }, h('thead', null, h('tr', null, ['Node', 'CPU', 'Memory', 'Pods'].map((label) => h('th', { scope: 'col' }, label)))),
         h('tbody', null, rows.slice(0, NODES).map((row) => h('tr', { key: row.name }, h('td', { class: 'wrap' }, h('a', { class: 'link', href: objectHref(where.id, NODE, row.name) }, row.name)),
           h('td', null, share(`CPU of ${row.name}`, row.asked.cpu, row.used && row.used.cpu, row.has.cpu, cores)), h('td', null, share(`Memory of ${row.name}`, row.asked.memory, row.used && row.used.memory, row.has.memory, sizes)), h('td', null, share(`Pods of ${row.name}`, row.asked.pods, null, row.has.pods, counted))))))), { note: rows.length > NODES ? `the fullest ${NODES} of ${rows.length}` : 'fullest first' }),
@@ -140,8 +155,8 @@ export function overviewPage(ctx) {
   }
 
   function unwell() {
-    if (!pods) return where.lists(POD) && !failed ? skeleton(2) : null;
-    const bad = pods.filter((pod) => pod.metadata.state?.error);
+    if (!room.pods) return where.lists(POD) && !room.failed ? skeleton(2) : null;
+    const bad = room.pods.filter((pod) => pod.metadata.state?.error);
     if (!bad.length) return h('p', { class: 'need-none' }, h('span', { class: 'ok bare' }, shape('ok')), 'All Pods are well.');
     return h('div', null, bad.slice(0, 8).map((pod) => h('a', { class: 'need', key: pod.id, href: objectHref(where.id, POD, pod.id) }, stateBadge(pod), h('b', null, pod.metadata.name), h('small', null, ageOf(pod.metadata.creationTimestamp)), h('p', null, pod.metadata.state.message || pod.metadata.namespace))),
       bad.length > 8 ? h('p', { class: 'muted' }, h('a', { href: `${kindHref(where.id, POD)}?state=broken` }, `and ${bad.length - 8} more`)) : null);
@@ -161,10 +176,10 @@ export function overviewPage(ctx) {
           card('', facts([
             ['Version', h('span', { class: 'mono' }, info.version?.gitVersion || nodes.items[0]?.status?.nodeInfo?.kubeletVersion || '–')],
             ['Nodes', nodes.phase === 'ready' && nodes.count ? h('a', { href: kindHref(where.id, NODE) }, ready === nodes.count ? String(nodes.count) : `${ready} of ${nodes.count} ready`) : ''],
-            ['Pods', pods ? h('a', { href: kindHref(where.id, POD) }, String(pods.length)) : ''],
+            ['Pods', room.pods ? h('a', { href: kindHref(where.id, POD) }, String(room.pods.length + room.unread)) : ''],
             .../** @type {[any, any][]} */ (counts.map(([type, list]) => [titleOf(where.schema(type)), list.phase === 'ready' && list.count ? h('a', { href: kindHref(where.id, type) }, String(list.count)) : ''])),
           ])),
-          room(),
+          rooms(),
           h('div', { class: 'grid even' }, where.lists(POD) ? card('Not well', unwell()) : null, events ? card('Warnings', phase(events, warnings, 3)) : null),
         ];
       },

@@ -90,6 +90,20 @@ fn room_is_drawn_and_what_ends_is_named() {
     browser.sees("0.25 cores of");
     scene.quiet("a node");
 
+    // A node is emptied, and how it went is said.
+    scene.load(&format!("/nodes/{}", scene.nodes().last().unwrap()));
+    browser.click("#drain");
+    for choice in ["deleteLocalData", "force"] {
+        browser.click(&format!("dialog[open] [name={choice}]"));
+    }
+    browser.press("Drain");
+    browser.wait_for(MACHINES, "/Cordoned[^]*Drained/.test(document.querySelector('.head-line').innerText)");
+    browser.press("Uncordon");
+    browser.wait("document.querySelector('.head-line').innerText.trim().endsWith('Ready')");
+    scene.load("/nodes");
+    browser.wait("document.querySelectorAll('table.rows .share').length === 6");
+    scene.quiet("nodes");
+
     // A certificate is read, and its key is not.
     scene.create::<Secret>(json!({
         "metadata": {"name": "shop"}, "type": "kubernetes.io/tls",
@@ -155,9 +169,9 @@ fn room_is_drawn_and_what_ends_is_named() {
     for theme in ["light", "dark"] {
         browser
             .script(&format!("localStorage.setItem('remuda.prefs', JSON.stringify({{theme: '{theme}'}}))"));
-        for path in ["", "/certificates", &format!("/nodes/{}", scene.nodes()[0])] {
+        for path in ["", "/certificates", "/nodes", &format!("/nodes/{}", scene.nodes()[0])] {
             scene.load(path);
-            browser.wait("document.querySelector('.plot, [aria-label=Certificates]')");
+            browser.wait("document.querySelector('.plot, .share, [aria-label=Certificates]')");
             assert_eq!(browser.violations(&axe), json!([]), "{path}, {theme}");
         }
         for path in [
