@@ -72,12 +72,12 @@ export function fullness(row) {
   return Math.max(share(row.used?.cpu ?? row.asked.cpu, row.has.cpu), share(row.used?.memory ?? row.asked.memory, row.has.memory), share(row.asked.pods, row.has.pods));
 }
 
-/** All nodes together; use only if all that are measured say so. @param {NodeRoom[]} rows @param {number} unplaced Pods that wait for a node */
-export function total(rows, unplaced = 0) {
+/** All nodes together; use only if at least one is measured. @param {NodeRoom[]} rows */
+export function total(rows) {
   const sum = (/** @type {(row: NodeRoom) => number} */ of) => rows.reduce((all, row) => all + of(row), 0);
   const measured = rows.some((row) => row.used);
   return {
-    asked: { cpu: sum((row) => row.asked.cpu), memory: sum((row) => row.asked.memory), pods: sum((row) => row.asked.pods) + unplaced },
+    asked: { cpu: sum((row) => row.asked.cpu), memory: sum((row) => row.asked.memory), pods: sum((row) => row.asked.pods) },
     used: measured ? { cpu: sum((row) => row.used?.cpu || 0), memory: sum((row) => row.used?.memory || 0) } : null,
     has: { cpu: sum((row) => row.has.cpu), memory: sum((row) => row.has.memory), pods: sum((row) => row.has.pods) },
   };

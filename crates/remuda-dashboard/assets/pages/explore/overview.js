@@ -119,17 +119,13 @@ export function overviewPage(ctx) {
 
   const room = roomReader(ctx, where, () => sample());
 
-  const roomNow = () => {
-    const rows = room.rows(nodes.items);
-    const unplaced = (room.pods || []).filter((pod) => takesRoom(pod) && !pod.spec?.nodeName);
-    return { rows, now: total(rows, unplaced.length) };
-  };
+  const roomNow = () => total(room.rows(nodes.items));
 
   /** Remembers how it is now, once nodes are known too. */
   function sample() {
     if (nodes.phase !== 'ready') return ctx.later('sample', 1000, sample);
-    const { now } = roomNow();
-    past.add(where.id, { at: Date.now(), asked: now.asked, used: now.used });
+    const { asked, used } = roomNow();
+    past.add(where.id, { at: Date.now(), asked, used });
     ctx.redraw();
   }
 
@@ -145,9 +141,11 @@ export function overviewPage(ctx) {
     if (!where.lists(NODE) || !where.lists(POD) || (nodes.phase === 'ready' && !nodes.count)) return null;
     if (nodes.phase !== 'ready') return card('Room', phase(nodes, () => null, 2));
     if (!room.pods) return card('Room', room.failed ? h('p', { class: 'error' }, room.failed.message) : skeleton(2));
-    const { rows, now } = roomNow();
+    const rows = room.rows(nodes.items);
+    const now = total(rows);
+    const waiting = room.pods.filter((pod) => takesRoom(pod) && !pod.spec?.nodeName).length;
     return [
-      card('Room', [roomView(plots, now, past.of(where.id)), room.unread ? h('p', { class: 'muted small' }, `${room.unread} more Pods are not counted.`) : null], { note: now.used ? 'what is used and asked for, of what nodes have' : 'what Pods have asked for, of what nodes have; use is not measured in this cluster' }),
+      card('Room', [roomView(plots, now, past.of(where.id)), room.unread ? h('p', { class: 'muted small' }, `${room.unread} more Pods are not counted.`) : null, waiting ? h('p', { class: 'small' }, `${waiting} ${waiting === 1 ? 'Pod waits' : 'Pods wait'} for a node and ${waiting === 1 ? 'is' : 'are'} not among them.`) : null], { note: now.used ? 'what is used and asked for, of what nodes have' : 'what Pods have asked for, of what nodes have; what is used is not known' }),
       card('Nodes by room', h('div', { class: 'scroll', tabindex: 0 }, h('table', { class: 'plain', 'aria-label': 'Nodes by room' }, h('thead', null, h('tr', null, ['Node', 'CPU', 'Memory', 'Pods'].map((label) => h('th', { scope: 'col' }, label)))),
         h('tbody', null, rows.slice(0, NODES).map((row) => h('tr', { key: row.name }, h('td', { class: 'wrap' }, h('a', { class: 'link', href: objectHref(where.id, NODE, row.name) }, row.name)),
           h('td', null, share(`CPU of ${row.name}`, row.asked.cpu, row.used && row.used.cpu, row.has.cpu, cores)), h('td', null, share(`Memory of ${row.name}`, row.asked.memory, row.used && row.used.memory, row.has.memory, sizes)), h('td', null, share(`Pods of ${row.name}`, row.asked.pods, null, row.has.pods, counted))))))), { note: rows.length > NODES ? `the fullest ${NODES} of ${rows.length}` : 'fullest first' }),

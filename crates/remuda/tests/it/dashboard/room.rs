@@ -67,7 +67,7 @@ fn room_is_drawn_and_what_ends_is_named() {
     // What is not measured is told by what Pods have asked for.
     scene.load("");
     browser.wait("document.querySelectorAll('.plot').length === 3");
-    browser.sees("use is not measured in this cluster");
+    browser.sees("what is used is not known");
     assert_eq!(
         browser.script("return document.querySelectorAll('[aria-label=\"Nodes by room\"] tbody tr').length"),
         2
