@@ -25,6 +25,11 @@ test('what steps wrote is read; of a failed run its own output and why', async (
   assert.deepEqual([bad.error, bad.failures, bad.at, bad.steps.map((one) => [one.name, one.text])], ['install: exit status 1', 3, '2026-01-01T00:00:00Z', [['install', 'no space left\n'], ['other', '']]]);
 });
 
+test('what agents pack is unpacked', async () => {
+  const reference = '1f8b08000000000000ff002800d7ff7b2262223a22222c22696e7374616c6c223a22614756736247384b222c226e696c223a6e756c6c7d03004444247b28000000';
+  assert.deepEqual(await unpacked(Buffer.from(reference, 'hex').toString('base64')), { b: '', install: 'aGVsbG8K', nil: null });
+});
+
 test('probes that fail come first, and what runs again and again has its last end', async () => {
   const plan = await planOf(data({ 'probe-statuses': JSON.stringify({ kubelet: { healthy: true }, etcd: { failureCount: 3 }, calico: {} }), 'applied-periodic-output': packed({ 'etcd-list': { exitCode: 1, stdout: btoa('a'), stderr: btoa('b'), failures: 2, lastFailedRunTime: 'then', lastSuccessfulRunTime: 'before' } }) }));
   assert.deepEqual(plan.probes.map((one) => [one.name, one.healthy, one.failures]), [['calico', false, 0], ['etcd', false, 3], ['kubelet', true, 0]]);

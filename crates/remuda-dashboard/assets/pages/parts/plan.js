@@ -23,6 +23,9 @@ function output(text, name) {
   ];
 }
 
+/** Agents write times as their host does, which is not always one a browser can read. @param {string} at */
+const when = (at) => (Number.isNaN(Date.parse(at)) ? at : ago(at));
+
 /** One that is opened to be read. @param {string} key @param {any} head @param {any} body @param {boolean} open */
 const folded = (key, head, body, open) => h('details', { key, class: 'fold', open }, h('summary', null, head), body);
 
@@ -47,12 +50,12 @@ export function planView(redraw) {
 function drawn(plan) {
   return [
     plan.error ? h('div', { class: 'cause bad', role: 'alert' }, h('div', null, h('b', null, plan.error), plan.failures > 1 ? h('p', null, `It failed ${plan.failures} times in a row.`) : null)) : null,
-    card('', facts([['Plan', badge(plan.state.tone, plan.state.word)], ['Ran last', plan.at ? ago(plan.at) : ''], ['Failures in a row', plan.failures || '']])),
+    card('', facts([['Plan', badge(plan.state.tone, plan.state.word)], ['Ran last', plan.at ? when(plan.at) : ''], ['Failures in a row', plan.failures || '']])),
     h('div', { class: 'grid' },
-      card(plan.error ? 'What the failed run wrote' : 'What its steps wrote', plan.steps.length ? plan.steps.map((step) => folded(step.name, h('b', { class: 'mono' }, step.name), output(step.text, step.name), Boolean(plan.error && step.text.trim()))) : h('p', { class: 'muted' }, 'Nothing was kept.')),
+      card(plan.error ? 'What the failed run wrote' : 'What its steps wrote', plan.steps.length ? plan.steps.map((step) => folded(step.name, h('b', { class: 'mono' }, step.name), output(step.text, step.name), Boolean(plan.error && step.text.trim()))) : h('p', { class: 'muted' }, 'Nothing was kept: of steps that go well, only those of snapshots and restores are.')),
       h('div', null,
         card('Probes', plan.probes.length ? h('ul', { class: 'probes' }, plan.probes.map((one) => h('li', { key: one.name }, badge(one.healthy ? 'ok' : one.failures ? 'bad' : 'move', one.healthy ? 'Passes' : one.failures ? 'Fails' : 'Not yet'), h('span', { class: 'mono' }, one.name), one.failures ? h('span', { class: 'muted small' }, `${one.failures} in a row`) : null))) : h('p', { class: 'muted' }, 'None has run yet.')),
-        plan.periodic.length ? card('Again and again', plan.periodic.map((one) => folded(one.name, [h('b', { class: 'mono' }, one.name), one.failures ? badge('bad', `Exit code ${one.code}`) : badge('ok', 'Good'), one.at ? h('span', { class: 'muted small' }, ago(one.at)) : null], output(one.text, one.name), false))) : null)),
+        plan.periodic.length ? card('Again and again', plan.periodic.map((one) => folded(one.name, [h('b', { class: 'mono' }, one.name), one.failures ? badge('bad', `Exit code ${one.code}`) : badge('ok', 'Good'), one.at ? h('span', { class: 'muted small' }, when(one.at)) : null], output(one.text, one.name), false))) : null)),
   ];
 }
 
