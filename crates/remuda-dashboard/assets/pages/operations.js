@@ -45,7 +45,7 @@ export function operationsPage(ctx) {
 
   /** @param {import('../core/operations.js').Operation} one */
   const row = (one) => h('tr', { key: one.id }, h('td', { class: 'c-state' }, badge(one.tone, one.tone === 'bad' ? 'Failed' : 'Under way', one.message || undefined)),
-    h('td', null, h('a', { class: 'n', href: clusterHref(one.cluster) }, one.cluster.metadata.name), h('span', { class: one.message ? `why ${one.tone}` : 'sub', title: one.message || null }, one.message || one.cluster.metadata.namespace)),
+    h('td', null, h('a', { class: 'n', href: clusterHref(one.cluster) }, one.cluster.metadata.name), h('span', { class: 'sub phone' }, `${one.what}: ${one.phase}`), h('span', { class: one.message ? `why ${one.tone}` : 'sub', title: one.message || null }, one.message || one.cluster.metadata.namespace)),
     h('td', { class: 'p2 c-wide' }, one.what, h('span', { class: 'sub' }, one.phase)),
     h('td', { class: 'p3 c-provider' }, one.machines.length ? one.machines.map((name, at) => [at ? ', ' : null, ctx.app.schema(MACHINE) ? h('a', { class: 'link', href: to('machines', one.cluster.metadata.namespace, name) }, name) : name]) : h('span', { class: 'muted' }, '–')),
     h('td', { class: 'p2 c-machines' }, machines(one.cluster)), h('td', { class: 'p3 c-num muted' }, ago(one.since)));

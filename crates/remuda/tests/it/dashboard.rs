@@ -238,11 +238,22 @@ fn what_a_person_may_not_do_is_not_offered() {
     browser.click("#more");
     browser.sees("Download YAML");
     assert!(!browser.shows("Delete"));
+    // A cluster that waits for its first machine is under way; that of others is not seen to be.
+    browser.load("/dashboard/operations");
+    browser.wait(
+        "[...document.querySelectorAll('table.rows .n')].map((one) => one.innerText).join() === 'edge'",
+    );
     // A member sees what is theirs on every page, and no page asks for what is not.
     browser.complaints();
-    for page in
-        ["", "machines", "clusters/fleet-default/edge/machines", "clusters/fleet-default/edge/related"]
-    {
+    for page in [
+        "",
+        "machines",
+        "operations",
+        "clusters/fleet-default/edge/machines",
+        "clusters/fleet-default/edge/related",
+        "clusters/fleet-default/edge/certificates",
+        "clusters/fleet-default/edge/timeline",
+    ] {
         browser.load(&format!("/dashboard/{page}"));
         browser.wait("document.querySelector('.app .head') && !document.querySelector('.skeleton')");
         let complaints = browser.complaints();
