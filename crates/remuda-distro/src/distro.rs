@@ -162,6 +162,11 @@ impl Distro {
     pub fn etcd_annotation(self, name: &str) -> String {
         format!("etcd.{}.cattle.io/{name}", self.name())
     }
+
+    /// On the Nodes of servers: the stage of `secrets-encrypt`, and the hash of the keys for Secrets.
+    pub fn encryption_annotation(self) -> String {
+        format!("{}.io/encryption-config-hash", self.name())
+    }
 }
 
 impl std::fmt::Display for Distro {

@@ -114,14 +114,25 @@ impl Keyring {
         Ok(Self { path: None, keys: RwLock::new(keys), changing: Mutex::default() })
     }
 
-    /// The keyring as a file has it.
-    pub(crate) fn text(&self) -> String {
+    /// A keyring without a file, from keys and their identifiers. The first is the active one.
+    pub fn of_keys(keys: &[(u64, [u8; KEY_LEN])]) -> Result<Self, SealError> {
+        let text: String = keys.iter().map(|(id, bytes)| Key::new(*id, *bytes).line()).collect();
+        Self::in_memory(&text)
+    }
+
+    /// The keys with their identifiers, the active one first. Secret.
+    pub fn keys(&self) -> Vec<(u64, [u8; KEY_LEN])> {
+        self.keys.read().iter().map(|key| (key.id, key.bytes)).collect()
+    }
+
+    /// The keyring as a file has it. Secret.
+    pub fn text(&self) -> String {
         self.keys.read().iter().map(|key| key.line()).collect()
     }
 
     /// Takes over a newer text. Keys that are not in it any more stay readable in this process:
     /// it may yet meet what others have sealed anew since.
-    pub(crate) fn take(&self, text: &str) -> Result<(), SealError> {
+    pub fn take(&self, text: &str) -> Result<(), SealError> {
         let _changing = self.changing.lock();
         let mut keys = parse(text, Path::new(SHARED))?;
         let mut known = self.keys.write();
