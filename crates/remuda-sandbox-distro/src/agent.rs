@@ -68,6 +68,7 @@ pub async fn start(settings: Settings, mut background: Background) -> Result<Run
         backends: Some(backends),
         datastore: None,
         etcd_member: None,
+        encryption: false,
         api_address: None,
         serving: membership.serving,
     };

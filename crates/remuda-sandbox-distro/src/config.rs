@@ -173,6 +173,8 @@ pub struct Settings {
     pub etcd: EtcdChoice,
     /// Where programs are looked for, as in `PATH`.
     pub path: String,
+    /// Keys for Secrets can be rotated, by `secrets-encrypt`.
+    pub secrets_encryption: bool,
     pub snapshots: SnapshotArgs,
     /// The server is to be made the only one, from a snapshot or from what it has, and then to end.
     pub reset: Option<Reset>,
@@ -381,6 +383,7 @@ impl Settings {
             scheduler: component(values.all("kube-scheduler-arg"), &paths)?,
             ports,
             etcd: EtcdChoice::Auto,
+            secrets_encryption: is_true(values, "secrets-encryption"),
             snapshots: snapshots(values, &paths)?,
             reset: reset(values, &paths)?,
             path: DEFAULT_PATH.to_owned(),

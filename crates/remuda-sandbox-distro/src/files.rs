@@ -70,3 +70,13 @@ pub fn read(path: &Path) -> Result<Option<String>, FileError> {
         Err(source) => Err(FileError::Read { path: path.to_owned(), source }),
     }
 }
+
+/// A file that is not there is as good as one that was removed.
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::Write { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}

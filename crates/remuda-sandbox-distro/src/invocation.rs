@@ -10,6 +10,7 @@ use crate::{
     StartError,
     config::{self, ConfigError, Role, Settings, Sources},
     distribution::Distribution,
+    encryption,
     kubelet::exec::{ExecError, Plan},
     pki, reset, snapshot,
 };
@@ -57,6 +58,8 @@ pub enum Error {
     Unavailable(String),
     #[error(transparent)]
     Snapshot(#[from] snapshot::command::CommandError),
+    #[error(transparent)]
+    Encryption(#[from] encryption::command::CommandError),
     #[error("rotate the certificates")]
     Certificates(#[from] pki::PkiError),
     #[error("reset the cluster")]
@@ -100,10 +103,11 @@ pub fn run(invocation: Invocation) -> Result<(), Error> {
         "--version" | "-v" | "version" => version(distribution.unwrap_or(Distribution::K3s), env),
         "etcd-snapshot" => Ok(snapshot::command::run(distribution.unwrap_or(Distribution::K3s), rest, env)?),
         "certificate" => certificate(distribution.unwrap_or(Distribution::K3s), rest, env),
-        // K3s and RKE2 are also asked for these; nothing here has them yet.
-        "secrets-encrypt" | "token" | "ctr" | "crictl" | "check-config" => {
-            Err(Error::Unavailable(command.clone()))
+        "secrets-encrypt" => {
+            Ok(encryption::command::run(distribution.unwrap_or(Distribution::K3s), rest, env)?)
         }
+        // K3s and RKE2 are also asked for these; nothing here has them yet.
+        "token" | "ctr" | "crictl" | "check-config" => Err(Error::Unavailable(command.clone())),
         other => Err(Error::Command(other.to_owned())),
     }
 }

@@ -63,6 +63,8 @@ pub struct Kubelet {
     pub datastore: Option<String>,
     /// Name and address of the member of etcd here.
     pub etcd_member: Option<(String, String)>,
+    /// The server here has keys for Secrets, and tells which.
+    pub encryption: bool,
     /// `host:port` of the API here, on servers.
     pub api_address: Option<String>,
     pub serving: Serving,

@@ -21,6 +21,7 @@ pub mod config;
 pub mod control;
 pub mod deploy;
 pub mod distribution;
+pub mod encryption;
 pub mod etcd;
 pub mod files;
 pub mod http;

@@ -64,6 +64,16 @@ impl Paths {
         self.data.join("server/cred/encryption.keys")
     }
 
+    /// Keys for Secrets as `secrets-encrypt` changes them, where `secrets-encryption` asked for that.
+    pub fn encryption_config(&self) -> PathBuf {
+        self.data.join("server/cred/encryption-config.json")
+    }
+
+    /// How far a change of these keys is.
+    pub fn encryption_state(&self) -> PathBuf {
+        self.data.join("server/cred/encryption-state.json")
+    }
+
     /// What was decided about the datastore when the server was set up.
     pub fn mode(&self) -> PathBuf {
         self.data.join("server/db/sandbox.json")

@@ -22,6 +22,7 @@ use remuda_auth::{
 use remuda_store::{Keyring, SealError};
 
 use crate::{
+    encryption::{self, Encryption, EncryptionError},
     files::{self, FileError, PRIVATE, PUBLIC},
     paths::Paths,
 };
@@ -42,6 +43,8 @@ pub enum PkiError {
     Generate { name: String, source: rcgen::Error },
     #[error("open the encryption keys")]
     Keyring(#[source] SealError),
+    #[error(transparent)]
+    Encryption(#[from] EncryptionError),
     #[error("the server sent {0}, which no server has")]
     Foreign(String),
     #[error("the server did not send {0}")]
@@ -106,7 +109,15 @@ impl Pki {
                 key
             }
         };
-        let keyring = Keyring::open_or_create(paths.keyring()).map_err(PkiError::Keyring)?;
+        let keyring = match Encryption::read(paths)? {
+            None => Keyring::open_or_create(paths.keyring()).map_err(PkiError::Keyring)?,
+            Some(encryption) => {
+                let keyring = encryption.keyring().map_err(PkiError::Keyring)?;
+                // A key that was rotated away is not kept there either.
+                files::keep(&paths.keyring(), keyring.text().as_bytes(), PRIVATE)?;
+                keyring
+            }
+        };
         Ok(Pki {
             server_ca: Arc::new(authority("server-ca")?),
             client_ca: Arc::new(authority("client-ca")?),
@@ -124,12 +135,21 @@ impl Pki {
             let text = files::read(&self.paths.server(name))?;
             Ok(((*name).to_owned(), text.ok_or_else(|| PkiError::Missing((*name).to_owned()))?))
         };
-        SHARED.iter().map(file).collect()
+        let mut shared: BTreeMap<String, String> =
+            SHARED.iter().map(file).collect::<Result<_, PkiError>>()?;
+        // The state first: keys that are newer than it are understood, a state that is newer than the keys is not.
+        for name in encryption::FILES.iter().rev() {
+            if let Some(text) = files::read(&self.paths.server(name))? {
+                shared.insert((*name).to_owned(), text);
+            }
+        }
+        Ok(shared)
     }
 
     /// Takes over what another server sent. Keys come before certificates, as when they are made.
     pub fn adopt(paths: &Paths, sent: &BTreeMap<String, String>) -> Result<(), PkiError> {
-        if let Some(foreign) = sent.keys().find(|name| !SHARED.contains(&name.as_str())) {
+        let known = |name: &str| SHARED.contains(&name) || encryption::FILES.contains(&name);
+        if let Some(foreign) = sent.keys().find(|name| !known(name)) {
             return Err(PkiError::Foreign(foreign.clone()));
         }
         files::private_dir(&paths.tls("etcd"))?;
@@ -138,7 +158,7 @@ impl Pki {
             let text = sent.get(*name).ok_or_else(|| PkiError::Missing((*name).to_owned()))?;
             files::write(&paths.server(name), text.as_bytes(), mode(name))?;
         }
-        Ok(())
+        Ok(encryption::adopt(paths, |name| sent.get(name).cloned())?)
     }
 
     /// The certificates and kubeconfigs components and probes use. Returns the administrator's.

@@ -36,13 +36,17 @@ use crate::{
     control::{self, Control},
     deploy,
     distribution::Distribution,
+    encryption::{
+        self, Encryption,
+        server::{Kept, Rotation},
+    },
     etcd::{EtcdError, Members},
     files::{self, FileError, PRIVATE, PUBLIC},
     kubelet::{self, Kubelet},
     listen::{self, Health, ListenError},
     pki::{self, Issued, Pki, PkiError},
     running::{Background, Running},
-    snapshot::{self, Snapshots, Source, bundle},
+    snapshot::{self, Bundle, Snapshots, Source, bundle},
     tls::{self, Clients, Serving, TlsError},
     token::{self, Token},
     webhook::{self, Webhook},
@@ -179,8 +183,10 @@ async fn serve(
         _ => Vec::new(),
     };
     let snapshots = snapshots(&settings, state, &server_password, &client).await?;
+    let encryption = rotation(&settings, state, &server_password, &client, etcd.clone(), &background)?;
     let parts = Parts {
         snapshots: snapshots.clone(),
+        encryption: encryption.clone(),
         settings: settings.clone(),
         api: api.clone(),
         client: client.clone(),
@@ -219,6 +225,9 @@ async fn serve(
             }
             snapshot::run_schedule(snapshots, stop).await;
         });
+    }
+    if let Some(encryption) = encryption {
+        background.spawn(encryption.resume());
     }
     let control = Control::new(client.clone(), identity.as_deref());
     let options = control::Options {
@@ -288,22 +297,61 @@ async fn snapshots(
     client: &Client,
 ) -> Result<Option<Arc<Snapshots>>, ServerError> {
     let name = bundle::name(password);
-    let files = state.pki.shared()?;
+    let mut files = state.pki.shared()?;
     let (source, bundle) = match (&state.own, &state.embedded) {
         (Some(own), _) => {
             let endpoint = own.local_url();
             let etcd = Members::new(&settings.paths, vec![endpoint.clone()])?;
             let stored = etcd.get(&name).await?;
             let known = stored.and_then(|stored| bundle::open(password, &stored).ok());
+            // Another server may have changed the keys for Secrets since this one took them over.
+            for (name, text) in known.iter().filter_map(encryption::server::of_identity).flatten() {
+                match text {
+                    Some(text) => files.insert(name.to_owned(), text),
+                    None => files.remove(name),
+                };
+            }
             if known.as_ref() != Some(&files) {
                 etcd.put(&name, &bundle::seal(password, &files)).await?;
             }
             (Source::Etcd { endpoint }, None)
         }
-        (None, Some(store)) => (Source::Store(store.clone()), Some((name, bundle::seal(password, &files)))),
+        (None, Some(store)) => {
+            let bundle = Bundle { pki: state.pki.clone(), password: password.to_owned() };
+            (Source::Store(store.clone()), Some(bundle))
+        }
         (None, None) => return Ok(None),
     };
     Ok(Some(Arc::new(Snapshots::new(settings.clone(), source, bundle, client.clone()))))
+}
+
+/// What changes the keys for Secrets on this server, if it has such keys and keeps state.
+fn rotation(
+    settings: &Settings,
+    state: &State,
+    password: &str,
+    client: &Client,
+    etcd: Vec<String>,
+    background: &Background,
+) -> Result<Option<Arc<Rotation>>, ServerError> {
+    let kept = match (&state.embedded, &state.in_etcd) {
+        (Some(store), _) => Kept::Own(store.clone()),
+        (None, Some(store)) => Kept::Etcd { store: store.clone(), endpoints: etcd },
+        (None, None) => return Ok(None),
+    };
+    if Encryption::read(&settings.paths).map_err(StateError::from)?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Rotation {
+        settings: settings.clone(),
+        pki: state.pki.clone(),
+        kept,
+        client: client.clone(),
+        password: password.to_owned(),
+        stop: background.stop.clone(),
+        tasks: background.tasks.clone(),
+        alone: tokio::sync::Mutex::default(),
+    })))
 }
 
 async fn start_kubelet(
@@ -320,6 +368,7 @@ async fn start_kubelet(
         backends: None,
         datastore: Some(state.mode.describe(&settings.node_name)),
         etcd_member: etcd_member(settings, state),
+        encryption: state.store.is_some(),
         api_address: Some(address::join(&address::of_node(settings).to_string(), api_port)),
         serving: kubelet::Serving {
             certificate: state.pki.serving(
@@ -390,14 +439,7 @@ fn api_config(
 fn write_tokens(settings: &Settings, pki: &Pki) -> Result<(String, String), ServerError> {
     let paths = &settings.paths;
     let ca = pki.server_ca.certificate_pem();
-    let stored = |file: &str| -> Result<Option<String>, ServerError> {
-        let text = files::read(&paths.server(file))?;
-        Ok(text.and_then(|text| Token::parse(&text).ok()).map(|token| token.password))
-    };
-    let server = match &settings.token {
-        Some(token) => Token::parse(token)?.password,
-        None => stored("token")?.unwrap_or_else(|| token::random_hex(16)),
-    };
+    let server = state::password(settings)?.unwrap_or_else(|| token::random_hex(16));
     let agent = match &settings.agent_token {
         Some(token) => Token::parse(token)?.password,
         None => server.clone(),

@@ -42,6 +42,7 @@ use crate::{
     config::Settings,
     etcd::{EtcdError, Members},
     files::{self, FileError, PRIVATE},
+    pki::{Pki, PkiError},
 };
 
 /// The bucket with the backup of a store of our own, in parts.
@@ -72,6 +73,8 @@ pub enum SnapshotError {
     Missing { name: String },
     #[error("this server keeps no state")]
     NoState,
+    #[error(transparent)]
+    Pki(#[from] PkiError),
     #[error("the store of snapshots")]
     S3(#[from] remuda_s3::S3Error),
 }
@@ -93,6 +96,20 @@ pub struct Listed {
     pub created: i64,
 }
 
+/// The identity of the cluster, and what it is sealed with.
+pub struct Bundle {
+    pub pki: Arc<Pki>,
+    pub password: String,
+}
+
+impl Bundle {
+    /// As it is now: keys for Secrets change.
+    fn sealed(&self) -> Result<(Vec<u8>, Vec<u8>), PkiError> {
+        let sealed = bundle::seal(&self.password, &self.pki.shared()?);
+        Ok((bundle::name(&self.password).into_bytes(), sealed))
+    }
+}
+
 /// What came of taking a snapshot.
 #[derive(Debug)]
 pub struct Saved {
@@ -106,8 +123,8 @@ pub struct Saved {
 pub struct Snapshots {
     pub settings: Settings,
     pub source: Source,
-    /// The identity of the cluster, sealed, for stores that do not hold it.
-    pub bundle: Option<(String, Vec<u8>)>,
+    /// The identity of the cluster, for stores that do not hold it.
+    pub bundle: Option<Bundle>,
     pub client: kube::Client,
     alone: tokio::sync::Mutex<()>,
 }
@@ -116,7 +133,7 @@ impl Snapshots {
     pub fn new(
         settings: Settings,
         source: Source,
-        bundle: Option<(String, Vec<u8>)>,
+        bundle: Option<Bundle>,
         client: kube::Client,
     ) -> Snapshots {
         Snapshots { settings, source, bundle, client, alone: tokio::sync::Mutex::new(()) }
@@ -232,8 +249,8 @@ impl Snapshots {
         };
         let parts = bytes.chunks(PART).enumerate();
         let parts = parts.map(|(at, part)| ((at as u64).to_be_bytes().to_vec(), part.to_vec())).collect();
-        let bundle =
-            self.bundle.iter().map(|(name, value)| (name.clone().into_bytes(), value.clone())).collect();
+        // After the backup: keys are added before anything is sealed with them.
+        let bundle = self.bundle.iter().map(Bundle::sealed).collect::<Result<_, PkiError>>()?;
         let bucket = |name: &str, items| Bucket { name: name.to_owned(), items };
         Ok(write::seal(write::database(vec![
             bucket("key", page.records.iter().map(key).collect()),
@@ -274,8 +291,8 @@ impl Snapshots {
             if let Some(s3) = s3 {
                 self.delete_remote(s3, name).await?;
             }
-            remove(&path)?;
-            remove(&self.settings.paths.snapshot_metadata().join(name))?;
+            files::remove(&path)?;
+            files::remove(&self.settings.paths.snapshot_metadata().join(name))?;
             // One that failed has no file whose absence would tell.
             let gone = Listed { name: name.clone(), location: location(&path), size: 0, created: 0 };
             let own = Catalogue::of_node(&self.client, &self.settings.node_name);
@@ -373,15 +390,6 @@ fn path(settings: &Settings, name: &str) -> Result<PathBuf, SnapshotError> {
 
 fn location(path: &Path) -> String {
     format!("file://{}", path.display())
-}
-
-fn remove(path: &Path) -> Result<(), SnapshotError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(SnapshotError::Write { path: path.to_owned(), source: error })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The snapshots of a server, oldest first.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::{AsyncBufReadExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, Client,
     api::{AttachParams, LogParams},
@@ -39,6 +39,8 @@ fn main() {
     eprintln!("test a_killed_node_comes_back_and_leaves_no_process ... ok");
     runtime.block_on(those_who_leave_a_pod_leave_nothing_behind());
     eprintln!("test those_who_leave_a_pod_leave_nothing_behind ... ok");
+    runtime.block_on(a_server_killed_in_any_step_of_a_rotation_loses_no_secret());
+    eprintln!("test a_server_killed_in_any_step_of_a_rotation_loses_no_secret ... ok");
 }
 
 /// Does not outlive a test that fails.
@@ -57,12 +59,25 @@ fn start(root: &Path, port: u16) -> Node {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["node", "server", "--node-name", "n", "--node-ip", "127.0.0.1", "--token", "secret"])
+        .arg("--secrets-encryption")
         .env("REMUDA_NODE_ROOT", root)
         .env("REMUDA_NODE_ETCD", "off")
         .envs(ports)
         .env("REMUDA_NODE_PORT_API", port.to_string())
         .stdin(Stdio::null());
     Node(command.spawn().unwrap())
+}
+
+/// `k3s secrets-encrypt …`, and what it prints if it succeeds.
+fn secrets_encrypt(root: &Path, port: u16, args: &[&str]) -> Option<String> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["node", "secrets-encrypt"])
+        .args(args)
+        .env("REMUDA_NODE_ROOT", root)
+        .env("REMUDA_NODE_PORT_SUPERVISOR", port.to_string());
+    let output = command.output().unwrap();
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
 
 async fn until<F: AsyncFnMut() -> bool>(what: &str, mut so: F) {
@@ -229,4 +244,72 @@ async fn those_who_leave_a_pod_leave_nothing_behind() {
         left == children && now <= files + 4
     })
     .await;
+}
+
+async fn a_server_killed_in_any_step_of_a_rotation_loses_no_secret() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let secret = |name: &str| -> Secret {
+        serde_json::from_value(json!({"metadata": {"name": name}, "stringData": {"a": "classified"}}))
+            .unwrap()
+    };
+    let mut node = start(root, port);
+    let mut written = 0;
+    let stage = |stage: &str| {
+        let line = format!("Current Rotation Stage: {stage}\n");
+        secrets_encrypt(root, port, &["status"]).is_some_and(|status| {
+            status.starts_with("Encryption Status: Enabled\n")
+                && status.contains(&line)
+                && status.contains("Server Encryption Hashes: All hashes match\n")
+        })
+    };
+    for (step, before) in [("prepare", "start"), ("rotate", "prepare"), ("reencrypt", "rotate")] {
+        until("the server is ready for the step", async || stage(before)).await;
+        until("a Secret is written", async || {
+            let Some(client) = client(root).await else { return false };
+            let secrets: Api<Secret> = Api::default_namespaced(client);
+            secrets.create(&Default::default(), &secret(step)).await.is_ok()
+        })
+        .await;
+        written += 1;
+        // Before, while and right after it is done.
+        for delay in [0, 3, 12] {
+            let asking = std::thread::spawn({
+                let root = root.to_owned();
+                move || secrets_encrypt(&root, port, &[step])
+            });
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            node.0.kill().unwrap();
+            node.0.wait().unwrap();
+            let _ = asking.join();
+            node = start(root, port);
+            until("the server is back", async || secrets_encrypt(root, port, &["status"]).is_some()).await;
+        }
+        // A step that was cut short is made again; one that was made is refused.
+        let next = if step == "reencrypt" { "reencrypt_finished" } else { step };
+        until("the step is made", async || {
+            let _ = secrets_encrypt(root, port, &[step]);
+            stage(next)
+        })
+        .await;
+        node.0.kill().unwrap();
+        node.0.wait().unwrap();
+        node = start(root, port);
+    }
+    until("every Secret is read", async || {
+        let Some(client) = client(root).await else { return false };
+        let secrets: Api<Secret> = Api::default_namespaced(client);
+        let mut read = 0;
+        for name in ["prepare", "rotate", "reencrypt"] {
+            let Ok(secret) = secrets.get(name).await else { return false };
+            read += usize::from(secret.data.is_some_and(|data| data["a"].0 == b"classified"));
+        }
+        read == written
+    })
+    .await;
+    let status = secrets_encrypt(root, port, &["status", "-o", "json"]).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((&status["enable"], &status["stage"]), (&json!(true), &json!("reencrypt_finished")));
+    assert!(status.get("inactivekeys").is_none(), "{status}");
 }

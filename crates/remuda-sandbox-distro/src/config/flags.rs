@@ -48,6 +48,7 @@ const SCALARS: &[&str] = &[
     "node-name",
     "root",
     "sandbox-version",
+    "secrets-encryption",
     "server",
     "token",
     "token-file",
@@ -82,6 +83,7 @@ const SWITCHES: &[&str] = &[
     "etcd-s3",
     "etcd-s3-insecure",
     "etcd-s3-skip-ssl-verify",
+    "secrets-encryption",
     "debug",
 ];
 
@@ -143,7 +145,7 @@ const ACCEPTED: &[&str] = &[
     "resolv-conf",
     "rootless",
     "runtime-image",
-    "secrets-encryption",
+    "secrets-encryption-",
     "selinux",
     "service-cidr",
     "service-node-port-range",

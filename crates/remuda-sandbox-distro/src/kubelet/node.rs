@@ -26,7 +26,10 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::{info, warn};
 
 use super::Shared;
-use crate::config::{Settings, Taint};
+use crate::{
+    config::{Settings, Taint},
+    encryption::Encryption,
+};
 
 /// As a kubelet renews its Lease.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -155,6 +158,12 @@ fn desired(shared: &Shared) -> Value {
     }
     if let Some(address) = &kubelet.api_address {
         annotations.insert(names::API.to_owned(), address.clone());
+    }
+    // Of the files, as they are now: a server that is registered again may have changed them since it started.
+    if kubelet.encryption
+        && let Ok(Some(encryption)) = Encryption::read(&settings.paths)
+    {
+        annotations.insert(distribution.encryption_annotation(), encryption.mark());
     }
     labels.extend(settings.labels.clone());
     json!({

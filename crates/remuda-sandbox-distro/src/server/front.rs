@@ -23,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::{
     config::Settings,
+    encryption,
     etcd::{Members, Own},
     join::{self, AgentRequest, AgentResponse, Datastore, ServerRequest, ServerResponse},
     listen::{Handler, Remote},
@@ -56,6 +57,8 @@ pub struct Parts {
     pub own: Option<Own>,
     /// Absent where the state is elsewhere.
     pub snapshots: Option<Arc<Snapshots>>,
+    /// Absent where Secrets have keys that cannot be changed.
+    pub encryption: Option<Arc<encryption::server::Rotation>>,
     /// Client URLs of etcd as this server uses them; empty where it keeps the state itself.
     pub etcd: Vec<String>,
 }
@@ -119,6 +122,8 @@ impl Parts {
             self.answer(request, true, |request| self.take_agent(request)).await
         } else if path == join::server_path(distribution) {
             self.answer(request, false, |request| self.take_server(request)).await
+        } else if path == encryption::command::path(distribution) {
+            self.answer(request, false, |message| self.encrypt(message)).await
         } else {
             Err(Refusal(StatusCode::NOT_FOUND, "not found".to_owned()))
         };
@@ -153,6 +158,32 @@ impl Parts {
                 json!(snapshots.prune(retention, s3).await.map_err(failed)?)
             }
         })
+    }
+
+    async fn encrypt(
+        &self,
+        message: encryption::command::Message,
+    ) -> Result<encryption::server::Status, Refusal> {
+        use encryption::{
+            command::Ask,
+            server::{Status, StepError},
+        };
+        let failed = |error: StepError| {
+            let status = match error.is_refusal() {
+                true => StatusCode::BAD_REQUEST,
+                false => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            Refusal(status, remuda_control::Chain(&error).to_string())
+        };
+        match (&self.encryption, message.operation) {
+            (Some(rotation), Ask::Status) => rotation.status().await.map_err(failed),
+            (Some(rotation), step) => {
+                rotation.step(step).await.map_err(failed)?;
+                rotation.status().await.map_err(failed)
+            }
+            (None, Ask::Status) => Ok(Status::default()),
+            (None, _) => Err(failed(StepError::Off)),
+        }
     }
 
     async fn answer<Q: DeserializeOwned, A: Serialize, F: Future<Output = Result<A, Refusal>>>(

@@ -4,7 +4,7 @@
 //! Without one, the first server keeps the state in a store of its own and the others pass
 //! connections on to it: such a control plane has several doors and one floor.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -22,13 +22,14 @@ use crate::{
     balance::{self, Backends},
     config::Settings,
     distribution::Distribution,
+    encryption::{self, Encryption, EncryptionError},
     etcd::{self, EtcdError, Members, Own},
     files::{self, FileError, PRIVATE},
     join::{self, Datastore, JoinError, ServerRequest, ServerResponse},
     listen,
     pki::{Pki, PkiError},
-    snapshot::STORE_PREFIX,
-    token,
+    snapshot::{STORE_PREFIX, bundle},
+    token::{self, Token, TokenError},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,10 @@ pub enum StateError {
     File(#[from] FileError),
     #[error(transparent)]
     Pki(#[from] PkiError),
+    #[error(transparent)]
+    Encryption(#[from] EncryptionError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
     #[error(transparent)]
     Join(#[from] JoinError),
     #[error(transparent)]
@@ -121,6 +126,8 @@ pub struct State {
     pub store: Option<Arc<dyn Store>>,
     /// The same, where it is one of our own.
     pub embedded: Option<Arc<Embedded>>,
+    /// The same, where it is in etcd.
+    pub in_etcd: Option<Arc<Etcd>>,
     pub own: Option<Own>,
     pub etcd: JoinSet<()>,
     /// Ends etcd; cancelled after the store is closed.
@@ -180,12 +187,12 @@ pub async fn open(
     // Joining etcd may take several attempts, all under one name.
     mode.write(settings)?;
     let pki = Arc::new(Pki::open(paths, Timestamp::now())?);
-    let sealing = sealing(&pki);
     let mut state = State {
         mode: mode.clone(),
         pki: pki.clone(),
         store: None,
         embedded: None,
+        in_etcd: None,
         own: None,
         etcd: JoinSet::new(),
         end_etcd: CancellationToken::new(),
@@ -197,7 +204,8 @@ pub async fn open(
             if program.is_none() {
                 warn!("no etcd program was found: all state is kept by this server alone");
             }
-            let options = Options { sealing: Some(sealing), ..Options::default() };
+            state.pki = with_encryption(settings, pki, None, stop).await?;
+            let options = Options { sealing: Some(sealing(&state.pki)), ..Options::default() };
             let path = paths.store();
             let opening = tokio::task::spawn_blocking(move || Embedded::open(path, options));
             let opened = opening.await.map_err(|error| StateError::Failed(std::io::Error::other(error)))?;
@@ -216,7 +224,9 @@ pub async fn open(
             pki.write_etcd_client()?;
             let own = own(settings, program.ok_or(StateError::NoEtcd)?, name);
             let child = start_member(&own, settings, peers, joined.is_some(), stop).await?;
-            let store = connect(settings, vec![own.local_url()], sealing, stop).await?;
+            let endpoint = own.local_url();
+            state.pki = with_encryption(settings, pki, Some(&endpoint), stop).await?;
+            let store = connect(settings, vec![endpoint], sealing(&state.pki), stop).await?;
             *state.peers.lock() = peers.clone();
             let keeper = keep_member(
                 own.clone(),
@@ -227,7 +237,8 @@ pub async fn open(
                 state.end_etcd.clone(),
             );
             state.etcd.spawn(keeper);
-            state.store = Some(store);
+            state.store = Some(store.clone());
+            state.in_etcd = Some(store);
             state.own = Some(own);
         }
         Mode::Client { endpoints } => {
@@ -244,8 +255,11 @@ pub async fn open(
                 state.end_etcd.clone(),
                 connections.clone(),
             ));
-            state.store =
-                Some(connect(settings, vec![format!("https://127.0.0.1:{port}")], sealing, stop).await?);
+            let endpoint = format!("https://127.0.0.1:{port}");
+            state.pki = with_encryption(settings, pki, Some(&endpoint), stop).await?;
+            let store = connect(settings, vec![endpoint], sealing(&state.pki), stop).await?;
+            state.store = Some(store.clone());
+            state.in_etcd = Some(store);
             state.members = Some(backends);
         }
     }
@@ -255,6 +269,59 @@ pub async fn open(
 /// Secrets are encrypted at rest.
 pub(crate) fn sealing(pki: &Pki) -> Sealing {
     Sealing { keyring: pki.keyring.clone(), prefixes: vec!["/core/secrets/".to_owned()] }
+}
+
+/// The identity with the keys for Secrets as they are to be used from now on: those in etcd, or those here.
+async fn with_encryption(
+    settings: &Settings,
+    pki: Arc<Pki>,
+    etcd: Option<&str>,
+    stop: &CancellationToken,
+) -> Result<Arc<Pki>, StateError> {
+    let paths = &settings.paths;
+    if let (Some(endpoint), Some(password)) = (etcd, password(settings)?) {
+        let etcd = Members::new(paths, vec![endpoint.to_owned()])?;
+        let known = identity(&etcd, &password, stop).await?;
+        if let Some(known) = known.filter(|known| known.contains_key(encryption::FILES[0])) {
+            encryption::adopt(paths, |name| known.get(name).cloned())?;
+        }
+    }
+    match Encryption::read(paths)? {
+        Some(_) => {}
+        // All servers have these keys, so all of them make the same of them.
+        None if settings.secrets_encryption => Encryption::of_keyring(&pki.keyring).write(paths)?,
+        None => return Ok(pki),
+    }
+    Ok(Arc::new(Pki::open(paths, Timestamp::now())?))
+}
+
+/// The password of the servers: what the configuration says, or what was made at the first start.
+pub(crate) fn password(settings: &Settings) -> Result<Option<String>, StateError> {
+    if let Some(token) = &settings.token {
+        return Ok(Some(Token::parse(token)?.password));
+    }
+    let stored = files::read(&settings.paths.server("token"))?;
+    Ok(stored.and_then(|text| Token::parse(&text).ok()).map(|token| token.password))
+}
+
+/// The identity of the cluster as it is in etcd. Members that start together answer when most of them have started.
+async fn identity(
+    etcd: &Members,
+    password: &str,
+    stop: &CancellationToken,
+) -> Result<Option<BTreeMap<String, String>>, StateError> {
+    let (name, deadline) = (bundle::name(password), Instant::now() + CONNECT);
+    loop {
+        match etcd.get(&name).await {
+            Ok(stored) => return Ok(stored.and_then(|stored| bundle::open(password, &stored).ok())),
+            Err(error) if Instant::now() > deadline => return Err(error.into()),
+            Err(_) => {}
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Err(StateError::Stopped),
+            () = tokio::time::sleep(Duration::from_millis(500)) => {}
+        }
+    }
 }
 
 /// What this server will be in the cluster it joins.
@@ -484,7 +551,7 @@ async fn connect(
     endpoints: Vec<String>,
     sealing: Sealing,
     stop: &CancellationToken,
-) -> Result<Arc<dyn Store>, StateError> {
+) -> Result<Arc<Etcd>, StateError> {
     let tls = |file: &str| Some(settings.paths.tls(&format!("etcd/{file}")));
     let tls = EtcdTls {
         ca: tls("server-ca.crt"),

@@ -99,24 +99,29 @@ pub fn run(
         let told = format!("all state is kept by the server at {holder}; snapshots are taken there\n");
         return io::stderr().write_all(told.as_bytes()).map_err(CommandError::Output);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let s3 = settings.snapshots.s3.clone().map(|s3| {
         let config = s3.config.with_authorities()?;
         Ok::<_, remuda_s3::S3Error>(S3Args { config, ..s3 })
     });
     let message = Message { ask, s3: s3.transpose()? };
-    let answer = runtime.map_err(CommandError::Output)?.block_on(send(&settings, &message))?;
+    let answer = self::ask(&settings, PATH, &json!(message))?;
     print(&message.ask, &answer, as_json)
 }
 
-async fn send(settings: &Settings, message: &Message) -> Result<Value, CommandError> {
+/// Asks the server on this machine, as one of its own.
+pub(crate) fn ask(settings: &Settings, path: &str, message: &Value) -> Result<Value, CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(CommandError::Output)?.block_on(send(settings, path, message))
+}
+
+async fn send(settings: &Settings, path: &str, message: &Value) -> Result<Value, CommandError> {
     let stored = files::read(&settings.paths.server("token"))?.ok_or(CommandError::NoServer)?;
     let token = Token::parse(&stored).map_err(|_| CommandError::NoServer)?;
     let ca = files::read(&settings.paths.tls("server-ca.crt"))?.ok_or(CommandError::NoServer)?;
     let basic = Some(format!("{}:{}", token::SERVER_USER, token.password));
     let peer = Peer { tls: Some(tls::client_config(Some(&ca), None)?), basic };
-    let url = format!("https://127.0.0.1:{}{PATH}", settings.ports.supervisor);
-    Ok(peer.post_slowly(&url, &json!(message)).await?)
+    let url = format!("https://127.0.0.1:{}{path}", settings.ports.supervisor);
+    Ok(peer.post_slowly(&url, message).await?)
 }
 
 fn print(ask: &Ask, answer: &Value, as_json: bool) -> Result<(), CommandError> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod cluster;
+mod encryption;
 mod highly_available;
 mod pods;
 mod silence;
