@@ -8,6 +8,7 @@
 //! document   the document Rancher's metadata service publishes
 //! wanted     from what people write (`stable`, `1.35`) to a release
 //! upgrade    which change of version a cluster can follow
+//! encryption whether keys for Secrets can be rotated
 //! ```
 //!
 //! Pure: fetching documents is the business of others. [`Current`] is where all parts of a process look.
@@ -16,6 +17,7 @@ pub mod certificates;
 mod current;
 pub mod distro;
 pub mod document;
+pub mod encryption;
 pub mod release;
 mod table;
 pub mod upgrade;

@@ -88,6 +88,7 @@ pub const ALL: &[Condition] = &[
     positive(rancher::STABLE, RKE),
     positive(rancher::SNAPSHOT_CREATED, RKE),
     positive(rancher::SNAPSHOT_RESTORED, RKE),
+    positive(rancher::ENCRYPTION_KEYS_ROTATED, RKE),
     positive(rancher::PLAN_APPLIED, RKE),
     positive(rancher::AGENT_CONNECTED, RKE),
     negative(rancher::DRAIN_BLOCKED, &["remuda-capi", "remuda-rke"]),

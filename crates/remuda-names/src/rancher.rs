@@ -377,6 +377,8 @@ pub mod condition {
     pub const SNAPSHOT_CREATED: &str = "EtcdSnapshotCreated";
     /// On RKEControlPlanes: how the last restore ended. The planner writes it.
     pub const SNAPSHOT_RESTORED: &str = "EtcdSnapshotRestored";
+    /// On RKEControlPlanes, ours: how the last rotation of the keys for Secrets ended. The planner writes it.
+    pub const ENCRYPTION_KEYS_ROTATED: &str = "EncryptionKeysRotated";
     pub const STABLE: &str = "Stable";
     pub const UPGRADE_CONTROLLER_READY: &str = "SystemUpgradeControllerReady";
     pub const SCALING_UP: &str = "ScalingUp";

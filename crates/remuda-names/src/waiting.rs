@@ -8,6 +8,7 @@ pub const UNINITIALIZING: &str = "Uninitializing";
 pub const ETCD_DELETED: &str = "EtcdDeleted";
 pub const LAST_MEMBERS: &str = "LastEtcdMembers";
 pub const ROLES: &str = "Roles";
+/// Of earlier versions, whose control planes are read here as well.
 pub const NOT_SUPPORTED: &str = "NotSupported";
 pub const OPERATION: &str = "Operation";
 pub const PAUSED: &str = "Paused";

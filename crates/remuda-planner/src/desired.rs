@@ -5,6 +5,7 @@
 
 mod addresses;
 mod config;
+mod encryption;
 mod files;
 mod install;
 mod manifests;
@@ -14,7 +15,10 @@ mod registries;
 mod s3;
 mod values;
 
-pub(crate) use self::operations::VERIFY;
+pub(crate) use self::{
+    encryption::{STATUS as ENCRYPTION_STATUS, periodic_status},
+    operations::VERIFY,
+};
 use std::{
     cell::{OnceCell, RefCell},
     collections::BTreeMap,

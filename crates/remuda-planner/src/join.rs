@@ -73,7 +73,7 @@ fn machine_address<'a>(entry: &Entry<'a>) -> Option<&'a str> {
 }
 
 /// What a periodic instruction printed when it last ran, if that went well.
-fn printed(results: &PeriodicResults, name: &str) -> Option<String> {
+pub(crate) fn printed(results: &PeriodicResults, name: &str) -> Option<String> {
     let result = results.get(name).filter(|result| result.exit_code == 0)?;
     let succeeded = !result.last_successful_run_time.is_empty();
     succeeded.then(|| String::from_utf8_lossy(&result.stdout.0).into_owned())

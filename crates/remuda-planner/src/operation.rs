@@ -5,6 +5,7 @@
 //! is done.
 
 pub(crate) mod certificates;
+pub(crate) mod encryption;
 pub(crate) mod restore;
 pub(crate) mod snapshot;
 

@@ -12,6 +12,7 @@ use remuda_plan::key;
 use crate::{
     desired::Unrenderable,
     input::{PlanSecret, Tokens},
+    phase::Phase,
     quorum::Refusal,
     reason::{self, Reason},
     spec::{ControlPlaneStatus, WaitingFor, rfc3339},
@@ -238,7 +239,6 @@ pub enum Waiting {
         machines: Vec<String>,
     },
     Roles,
-    NotSupported(Operation),
     /// What was done is forgotten, since it is not asked for any more.
     Refreshing(Operation),
     /// An operation has begun, or goes on with its next step.
@@ -251,6 +251,10 @@ pub enum Waiting {
     ShuttingDown,
     ShutDown,
     CertificatesRotated,
+    /// The machine that changes the encryption key was chosen.
+    EncryptionLeader {
+        machine: String,
+    },
     Paused,
     EtcdReplaced,
     ViableInitNode,
@@ -297,13 +301,13 @@ impl Waiting {
             Waiting::EtcdDeleted => waiting::ETCD_DELETED,
             Waiting::LastMembers { .. } => waiting::LAST_MEMBERS,
             Waiting::Roles => waiting::ROLES,
-            Waiting::NotSupported(_) => waiting::NOT_SUPPORTED,
             Waiting::Refreshing(_)
             | Waiting::Begun(_)
             | Waiting::Errand { .. }
             | Waiting::ShuttingDown
             | Waiting::ShutDown
-            | Waiting::CertificatesRotated => waiting::OPERATION,
+            | Waiting::CertificatesRotated
+            | Waiting::EncryptionLeader { .. } => waiting::OPERATION,
             Waiting::Paused => waiting::PAUSED,
             Waiting::EtcdReplaced => waiting::ETCD_REPLACED,
             Waiting::ViableInitNode => waiting::VIABLE_INIT_NODE,
@@ -330,7 +334,13 @@ impl Waiting {
     pub(crate) fn as_data(&self) -> WaitingFor {
         let (machines, details): (&[String], &[Reason]) = match self {
             Waiting::LastMembers { machines } => (machines, &[]),
-            Waiting::FormerInitNode { machine } => (std::slice::from_ref(machine), &[]),
+            Waiting::FormerInitNode { machine } | Waiting::EncryptionLeader { machine } => {
+                (std::slice::from_ref(machine), &[])
+            }
+            Waiting::Errand { errands, .. } => match &errands[..] {
+                [Errand::EncryptionKeys { machine, .. }] => (std::slice::from_ref(machine), &[]),
+                _ => (&[], &[]),
+            },
             Waiting::Tier { machines, details, .. } | Waiting::Machines { machines, details, .. } => {
                 (machines, if machines.len() == 1 { details } else { &[] })
             }
@@ -357,6 +367,7 @@ pub enum Errand {
     Stop { machine: String },
     Restore,
     Certificates { machine: String },
+    EncryptionKeys { machine: String, phase: Phase },
 }
 
 impl fmt::Display for Errand {
@@ -373,6 +384,9 @@ impl fmt::Display for Errand {
             Errand::Stop { machine } => write!(f, "services to stop on node {machine}"),
             Errand::Restore => f.write_str("etcd restore"),
             Errand::Certificates { machine } => write!(f, "[{machine}] certificate rotation"),
+            Errand::EncryptionKeys { machine, phase } => {
+                write!(f, "[{machine}] encryption key rotation ({phase})")
+            }
         }
     }
 }
@@ -402,6 +416,27 @@ pub enum Unusable {
     NoServer,
     #[error("it was taken with Kubernetes {taken}, whose objects this version cannot serve")]
     Version { taken: String },
+}
+
+/// Why the encryption key could not be rotated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRotated {
+    #[error("release {version} does not support it")]
+    Release { version: String },
+    #[error("the cluster does not encrypt its Secrets: machineGlobalConfig has no secrets-encryption: true")]
+    NotEncrypted,
+    #[error("keys of the provider {provider} are not rotated in steps")]
+    Provider { provider: String },
+    #[error("no server of the control plane is ready for it")]
+    NoLeader,
+    #[error("machine {machine}, on which it was begun, is gone")]
+    LeaderGone { machine: String },
+    #[error("machine {machine} failed to apply its plan")]
+    Plan { machine: String },
+    #[error("machine {machine} is in stage {found:?} of it")]
+    Stage { machine: String, found: String },
+    #[error("the snapshot before it was not taken: operation {0} failed")]
+    Snapshot(Errand),
 }
 
 /// What can be done to a cluster once.
@@ -476,7 +511,6 @@ impl fmt::Display for Waiting {
             Waiting::Roles => {
                 f.write_str("waiting for at least one control plane, etcd, and worker node to be registered")
             }
-            Waiting::NotSupported(operation) => write!(f, "{operation} is not supported yet"),
             Waiting::Refreshing(operation) => {
                 let what = match operation {
                     Operation::SnapshotCreate | Operation::SnapshotDelete => "etcd create",
@@ -499,6 +533,9 @@ impl fmt::Display for Waiting {
                 Ok(())
             }
             Waiting::CertificatesRotated => f.write_str("certificate rotation done"),
+            Waiting::EncryptionLeader { machine } => {
+                write!(f, "elected {machine} as control plane leader for encryption key rotation")
+            }
             Waiting::ShuttingDown => f.write_str("shutting down cluster"),
             Waiting::ShutDown => f.write_str("cluster shutdown complete, running etcd restore"),
             Waiting::Paused => f.write_str("CAPI cluster or RKEControlPlane is paused"),
@@ -599,8 +636,30 @@ pub enum Failure {
     Errand { errand: Errand },
     #[error("snapshot {snapshot} cannot be restored: {unusable}")]
     Snapshot { snapshot: String, unusable: Unusable },
+    #[error("encryption key rotation failed in phase {phase}: {cause}; {}", keys_are(phase, snapshot.as_deref()))]
+    EncryptionKeys { phase: Phase, cause: NotRotated, snapshot: Option<String> },
     #[error(transparent)]
     Unrenderable(#[from] Unrenderable),
+}
+
+/// What state a rotation leaves the Secrets in that ends in a phase, and what can be done.
+fn keys_are(phase: &Phase, snapshot: Option<&str>) -> String {
+    let state = match phase {
+        Phase::Prepare | Phase::PostPrepareRestart => {
+            "there may be a new key, which encrypts nothing yet, and all Secrets are readable"
+        }
+        Phase::Rotate | Phase::PostRotateRestart => {
+            "Secrets may be encrypted with the old key or the new one, and servers that were restarted have both"
+        }
+        Phase::Reencrypt => {
+            "Secrets may be encrypted with the old key or the new one, and all servers have both"
+        }
+        Phase::PostReencryptRestart => "all Secrets are encrypted with the new key",
+        _ => return "no key was changed".to_owned(),
+    };
+    let back = snapshot
+        .map_or_else(String::new, |name| format!(", or restore snapshot {name} if Secrets cannot be read"));
+    format!("{state}; another rotation goes on from there{back}")
 }
 
 /// What was decided about a machine.

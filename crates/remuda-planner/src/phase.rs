@@ -23,6 +23,15 @@ pub enum Phase {
     Restart,
     Finished,
     Failed,
+    /// Rotation of the encryption key: there is another one.
+    Prepare,
+    PostPrepareRestart,
+    /// Rotation of the encryption key: the other one is used.
+    Rotate,
+    PostRotateRestart,
+    /// Rotation of the encryption key: all is encrypted with it.
+    Reencrypt,
+    PostReencryptRestart,
     /// Rotation of the encryption key: how it ended well.
     Done,
     /// Of another version or program. Nothing is done about it.
@@ -30,7 +39,7 @@ pub enum Phase {
 }
 
 /// Those with a name.
-const NAMED: [(Phase, &str); 10] = [
+const NAMED: [(Phase, &str); 16] = [
     (Phase::Started, "Started"),
     (Phase::Shutdown, "Shutdown"),
     (Phase::Restore, "Restore"),
@@ -40,6 +49,12 @@ const NAMED: [(Phase, &str); 10] = [
     (Phase::Restart, "RestartCluster"),
     (Phase::Finished, "Finished"),
     (Phase::Failed, "Failed"),
+    (Phase::Prepare, "Prepare"),
+    (Phase::PostPrepareRestart, "PostPrepareRestart"),
+    (Phase::Rotate, "Rotate"),
+    (Phase::PostRotateRestart, "PostRotateRestart"),
+    (Phase::Reencrypt, "Reencrypt"),
+    (Phase::PostReencryptRestart, "PostReencryptRestart"),
     (Phase::Done, "Done"),
 ];
 
@@ -111,12 +126,18 @@ mod tests {
             "Finished",
             "Failed",
             "Done",
+            "Prepare",
+            "PostPrepareRestart",
+            "Rotate",
             "PostRotateRestart",
+            "Reencrypt",
+            "PostReencryptRestart",
+            "Elsewhere",
         ] {
             let phase: Phase = serde_json::from_value(json!(name)).unwrap();
             assert_eq!(serde_json::to_value(&phase).unwrap(), json!(name));
             assert_eq!(phase, name);
-            assert_eq!(matches!(phase, Phase::Other(_)), name == "PostRotateRestart");
+            assert_eq!(matches!(phase, Phase::Other(_)), name == "Elsewhere");
         }
     }
 }

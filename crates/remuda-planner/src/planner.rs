@@ -16,8 +16,7 @@ use crate::{
     input::{Input, StateSecret, Tokens},
     join::{self, Servers},
     operation,
-    output::{Again, Failure, Operation, Outcome, Output, Report, TierName, Verdict, Waiting, Write},
-    phase,
+    output::{Again, Failure, Outcome, Output, Report, TierName, Verdict, Waiting, Write},
     quorum::Members,
     spec::{ConditionStatus, ControlPlaneStatus, UpgradeStrategy},
     tier::{self, Join, Shared, Tier, Unclean},
@@ -70,7 +69,7 @@ const PHASES: &[Phase] = &[
     operation::restore::run,
     operation::snapshot::delete,
     operation::certificates::rotate,
-    encryption_keys,
+    operation::encryption::rotate,
     paused,
     etcd_replaced,
     reconcile,
@@ -289,20 +288,6 @@ fn state(pass: &mut Pass<'_>) -> Result<(), Stop> {
             Ok(())
         }
     }
-}
-
-fn encryption_keys(pass: &mut Pass<'_>) -> Result<(), Stop> {
-    let status = &pass.status;
-    let asked = pass.input.control_plane.spec.rotate_encryption_keys.as_ref();
-    let asked = asked.filter(|_| status.control_plane_initialized());
-    let done = matches!(status.rotate_encryption_keys_phase, phase::Phase::Done | phase::Phase::Failed)
-        && status.rotate_encryption_keys.as_ref() == asked;
-    refuse(Operation::RotateEncryptionKeys, asked.is_some() && !done)
-}
-
-/// An operation nobody carries out yet must not look as if it were done.
-fn refuse(operation: Operation, asked: bool) -> Result<(), Stop> {
-    if asked { Err(Waiting::NotSupported(operation).into()) } else { Ok(()) }
 }
 
 fn paused(pass: &mut Pass<'_>) -> Result<(), Stop> {

@@ -300,6 +300,8 @@ pub struct ControlPlaneStatus {
     pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Phase::is_none")]
     pub rotate_encryption_keys_phase: Phase,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub rotate_encryption_keys_leader: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_snapshot_create: Option<SnapshotCreate>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Phase::is_none")]

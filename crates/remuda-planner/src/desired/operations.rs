@@ -4,14 +4,15 @@
 
 use serde_json::json;
 
-use super::{Desired, Renderer, Unrenderable, config, s3};
+use super::{Desired, Renderer, Unrenderable, config, encryption::marked, s3};
 use crate::{
     distro,
     entry::Entry,
     idempotent::{self, Once},
     input::Storage,
     node_plan::{File, Instruction, NodePlan},
-    spec::{RotateCertificates, S3},
+    phase::Phase,
+    spec::{RotateCertificates, RotateEncryptionKeys, S3},
 };
 
 /// Below which idempotent instructions of a restore remember what they did.
@@ -26,12 +27,20 @@ const AGENT: &str = "rancher-system-agent";
 
 impl Renderer<'_> {
     /// A snapshot of the member on the machine, read again when it was taken.
-    pub(crate) fn snapshot(&self, entry: &Entry<'_>) -> Result<Desired, Unrenderable> {
+    pub(crate) fn snapshot(
+        &self,
+        entry: &Entry<'_>,
+        before: Option<&RotateEncryptionKeys>,
+    ) -> Result<Desired, Unrenderable> {
         let create = command("create", self.distro.name(), &["etcd-snapshot", "save"]);
         // What it says is told with the snapshot; taking another one would not make this one better.
         let read = format!("{AGENT_PATHS} {AGENT} verify-snapshot --newest {} || true", self.snapshots());
         let verify = Instruction { save_output: true, ..shell(VERIFY, &read) };
-        self.operation(entry, vec![create, verify], Install::First)
+        let instructions = match before {
+            Some(rotation) => marked(vec![create, verify], &Phase::Started, rotation),
+            None => vec![create, verify],
+        };
+        self.operation(entry, instructions, Install::First)
     }
 
     /// Where snapshots are uploaded the command would delete the copy in S3 as well, which has an object of its own.
@@ -208,13 +217,13 @@ impl Renderer<'_> {
     }
 
     /// RKE2 lays its manifests down anew when it starts.
-    fn without_manifests(&self, entry: &Entry<'_>) -> Option<Instruction> {
+    pub(super) fn without_manifests(&self, entry: &Entry<'_>) -> Option<Instruction> {
         let ours = self.distro == remuda_distro::Distro::Rke2 && entry.roles.server();
         let script = format!("rm -rf {}/server/manifests/rke2-*.yaml", self.data_dir);
         ours.then(|| shell("remove server manifests", &script))
     }
 
-    fn operation(
+    pub(super) fn operation(
         &self,
         entry: &Entry<'_>,
         instructions: Vec<Instruction>,
@@ -225,6 +234,9 @@ impl Renderer<'_> {
         if !self.input.control_plane.spec.unmanaged_config {
             let rendered = self.files(entry, "")?;
             plan.files = rendered.files;
+            if let Install::Running = install {
+                plan.probes = super::probes::probes(self, entry, &rendered.config);
+            }
             joined_to = Some(rendered.joined_to);
         }
         if let Install::First = install {
@@ -236,12 +248,14 @@ impl Renderer<'_> {
     }
 }
 
-enum Install {
+pub(super) enum Install {
     First,
     Never,
+    /// Neither: it runs, and is to run well again afterwards.
+    Running,
 }
 
-fn command(name: &str, command: &str, args: &[&str]) -> Instruction {
+pub(super) fn command(name: &str, command: &str, args: &[&str]) -> Instruction {
     Instruction {
         name: name.to_owned(),
         command: command.to_owned(),
@@ -250,6 +264,6 @@ fn command(name: &str, command: &str, args: &[&str]) -> Instruction {
     }
 }
 
-fn shell(name: &str, script: &str) -> Instruction {
+pub(super) fn shell(name: &str, script: &str) -> Instruction {
     command(name, "/bin/sh", &["-c", script])
 }

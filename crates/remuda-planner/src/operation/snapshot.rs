@@ -11,7 +11,7 @@ use crate::{
     output::{Errand, Failure, Operation, Progress, Waiting, Write},
     phase::Phase,
     planner::{Pass, Stop},
-    spec::ConditionStatus,
+    spec::{ConditionStatus, RotateEncryptionKeys},
 };
 
 pub(crate) fn create(pass: &mut Pass<'_>) -> Result<(), Stop> {
@@ -41,11 +41,24 @@ pub(crate) fn create(pass: &mut Pass<'_>) -> Result<(), Stop> {
     }
 }
 
-/// Takes a snapshot on every member at once: one that fails leaves the others.
 fn take(pass: &mut Pass<'_>) -> Result<(), Stop> {
     if !pass.entries.iter().any(|entry| entry.init && !entry.join_url().is_empty()) {
         return Ok(());
     }
+    if let Err(stop) = of_all_members(pass, None) {
+        if let Stop::Failed(failure @ Failure::Errand { .. }) = &stop {
+            let (kind, message) = (condition::SNAPSHOT_CREATED, failure.to_string());
+            pass.status.etcd_snapshot_create_phase = Phase::Failed;
+            pass.status.set(kind, ConditionStatus::False, "Error", &message, pass.input.now);
+        }
+        return Err(stop);
+    }
+    pass.status.etcd_snapshot_create_phase = Phase::Restart;
+    Err(Waiting::Begun(Operation::SnapshotCreate).into())
+}
+
+/// Takes a snapshot on every member at once: one that fails leaves the others. It may be taken before a rotation.
+pub(super) fn of_all_members(pass: &mut Pass<'_>, before: Option<&RotateEncryptionKeys>) -> Result<(), Stop> {
     let renderer = renderer(pass);
     let (mut under, mut failed) = (Vec::new(), Vec::new());
     let mut progress = Progress::Applying;
@@ -53,7 +66,7 @@ fn take(pass: &mut Pass<'_>) -> Result<(), Stop> {
         if !entry.roles.etcd || entry.node.is_none() || entry.machine.deleting {
             continue;
         }
-        let desired = renderer.snapshot(entry).map_err(Failure::Unrenderable)?;
+        let desired = renderer.snapshot(entry, before).map_err(Failure::Unrenderable)?;
         let errand = Errand::Snapshot { machine: entry.name().to_owned() };
         match assign(&mut pass.writes, entry, &desired, Limits::of(3)) {
             Assigned::Under(one) => {
@@ -67,16 +80,10 @@ fn take(pass: &mut Pass<'_>) -> Result<(), Stop> {
     if !under.is_empty() {
         return Err(Waiting::Errand { errands: under, progress }.into());
     }
-    let now = pass.input.now;
-    if let Some(errand) = failed.into_iter().next() {
-        let failure = Failure::Errand { errand };
-        pass.status.etcd_snapshot_create_phase = Phase::Failed;
-        let message = failure.to_string();
-        pass.status.set(condition::SNAPSHOT_CREATED, ConditionStatus::False, "Error", &message, now);
-        return Err(failure.into());
+    match failed.into_iter().next() {
+        Some(errand) => Err(Failure::Errand { errand }.into()),
+        None => Ok(()),
     }
-    pass.status.etcd_snapshot_create_phase = Phase::Restart;
-    Err(Waiting::Begun(Operation::SnapshotCreate).into())
 }
 
 /// What the agent found when it read the snapshot, kept before the next plan takes its place.
@@ -96,21 +103,30 @@ fn verification(entry: &Entry<'_>) -> Option<Write> {
     })
 }
 
-/// Gives the members their ordinary plans again. Nothing restarts: the stamp is the one they have.
 fn give_back(pass: &mut Pass<'_>) -> Result<(), Stop> {
+    give_back_to(pass, |entry| entry.roles.etcd, |_| Errand::SnapshotRestart)?;
+    pass.status.etcd_snapshot_create_phase = Phase::Finished;
+    pass.status.set(condition::SNAPSHOT_CREATED, ConditionStatus::True, "", "", pass.input.now);
+    Ok(())
+}
+
+/// Gives machines their ordinary plans again. Nothing restarts: the stamp is the one they have.
+pub(super) fn give_back_to(
+    pass: &mut Pass<'_>,
+    whom: impl Fn(&Entry<'_>) -> bool,
+    errand: impl Fn(&Entry<'_>) -> Errand,
+) -> Result<(), Stop> {
     let renderer = renderer(pass);
     let limits = Limits { max_failures: Some(1), failure_threshold: Some(-1) };
     for entry in &pass.entries {
-        if !entry.roles.etcd || entry.node.is_none() || entry.machine.deleting {
+        if !whom(entry) || entry.node.is_none() || entry.machine.deleting {
             continue;
         }
         let desired = renderer.desired(entry, "").map_err(Failure::Unrenderable)?;
         if let Assigned::Under(progress) = assign(&mut pass.writes, entry, &desired, limits) {
-            return Err(Waiting::Errand { errands: vec![Errand::SnapshotRestart], progress }.into());
+            return Err(Waiting::Errand { errands: vec![errand(entry)], progress }.into());
         }
     }
-    pass.status.etcd_snapshot_create_phase = Phase::Finished;
-    pass.status.set(condition::SNAPSHOT_CREATED, ConditionStatus::True, "", "", pass.input.now);
     Ok(())
 }
 

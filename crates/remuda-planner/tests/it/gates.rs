@@ -138,13 +138,13 @@ fn tokens_are_made_once_and_never_again() {
 }
 
 #[test]
-fn operations_are_refused_aloud_and_before_the_pause() {
+fn operations_come_before_the_pause() {
     let mut world = World::new(K3S, json!({}), "a:ecw");
     world.settle();
     world.input.cluster.as_mut().unwrap().paused = true;
     check(&world.input, "CAPI cluster or RKEControlPlane is paused");
-    world.edit(|stored| stored["rotateEncryptionKeys"] = json!({"generation": 1}));
-    check(&world.input, "encryption key rotation (rotateEncryptionKeys) is not supported yet");
+    world.edit(|stored| stored["rotateCertificates"] = json!({"generation": 1}));
+    check(&world.input, "starting [a] certificate rotation");
 }
 
 #[test]

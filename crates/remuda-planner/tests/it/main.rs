@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(unreachable_pub, reason = "the world is shared with an example")]
 
+mod encryption;
 mod gates;
 mod hostile;
 mod lifecycle;
