@@ -1,7 +1,11 @@
 //! Operations on a cluster: what could never be carried out is refused where it is written. Stored, a cluster would
 //! wait for it for ever, or call it done without having done anything.
 
-use remuda_distro::certificates::{OF_CONTROL_PLANES, OF_ETCD, OF_NODES};
+use remuda_distro::{
+    Distro,
+    certificates::{OF_CONTROL_PLANES, OF_ETCD, OF_NODES},
+    encryption::{self, Fixed},
+};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
@@ -16,10 +20,30 @@ pub(super) fn check(old: Option<&Value>, spec: &Value, findings: &mut Findings) 
     }
     let keys = &config["rotateEncryptionKeys"];
     if *keys != before["rotateEncryptionKeys"] && !keys.is_null() {
-        let detail =
-            "keys of clusters are not rotated by this version: the cluster would wait for it for ever";
-        findings.bad(format!("{field}.rotateEncryptionKeys"), detail);
+        encryption_keys(&format!("{field}.rotateEncryptionKeys"), spec, findings);
     }
+}
+
+/// Keys that nothing is encrypted with, or that the distribution rotates in another way.
+fn encryption_keys(field: &str, spec: &Value, findings: &mut Findings) {
+    // Defaults are of the release, and a release that cannot do it is known to the planner only.
+    let Some(version) = spec["kubernetesVersion"].as_str() else { return };
+    let config = &spec["rkeConfig"];
+    let selected = || list(&config["machineSelectorConfig"]).map(|one| &one["config"]);
+    let configs = || std::iter::once(&config["machineGlobalConfig"]).chain(selected());
+    let setting = |name: &str| configs().find_map(|config| config.get(name));
+    let detail = match encryption::fixed(Distro::of(version), setting) {
+        None => return,
+        Some(Fixed::NotEncrypted) => {
+            "the cluster does not encrypt its Secrets: set machineGlobalConfig.secrets-encryption to true, and have \
+             its servers restarted, before keys can be rotated"
+                .to_owned()
+        }
+        Some(Fixed::Provider(provider)) => {
+            format!("keys of the provider {provider} are not rotated in steps; those of aescbc are")
+        }
+    };
+    findings.bad(field, &detail);
 }
 
 /// A service that is none would be passed over on all nodes.
@@ -42,7 +66,7 @@ mod tests {
 
     /// What is wrong, one line each.
     fn found(old: Option<&Value>, config: &Value) -> String {
-        let wrap = |config: &Value| json!({"rkeConfig": config});
+        let wrap = |config: &Value| json!({"kubernetesVersion": "v1.35.1+k3s1", "rkeConfig": config});
         let mut findings = Findings::default();
         check(old.map(wrap).as_ref(), &wrap(config), &mut findings);
         let all = findings.invalid.iter().chain(&findings.bad);
@@ -57,7 +81,17 @@ mod tests {
                 "rotateCertificates.services[1]",
                 "\"kubelet\"",
             ),
-            (json!({"rotateEncryptionKeys": {"generation": 1}}), "rotateEncryptionKeys", "not rotated"),
+            (
+                json!({"rotateEncryptionKeys": {"generation": 1}}),
+                "rotateEncryptionKeys",
+                "does not encrypt its Secrets",
+            ),
+            (
+                json!({"rotateEncryptionKeys": {"generation": 1}, "machineSelectorConfig": [
+                    {"config": {"secrets-encryption": true, "secrets-encryption-provider": "secretbox"}}]}),
+                "rotateEncryptionKeys",
+                "the provider secretbox",
+            ),
         ] {
             let told = found(None, &config);
             assert!(told.starts_with(&format!("spec.rkeConfig.{field}: ")) && told.contains(words), "{told}");
@@ -72,6 +106,7 @@ mod tests {
         for config in [
             json!({"rotateCertificates": {"generation": 1}}),
             json!({"rotateCertificates": {"generation": 1, "services": ["etcd", "kubelet", "k3s-server"]}}),
+            json!({"rotateEncryptionKeys": {"generation": 1}, "machineGlobalConfig": {"secrets-encryption": true}}),
         ] {
             assert_eq!(found(None, &config), "", "{config}");
         }

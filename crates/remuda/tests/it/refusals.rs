@@ -115,7 +115,7 @@ fn table() -> Vec<(Value, &'static str, &'static str)> {
         (
             config(json!({"rotateEncryptionKeys": {"generation": 1}})),
             "spec.rkeConfig.rotateEncryptionKeys",
-            "not rotated",
+            "secrets-encryption",
         ),
         (
             config(json!({"upgradeStrategy": {"workerConcurrency": "many"}})),
