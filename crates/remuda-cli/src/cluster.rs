@@ -135,6 +135,28 @@ Examples:
         #[command(flatten)]
         wait: Wait,
     },
+
+    /// Give a cluster another key for its Secrets, and encrypt all of them with it
+    #[command(
+        after_help = "For clusters with secrets-encryption. A snapshot is taken first; then all servers are
+restarted three times, one after the other. One that fails says in which state it left the
+Secrets, and the next one goes on from there.
+
+Examples:
+  remuda cluster rotate-encryption-keys demo --wait
+  remuda cluster rotate-encryption-keys demo --yes   asks nothing, as in scripts"
+    )]
+    RotateEncryptionKeys {
+        /// Name of the cluster
+        #[arg(value_name = "CLUSTER")]
+        name: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+        #[command(flatten)]
+        wait: Wait,
+    },
+
     /// Take the protection against deletion off
     #[command(after_help = "Needs the right to delete the cluster.
 
@@ -257,6 +279,9 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
         ClusterCommand::Protect(arguments) => protect::run(session, &arguments, true).await,
         ClusterCommand::RotateCertificates { name, services, wait } => {
             crate::snapshot::rotate_certificates(session, &name, &services, wait).await
+        }
+        ClusterCommand::RotateEncryptionKeys { name, yes, wait } => {
+            crate::snapshot::rotate_encryption_keys(session, &name, yes, wait).await
         }
         ClusterCommand::Unprotect(arguments) => protect::run(session, &arguments, false).await,
         ClusterCommand::Scale(arguments) => change::scale(session, arguments).await,

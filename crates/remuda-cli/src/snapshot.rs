@@ -188,7 +188,7 @@ async fn ended(
             let own = found.number(&format!("/status/{field}/generation")) == Some(generation);
             let phase = found.text(&format!("/status/{field}Phase")).to_owned();
             match phase.as_str() {
-                "Finished" if own => return Ok(()),
+                "Finished" | "Done" if own => return Ok(()),
                 "Failed" if own => {
                     let told = found.condition(condition).map(|told| told.message.to_owned());
                     let failure = Failure::new(Code::Other, told.unwrap_or_else(|| "it failed".to_owned()));
@@ -301,6 +301,29 @@ pub(crate) async fn rotate_certificates(
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+    wait.until(session, cluster, Goal::Ready).await
+}
+
+/// `remuda cluster rotate-encryption-keys`.
+pub(crate) async fn rotate_encryption_keys(
+    session: &Session,
+    cluster: &str,
+    yes: bool,
+    wait: Wait,
+) -> Result<(), Failure> {
+    gather::existing(session, &session.namespace, cluster).await?;
+    let doing = format!(
+        "takes a snapshot of cluster {cluster}, changes the key of its Secrets and restarts all its servers three \
+         times, one after the other; its machines are not changed meanwhile"
+    );
+    confirm(&doing, yes)?;
+    let generation = ask(session, cluster, "rotateEncryptionKeys", json!({})).await?;
+    session.out.line(&format!("cluster {cluster}: the key of its Secrets is being rotated"));
+    if !wait.wait {
+        return Ok(());
+    }
+    let what = ("rotateEncryptionKeys", condition::ENCRYPTION_KEYS_ROTATED);
+    ended(session, cluster, what, generation, wait.timeout).await?;
     wait.until(session, cluster, Goal::Ready).await
 }
 

@@ -79,7 +79,7 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
         let control_plane = evidence.control_plane.as_ref().map(Object::reference).unwrap_or_default();
         chosen = chosen.exhibit(format!("condition Ready of {control_plane}"), said.message);
     }
-    maintained(evidence, edits(evidence, chosen))
+    maintained(evidence, rotation(evidence, edits(evidence, chosen)))
 }
 
 /// Nothing that may be read explains it, and something may not be read.
@@ -128,7 +128,18 @@ fn ready(evidence: &Evidence) -> Finding {
             .condition(machine, condition::AGENT_CONNECTED)
             .next(format!("changes do not reach machine {0}: remuda why {0}", machine.name()));
     }
-    maintained(evidence, edits(evidence, finding))
+    maintained(evidence, rotation(evidence, edits(evidence, finding)))
+}
+
+/// With a rotation of the keys for Secrets that failed: the cluster works, and its Secrets may have two keys.
+fn rotation(evidence: &Evidence, finding: Finding) -> Finding {
+    let Some(control_plane) = &evidence.control_plane else { return finding };
+    let kind = condition::ENCRYPTION_KEYS_ROTATED;
+    if !control_plane.condition(kind).is_some_and(|told| told.is_false()) {
+        return finding;
+    }
+    let next = format!("go on with it: remuda cluster rotate-encryption-keys {}", evidence.name());
+    finding.condition(control_plane, kind).next(next)
 }
 
 /// With a word about a version that gets no repairs any more: it is no cause, and should not be missed.
@@ -282,15 +293,19 @@ fn held(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
         let control_plane = evidence.control_plane.as_ref()?;
         let since = control_plane.condition(condition::READY).and_then(|ready| ready.since);
         // Services are stopped by then: it does not go on by itself, and nothing else does either.
+        let restoring = control_plane.text("/status/etcdSnapshotRestorePhase") == phase;
         let restore = control_plane.condition(condition::SNAPSHOT_RESTORED);
-        if let Some(failed) = restore.filter(|told| told.is_false() && phase != "Failed") {
+        if let Some(failed) = restore.filter(|told| told.is_false() && restoring) {
             let summary = format!("{what} failed in phase {phase}: {}", failed.message);
             let finding = Finding::blocked(Cause::Operation, summary).about(control_plane);
             let name = control_plane.name();
             let next = format!("restore again, this or another one: remuda snapshot restore {name} SNAPSHOT");
             return Some(finding.since(since).brief("restore failed").next(next));
         }
-        let finding = Finding::waiting(Cause::Operation, format!("{what}: {phase}")).about(control_plane);
+        let machine = control_plane.text("/status/waitingFor/machines/0");
+        let place = if machine.is_empty() { String::new() } else { format!(" on {machine}") };
+        let finding =
+            Finding::waiting(Cause::Operation, format!("{what}: {phase}{place}")).about(control_plane);
         return Some(finding.since(since).until("its next phase").condition(control_plane, condition::READY));
     }
     let object = paused(evidence)?;
