@@ -45,6 +45,7 @@ mod python;
 mod refusals;
 mod releases;
 mod remediation;
+mod rotation;
 mod sharing;
 mod situations;
 mod snapshots;
