@@ -166,7 +166,7 @@ impl Rotation {
             Ok(Some(now)) if now.stage.is_sealing() => self.seal_patiently().await,
             Ok(_) => {}
             Err(error) => {
-                warn!(error = %remuda_control::Chain(&error), "the keys for Secrets cannot be read")
+                warn!(error = %remuda_control::Chain(&error), "the keys for Secrets cannot be read");
             }
         }
     }
