@@ -23,6 +23,7 @@ use self::secrets::Secrets;
 use crate::{
     input::{AgentManifest, Input, Machine, StateSecret, Tokens},
     node_plan::{File, NodePlan},
+    operation::encryption,
     planner,
 };
 
@@ -96,7 +97,9 @@ fn without_secrets(input: &Input) -> Input {
     for secret in safe.machines.iter_mut().filter_map(|machine| machine.plan_secret.as_mut()) {
         blank_annotations(&mut secret.annotations);
         // What instructions printed, which may be anything. Those that are run again and again tell where etcd is.
-        secret.data.remove(key::APPLIED_OUTPUT);
+        let stage =
+            secret.data.remove(key::APPLIED_OUTPUT).and_then(|packed| encryption::only_stage(&packed));
+        secret.data.extend(stage.map(|stage| (key::APPLIED_OUTPUT.to_owned(), stage)));
     }
     safe.machines.iter_mut().filter_map(plan_data).for_each(outline_plans);
     safe

@@ -10,6 +10,8 @@
 //! none meets what it has no key for. What fails stays in the status with the state the Secrets are in; a rotation that
 //! is asked for after it goes on in the stage the servers are in.
 
+use std::collections::BTreeMap;
+
 use remuda_distro::{
     Distro,
     encryption::{self, Fixed},
@@ -345,20 +347,36 @@ impl Round<'_, '_> {
     }
 }
 
+/// Before the stage, as the distribution prints it.
+const LINE: &str = "Current Rotation Stage: ";
+
+/// A node prints what it likes: only words that are known are told again.
+fn stage_of(text: &str) -> Option<String> {
+    let word = text.lines().find_map(|line| Some(line.strip_prefix(LINE)?.trim()))?;
+    let known = word == "start" || STAGES.contains(&word);
+    Some(if known { word } else { "unknown" }.to_owned())
+}
+
+fn applied_stage(packed: &[u8]) -> Option<String> {
+    let outputs = output::unpack::<Blob>(packed).ok()?;
+    stage_of(&String::from_utf8_lossy(&outputs.get(ENCRYPTION_STATUS)?.0))
+}
+
+/// Of the output of a plan nothing but the stage.
+pub(crate) fn only_stage(packed: &[u8]) -> Option<Vec<u8>> {
+    let stage = applied_stage(packed)?;
+    let told = Blob(format!("{LINE}{stage}\n").into_bytes());
+    Some(output::pack(BTreeMap::from([(ENCRYPTION_STATUS.to_owned(), told)])))
+}
+
 /// The stage a server was in when its plan was applied, or in which the leader is now. Empty if it has told none.
 fn stage(entry: &Entry<'_>, now: Option<&RotateEncryptionKeys>) -> String {
-    const LINE: &str = "Current Rotation Stage: ";
     let Some(secret) = entry.secret else { return String::new() };
-    let of = |text: String| text.lines().find_map(|line| Some(line.strip_prefix(LINE)?.trim().to_owned()));
     let periodic = now.and_then(|asked| {
         let packed = secret.data.get(key::APPLIED_PERIODIC_OUTPUT)?;
         let results: PeriodicResults = output::unpack(packed).ok()?;
-        of(printed(&results, &periodic_status(asked))?)
+        stage_of(&printed(&results, &periodic_status(asked))?)
     });
-    let applied = || {
-        let packed = secret.data.get(key::APPLIED_OUTPUT)?;
-        let outputs = output::unpack::<Blob>(packed).ok()?;
-        of(String::from_utf8_lossy(&outputs.get(ENCRYPTION_STATUS)?.0).into_owned())
-    };
+    let applied = || applied_stage(secret.data.get(key::APPLIED_OUTPUT)?);
     periodic.or_else(applied).unwrap_or_default()
 }

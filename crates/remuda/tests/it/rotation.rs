@@ -35,11 +35,15 @@ fn read(lab: &Lab, cluster: &str, name: &str) -> Vec<u8> {
 }
 
 /// Stage and hash of the keys, as the servers tell them.
-fn marks(lab: &Lab, cluster: &str) -> BTreeSet<String> {
+fn told(lab: &Lab, cluster: &str) -> Vec<String> {
     let api: Api<Node> = Api::all(inside(lab, cluster));
     let nodes = lab.runtime.block_on(api.list(&Default::default())).unwrap();
     let marks = nodes.iter().filter_map(|node| node.annotations().get("k3s.io/encryption-config-hash"));
     marks.cloned().collect()
+}
+
+fn marks(lab: &Lab, cluster: &str) -> BTreeSet<String> {
+    told(lab, cluster).into_iter().collect()
 }
 
 fn phase(lab: &Lab) -> String {
@@ -119,7 +123,9 @@ fn the_key_of_a_cluster_with_three_servers_is_rotated() {
         "cluster create ha --version {NEW} --servers 3 --workers 0 --arg secrets-encryption=true --wait --timeout 180s"
     ));
     write(&lab, "ha", "kept");
-    let before = marks(&lab, "ha");
+    let before = told(&lab, "ha");
+    assert_eq!(before.len(), 3, "each has keys of its own store: {before:?}");
+    let before: BTreeSet<String> = before.into_iter().collect();
     assert_eq!(before.len(), 1, "{before:?}");
     lab.run("cluster rotate-encryption-keys ha --yes --wait --timeout 400s");
     check_rotated(&lab, "ha", &before);
