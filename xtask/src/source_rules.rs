@@ -183,6 +183,11 @@ const PROSE: &[Exception] = &[
         "cannot evict pod as it would violate the pod's disruption budget.",
         "the API's answer, and Cluster API's text made of it",
     ),
+    (
+        "remuda-planner/src/operation/encryption.rs",
+        "Current Rotation Stage: ",
+        "what K3s and RKE2 print, which all their versions have in this form",
+    ),
     ("remuda-planner/src/drain.rs", "error trying to reach service", "the API's answer, in an annotation"),
     ("remuda-cluster-agent/src/hop.rs", "not found", "servers of other makes answer both with 400"),
     ("remuda-drivers/src/digitalocean.rs", "already in use", "the provider has one code for all it refuses"),
