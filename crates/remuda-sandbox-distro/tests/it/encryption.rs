@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::core::v1::{Node, Secret},
 };
 use kube::{Api, Client, ResourceExt};
-use remuda_node::{
+use remuda_sandbox_distro::{
     Distribution, Role, Running, Settings,
     config::{EtcdChoice, Reset, find_program},
     encryption::{Encryption, Stage, command},
@@ -43,7 +43,7 @@ fn of(root: &Path, name: &str, server: Option<&Running>, etcd: bool) -> Settings
 
 async fn post(server: &Running, path: &str, ask: Value) -> Result<Value, String> {
     let ca = std::fs::read_to_string(server.settings.paths.tls("server-ca.crt")).unwrap();
-    let tls = remuda_node::tls::client_config(Some(&ca), None).unwrap();
+    let tls = remuda_sandbox_distro::tls::client_config(Some(&ca), None).unwrap();
     let peer = Peer { tls: Some(tls), basic: Some(format!("server:{TOKEN}")) };
     let url = format!("https://127.0.0.1:{}{path}", server.supervisor_port);
     peer.post_slowly(&url, &ask).await.map_err(|error| error.to_string())
