@@ -54,6 +54,10 @@ const CLUSTER_API: &[Committed] = committed! {
     "machinepools.cluster.x-k8s.io" in "machinepools.yaml",
     "clusterresourcesets.addons.cluster.x-k8s.io" in "clusterresourcesets.yaml",
     "clusterresourcesetbindings.addons.cluster.x-k8s.io" in "clusterresourcesetbindings.yaml",
+    "ipaddressclaims.ipam.cluster.x-k8s.io" in "ipam.cluster.x-k8s.io/ipaddressclaims.yaml",
+    "ipaddresses.ipam.cluster.x-k8s.io" in "ipam.cluster.x-k8s.io/ipaddresses.yaml",
+    "inclusterippools.ipam.cluster.x-k8s.io" in "ipam.cluster.x-k8s.io/inclusterippools.yaml",
+    "globalinclusterippools.ipam.cluster.x-k8s.io" in "ipam.cluster.x-k8s.io/globalinclusterippools.yaml",
     "providers.clusterctl.cluster.x-k8s.io" in "providers.yaml",
 };
 
@@ -155,9 +159,14 @@ mod tests {
         assert!(named("cows.cluster.x-k8s.io").is_none());
     }
 
+    /// Pools of addresses are those of a provider, and have its versions.
+    fn is_pool(view: &CrdView) -> bool {
+        view.kind.ends_with("InClusterIPPool")
+    }
+
     #[test]
     fn the_newest_version_is_stored_and_the_older_one_served_with_a_warning() {
-        for view in views().iter().filter(|view| view.kind != "Provider") {
+        for view in views().iter().filter(|view| view.kind != "Provider" && !is_pool(view)) {
             let found: Vec<_> = view
                 .versions
                 .iter()
@@ -180,14 +189,15 @@ mod tests {
             .iter()
             .map(|view| {
                 assert_eq!(view.categories, ["cluster-api"], "{}", view.kind);
-                assert!(view.namespaced);
+                assert_eq!(view.namespaced, view.kind != "GlobalInClusterIPPool");
                 format!("{}={}", view.plural, view.short_names.join(","))
             })
             .collect();
         assert_eq!(
             short.join(" "),
             "clusters=cl machines=ma machinesets=ms machinedeployments=md machinehealthchecks=mhc,mhcs \
-             machinedrainrules= machinepools=mp clusterresourcesets= clusterresourcesetbindings= providers="
+             machinedrainrules= machinepools=mp clusterresourcesets= clusterresourcesetbindings= ipaddressclaims= ipaddresses= \
+             inclusterippools= globalinclusterippools= providers="
         );
     }
 
@@ -222,6 +232,12 @@ mod tests {
             ClusterResourceSet v1beta2: Applied|Paused+|Age
             ClusterResourceSetBinding v1beta1: Age
             ClusterResourceSetBinding v1beta2: Cluster|Age
+            IPAddressClaim v1beta1: Pool Name|Pool Kind|Age
+            IPAddressClaim v1beta2: Pool Name|Pool Kind|Age
+            IPAddress v1beta1: Address|Pool Name|Pool Kind|Age
+            IPAddress v1beta2: Address|Pool Name|Pool Kind|Age
+            InClusterIPPool v1alpha2: Addresses|Total|Free|Used
+            GlobalInClusterIPPool v1alpha2: Addresses|Total|Free|Used
             Provider v1alpha3: Age|Type|Provider|Version";
         let mut found = Vec::new();
         for view in &views() {
@@ -240,7 +256,7 @@ mod tests {
                 let known = format!("{} {}", view.kind, version.name);
                 // The older binding has one that nothing is ever written to.
                 let has_status = known == "ClusterResourceSetBinding v1beta1"
-                    || !["MachineDrainRule", "ClusterResourceSetBinding", "Provider"]
+                    || !["MachineDrainRule", "ClusterResourceSetBinding", "IPAddress", "Provider"]
                         .contains(&view.kind.as_str());
                 assert_eq!(version.status, has_status, "{known}");
                 let scale = version.scale.as_ref();

@@ -17,7 +17,7 @@ use k8s_openapi::{
 use kube::core::{DynamicObject, ObjectList};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{addons, clusterctl, core as capi, management, provisioning, quota, rke};
+use crate::{addons, clusterctl, core as capi, ipam, management, provisioning, quota, rke};
 
 type Instance = fn(&str) -> Result<Vec<u8>, serde_json::Error>;
 
@@ -70,6 +70,10 @@ pub static INSTANCES: &[Instance] = &[
     ours::<capi::MachinePool>,
     ours::<capi::MachineSet>,
     ours::<clusterctl::Provider>,
+    ours::<ipam::GlobalInClusterIpPool>,
+    ours::<ipam::InClusterIpPool>,
+    ours::<ipam::IpAddress>,
+    ours::<ipam::IpAddressClaim>,
     ours::<management::AuthConfig>,
     ours::<management::Cluster>,
     ours::<management::ClusterRegistrationToken>,

@@ -10,6 +10,7 @@ pub mod core;
 pub mod crd;
 #[doc(hidden)]
 pub mod instances;
+pub mod ipam;
 pub mod management;
 mod object;
 pub mod provisioning;

@@ -12,6 +12,7 @@ mod enqueue;
 mod error;
 mod health_check;
 mod imprint;
+mod ipam;
 mod machine;
 mod machine_deployment;
 mod machine_set;
@@ -31,6 +32,7 @@ use kube::api::ApiResource;
 use remuda_api::{
     addons::ClusterResourceSet,
     core::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet},
+    ipam::{GlobalInClusterIpPool, InClusterIpPool, IpAddressClaim},
 };
 use remuda_control::{Ctx, Informer, Informers, Named, Scope, run_all};
 use remuda_workload::Workloads;
@@ -109,6 +111,9 @@ pub fn kinds() -> Vec<ApiResource> {
         ApiResource::erase::<MachineHealthCheck>(&()),
         ApiResource::erase::<MachinePool>(&()),
         ApiResource::erase::<ClusterResourceSet>(&()),
+        ApiResource::erase::<IpAddressClaim>(&()),
+        ApiResource::erase::<InClusterIpPool>(&()),
+        ApiResource::erase::<GlobalInClusterIpPool>(&()),
     ]
 }
 
@@ -123,9 +128,10 @@ pub fn run(
     let left = options.leave.clone();
     let capi = Capi::new(ctx, options, workloads);
     // Controllers are started here, one line each.
-    let controllers: [Named; 7] = [
+    let controllers: [Named; 8] = [
         ("Cluster", Box::pin(cluster::run(capi.clone(), stop.clone()))),
         ("ClusterResourceSet", Box::pin(resource_set::run(capi.clone(), stop.clone()))),
+        ("IPAddressClaim", Box::pin(ipam::run(capi.clone(), stop.clone()))),
         ("MachinePool", Box::pin(pool::run(capi.clone(), stop.clone()))),
         ("Machine", Box::pin(machine::run(capi.clone(), stop.clone()))),
         ("MachineSet", Box::pin(machine_set::run(capi.clone(), stop.clone()))),

@@ -81,7 +81,7 @@ const WITHOUT_SECRETS: &[&str] = &[
     capi::group::CLUSTERCTL,
     "controlplane.cluster.x-k8s.io",
     "infrastructure.cluster.x-k8s.io",
-    "ipam.cluster.x-k8s.io",
+    capi::group::IPAM,
     group::PROVISIONING,
     group::RKE,
     group::MACHINE,

@@ -10,6 +10,8 @@ pub mod group {
     pub const ADDONS: &str = "addons.cluster.x-k8s.io";
     /// The inventory `clusterctl` keeps.
     pub const CLUSTERCTL: &str = "clusterctl.cluster.x-k8s.io";
+    /// Claims of addresses, addresses, and pools of them.
+    pub const IPAM: &str = "ipam.cluster.x-k8s.io";
 }
 
 /// Labels.
@@ -131,6 +133,12 @@ pub mod finalizer {
     pub const MACHINE_POOL: &str = "machinepool.cluster.x-k8s.io";
     /// On ClusterResourceSets until no binding names them.
     pub const CLUSTER_RESOURCE_SET: &str = "addons.cluster.x-k8s.io";
+    /// On IPAddressClaims until their address is given back.
+    pub const RELEASE_ADDRESS: &str = "ipam.cluster.x-k8s.io/ReleaseAddress";
+    /// On IPAddresses while their claim is there.
+    pub const PROTECT_ADDRESS: &str = "ipam.cluster.x-k8s.io/ProtectAddress";
+    /// On pools of addresses while one of them is in use.
+    pub const PROTECT_POOL: &str = "ipam.cluster.x-k8s.io/ProtectPool";
 }
 
 /// Taints.
@@ -203,4 +211,16 @@ pub mod condition {
     pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
     /// ClusterResourceSet: everything applied.
     pub const RESOURCES_APPLIED: &str = "ResourcesApplied";
+}
+
+/// Reasons of the condition `Ready` of an IPAddressClaim.
+pub mod claim_reason {
+    /// It has its address.
+    pub const READY: &str = "Ready";
+    /// Every address of the pool is in use.
+    pub const POOL_EXHAUSTED: &str = "PoolExhausted";
+    /// The pool is not there, is being deleted, or cannot be read.
+    pub const POOL_NOT_READY: &str = "PoolNotReady";
+    /// Something else is in the way; the message says what.
+    pub const ALLOCATION_FAILED: &str = "AllocationFailed";
 }

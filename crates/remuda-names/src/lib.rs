@@ -177,6 +177,10 @@ pub mod annotation {
     /// On what belongs to an RKEBootstrap: digest of what was applied. Written and read by its controller, which
     /// then knows after a restart that nothing has to be applied.
     pub const APPLIED: &str = "remuda.io/applied";
+    /// On pools of addresses: what is promised to claims whose IPAddress is not made yet, as
+    /// `{"NAMESPACE/NAME/UID": "ADDRESS"}`. Written and read by the controllers of claims and pools; it is what keeps
+    /// two servers from giving one address twice.
+    pub const PROMISED_ADDRESSES: &str = "remuda.io/promised-addresses";
     /// On Machines of servers that registered themselves: `true` leaves on the server what was installed there when
     /// the Machine is deleted. Written by people.
     pub const KEEP_HOST: &str = "remuda.io/keep-host";

@@ -4,6 +4,7 @@
 //! schemas demand selectors that clients leave to us.
 
 mod defaults;
+mod ipam;
 mod path;
 mod rules;
 mod selectors;
@@ -47,6 +48,9 @@ pub fn validate(kind: &str, object: &Value, old: Option<&Value>, features: Featu
         "MachineDrainRule" => rules::machine_drain_rule(object),
         "ClusterResourceSet" => rules::cluster_resource_set(object, old),
         "ClusterResourceSetBinding" => rules::cluster_resource_set_binding(object, old),
+        "IPAddressClaim" => ipam::claim(object, old),
+        "IPAddress" => ipam::address(object, old),
+        "InClusterIPPool" | "GlobalInClusterIPPool" => ipam::pool(object, old),
         _ => Vec::new(),
     }
 }

@@ -12,10 +12,12 @@
 //! * [`cluster`]: phases, conditions, counters and the order of deletion.
 //! * [`pool`]: phases, nodes, conditions and the order of deletion of machine pools.
 //! * [`resource_set`]: what is applied to which cluster, and when again.
+//! * [`addresses`]: what a pool of addresses has, and which of them a claim is given.
 //! * [`admission`]: what is filled in and refused when somebody writes one of these objects.
 //! * [`condition`]: setting, ordering, mirroring and merging conditions.
 //! * [`contract`]: where provider objects say what core wants to know.
 
+pub mod addresses;
 pub mod admission;
 pub mod amount;
 pub mod cluster;

@@ -91,6 +91,7 @@ pub(super) fn of(crd: &str) -> Option<&'static Table> {
         "machinehealthchecks.cluster.x-k8s.io" => &MACHINE_HEALTH_CHECK,
         "machinepools.cluster.x-k8s.io" => &MACHINE_POOL,
         "clusterresourcesets.addons.cluster.x-k8s.io" => &CLUSTER_RESOURCE_SET,
+        "ipaddressclaims.ipam.cluster.x-k8s.io" => &IP_ADDRESS_CLAIM,
         _ => return None,
     })
 }
@@ -306,6 +307,17 @@ static MACHINE_HEALTH_CHECK: Table = Table {
 
 static CLUSTER_RESOURCE_SET: Table = Table {
     fields: &[&[same("spec.clusterSelector"), same("spec.resources"), plain("spec.strategy")], CONDITIONS],
+    kept: &[],
+};
+
+static IP_ADDRESS_CLAIM: Table = Table {
+    fields: &[&[
+        plain("spec.clusterName"),
+        same("spec.poolRef"),
+        plain("status.addressRef"),
+        field("status.conditions", "status.v1beta2.conditions", Codec::Same),
+        field("status.deprecated.v1beta1.conditions", "status.conditions", Codec::Same),
+    ]],
     kept: &[],
 };
 

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{addons, clusterctl, core, management, provisioning, quota, rke};
+use crate::{addons, clusterctl, core, ipam, management, provisioning, quota, rke};
 
 /// A field of a type, references followed and absence left out.
 #[derive(Debug, Clone)]
@@ -133,6 +133,10 @@ impl Types {
             "clusterresourcesetbindings.addons.cluster.x-k8s.io" => {
                 Self::spec::<addons::ClusterResourceSetBindingSpec>()
             }
+            "ipaddressclaims.ipam.cluster.x-k8s.io" => Self::object::<ipam::IpAddressClaim>(),
+            "ipaddresses.ipam.cluster.x-k8s.io" => Self::object::<ipam::IpAddress>(),
+            "inclusterippools.ipam.cluster.x-k8s.io" => Self::object::<ipam::InClusterIpPool>(),
+            "globalinclusterippools.ipam.cluster.x-k8s.io" => Self::object::<ipam::GlobalInClusterIpPool>(),
             "providers.clusterctl.cluster.x-k8s.io" => Self::object::<clusterctl::Provider>(),
             "clusters.provisioning.cattle.io" => Self::object::<provisioning::Cluster>(),
             "rkeclusters.rke.cattle.io" => Self::object::<rke::RkeCluster>(),

@@ -35,6 +35,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("namespace", "Namespace of what is referred to."),
     ("fieldPath", "The part of the object that is meant."),
     ("resourceVersion", "Version of the object that was read."),
+    ("apiGroup", "Group of the kind that is referred to."),
     ("uid", "UID of the object that is meant."),
     // Selectors.
     ("matchLabels", "Labels with the values they must have."),

@@ -6,6 +6,7 @@
 mod cluster;
 mod fleet;
 mod health_check;
+mod ipam;
 mod machine;
 mod machine_deployment;
 mod machine_deployment_whole;

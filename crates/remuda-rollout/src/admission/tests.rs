@@ -326,3 +326,47 @@ fn steps_before_a_replacement_must_be_some_that_there_are() {
     check("MachineDeployment", object.clone(), None, told);
     check("MachineDeployment", object.clone(), Some(&object), "");
 }
+
+fn address(address: &str, prefix: i64, gateway: Option<&str>) -> Value {
+    json!({"spec": {"address": address, "prefix": prefix, "gateway": gateway}})
+}
+
+#[test]
+fn an_address_is_one_and_stays_it() {
+    check("IPAddress", address("10.0.0.1", 24, Some("10.0.0.254")), None, "");
+    check("IPAddress", address("fd00::1", 64, None), None, "");
+    check(
+        "IPAddress",
+        address("10.0.0", 24, Some("router")),
+        None,
+        "spec.address: Invalid value: \"10.0.0\": not a valid IP address\n\
+         spec.gateway: Invalid value: \"router\": not a valid IP address",
+    );
+    let large = "spec.prefix: Invalid value: 64: prefix is too large for an IPv4 address";
+    check("IPAddress", address("10.0.0.1", 64, None), None, large);
+    let old = address("10.0.0.1", 24, None);
+    check("IPAddress", old.clone(), Some(&old), "");
+    check(
+        "IPAddress",
+        address("10.0.0.2", 24, None),
+        Some(&old),
+        "spec: Forbidden: IPAddress spec is immutable",
+    );
+    let claim = |pool: &str| json!({"spec": {"poolRef": {"name": pool}}});
+    let refused = "spec: Forbidden: IPAddressClaim spec is immutable";
+    check("IPAddressClaim", claim("b"), Some(&claim("a")), refused);
+}
+
+#[test]
+fn a_pool_that_was_accepted_once_can_be_labelled() {
+    let pool = |addresses: Value| json!({"metadata": {}, "spec": {"addresses": addresses, "prefix": 24}});
+    let (good, bad) = (pool(json!(["10.0.0.1-10.0.0.9"])), pool(json!(["10.0.0.9-10.0.0.1"])));
+    for kind in ["InClusterIPPool", "GlobalInClusterIPPool"] {
+        check(kind, good.clone(), None, "");
+        check(kind, bad.clone(), Some(&bad), "");
+        let refused = "spec.addresses[0]: Invalid value: \"10.0.0.9-10.0.0.1\": provided address is not a valid IP, \
+                       range, nor CIDR";
+        check(kind, bad.clone(), Some(&good), refused);
+        check(kind, json!({"spec": 7}), None, "spec.addresses: Required value: addresses is required");
+    }
+}
