@@ -64,12 +64,12 @@ const SYSTEM: &str = "kube-system";
 
 /// Groups whose kinds Cluster API knows by contract.
 const PROVIDERS: &str = "infrastructure.cluster.x-k8s.io bootstrap.cluster.x-k8s.io controlplane.cluster.x-k8s.io \
-     ipam.cluster.x-k8s.io rke-machine.cattle.io rke.cattle.io";
+     rke-machine.cattle.io rke.cattle.io";
 /// Our groups.
 const OURS: &str = "management.cattle.io provisioning.cattle.io rke.cattle.io rke-machine.cattle.io \
      rke-machine-config.cattle.io remuda.io";
 /// Those of Cluster API itself.
-const CLUSTER_API: &str = "cluster.x-k8s.io addons.cluster.x-k8s.io";
+const CLUSTER_API: &str = "cluster.x-k8s.io addons.cluster.x-k8s.io ipam.cluster.x-k8s.io";
 
 /// Lets every component do what its work needs. The roles are kept in memory only: they belong to the program, and
 /// no client can change them in the store.

@@ -6,10 +6,13 @@ mod address;
 mod claim;
 mod pool;
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -22,7 +25,7 @@ use remuda_api::{
         IpAddressClaim,
     },
 };
-use remuda_control::{Informer, ObjectKey, Scope};
+use remuda_control::{Chain, Informer, Kind, ObjectKey, Scope};
 use remuda_names::{
     annotation::PROMISED_ADDRESSES,
     capi::{annotation, group, label},
@@ -39,6 +42,9 @@ const BY_POOL: &str = "ip-pool";
 /// Claims are filed by this name under [`cluster_value`] of the Cluster they belong to.
 const BY_CLUSTER: &str = "ip-claim-cluster";
 
+/// When the definition is asked for again after an error.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// What both controllers share.
 struct Ipam {
     capi: Arc<Capi>,
@@ -48,7 +54,32 @@ struct Ipam {
     global: Informer<GlobalInClusterIpPool>,
 }
 
+/// Whether another provider serves these kinds: it keeps several versions of its pools, which it converts itself. Two
+/// that answer one claim would give addresses twice.
+async fn is_served_by_another(capi: &Capi, stop: &CancellationToken) -> bool {
+    let name = Kind::of::<InClusterIpPool>(&()).crd_name();
+    let definitions: Api<CustomResourceDefinition> = Api::all(capi.ctx.client.clone());
+    loop {
+        match definitions.get_opt(&name).await {
+            Ok(found) => {
+                let conversion = found.and_then(|found| found.spec.conversion);
+                return conversion.is_some_and(|conversion| conversion.strategy == "Webhook");
+            }
+            Err(error) => {
+                tracing::debug!(error = %Chain(&error), "definition of address pools not read");
+                if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+                    return true;
+                }
+            }
+        }
+    }
+}
+
 pub(crate) async fn run(capi: Arc<Capi>, stop: CancellationToken) {
+    if is_served_by_another(&capi, &stop).await {
+        tracing::info!("claims of addresses are left to the provider that is installed for them");
+        return stop.cancelled().await;
+    }
     let informers = &capi.ctx.informers;
     let ipam = Arc::new(Ipam {
         claims: informers.of(Scope::all()),

@@ -132,7 +132,7 @@ impl Ipam {
         if !known {
             return Ok(());
         }
-        let key = ObjectKey::of(&address.metadata).sibling(&address.spec.claim_ref.name);
+        let key = ObjectKey::of(&address.metadata);
         let owner = controller_of(&address.metadata).map(|owner| owner.uid.as_str());
         let is_of =
             |claim: &IpAddressClaim| owner.is_none_or(|uid| claim.metadata.uid.as_deref() == Some(uid));
@@ -141,7 +141,7 @@ impl Ipam {
         {
             return Ok(());
         }
-        let api = self.address_api(&ObjectKey::of(&address.metadata));
+        let api = self.address_api(&key);
         remove_finalizer(&api, address, &(), finalizer::PROTECT_ADDRESS).await?;
         Ok(())
     }

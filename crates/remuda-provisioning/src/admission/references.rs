@@ -16,7 +16,10 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use remuda_names::rancher::{group, name};
+use remuda_names::{
+    capi::group::IPAM,
+    rancher::{group, name},
+};
 use serde_json::Value;
 
 pub use self::{
@@ -24,6 +27,9 @@ pub use self::{
     table::{Field, NO_REFERENCES, Names, TABLE},
 };
 use crate::naming;
+
+/// Pools of addresses that are in no namespace.
+const GLOBAL_POOL: &str = "GlobalInClusterIPPool";
 
 /// More than this many names in one write are refused: each costs a decision.
 pub const MOST: usize = 2048;
@@ -232,6 +238,12 @@ fn read(place: Place<'_>, names: Names, object: &Value, spot: &path::Spot<'_>, f
                     _ => (Rule::RightsOnly, Use::Own),
                 };
                 found(Named { rule: rule.0, ..Named::plain(field, target, rule.1) });
+            }
+        }
+        Names::AddressPool(used) => {
+            let global = text(value, "apiGroup") == IPAM && text(value, "kind") == GLOBAL_POOL;
+            if let Some(target) = referred(place, value).filter(|_| global) {
+                found(Named::plain(field, Target { namespace: String::new(), ..target }, used));
             }
         }
         Names::PoolCredential => pool_credential(place, object, value, &field, found),

@@ -7,7 +7,7 @@
 use remuda_apiserver::{
     AdmissionRequest as Request, ApiError, ApiResult, Hook, Named, NativeConversion, Operation,
 };
-use remuda_names::capi::group::{ADDONS, CORE};
+use remuda_names::capi::group::{ADDONS, CORE, IPAM};
 use remuda_rollout::admission::{self, Features};
 use remuda_schema::FieldError;
 use serde_json::{Map, Value};
@@ -25,7 +25,14 @@ const KINDS: &[(&str, &str, &str)] = &[
     (CORE, "MachinePool", "machinepools.cluster.x-k8s.io"),
     (ADDONS, "ClusterResourceSet", "clusterresourcesets.addons.cluster.x-k8s.io"),
     (ADDONS, "ClusterResourceSetBinding", "clusterresourcesetbindings.addons.cluster.x-k8s.io"),
+    (IPAM, "IPAddressClaim", "ipaddressclaims.ipam.cluster.x-k8s.io"),
+    (IPAM, "IPAddress", "ipaddresses.ipam.cluster.x-k8s.io"),
+    (IPAM, "InClusterIPPool", "inclusterippools.ipam.cluster.x-k8s.io"),
+    (IPAM, "GlobalInClusterIPPool", "globalinclusterippools.ipam.cluster.x-k8s.io"),
 ];
+
+/// The only version of pools of addresses.
+const POOLS: &str = "v1alpha2";
 
 struct Ruled {
     group: &'static str,
@@ -36,7 +43,12 @@ struct Ruled {
 impl Ruled {
     /// The object in the version the rules speak.
     fn hub(&self, object: &Value) -> ApiResult<Value> {
-        self.converted(object.clone(), HUB)
+        self.converted(object.clone(), self.version())
+    }
+
+    /// The version the rules speak: the one that is stored.
+    fn version(&self) -> &'static str {
+        if matches!(self.kind, "InClusterIPPool" | "GlobalInClusterIPPool") { POOLS } else { HUB }
     }
 
     fn converted(&self, mut object: Value, version: &str) -> ApiResult<Value> {
@@ -78,7 +90,7 @@ impl Hook for Admission {
     fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), ApiError> {
         let Some(ruled) = self.ruled(request) else { return Ok(()) };
         let refuse = |errors: Vec<FieldError>| invalid(request, request.name, &errors);
-        if request.version == HUB {
+        if request.version == ruled.version() {
             return admission::default(ruled.kind, object, request.old).map_err(refuse);
         }
         let before = ruled.hub(object)?;
@@ -103,7 +115,7 @@ impl Hook for Admission {
 
     fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<Vec<String>, ApiError> {
         let (Some(ruled), Some(object)) = (self.ruled(request), object) else { return Ok(Vec::new()) };
-        let errors = if request.version == HUB {
+        let errors = if request.version == ruled.version() {
             admission::validate(ruled.kind, object, request.old, self.features)
         } else {
             let old = request.old.map(|old| ruled.hub(old)).transpose()?;

@@ -492,6 +492,54 @@ async fn what_must_not_change_does_not() {
 }
 
 #[tokio::test]
+async fn pools_claims_and_addresses_are_judged_in_every_version() {
+    let site = Site::open().await;
+    let pool = |addresses: &str| {
+        format!(
+            "{{apiVersion: ipam.cluster.x-k8s.io/v1alpha2, kind: InClusterIPPool, metadata: {{name: lan}}, spec: {{prefix: 24, addresses: {addresses}}}}}"
+        )
+    };
+    let odd = "spec.addresses[1]: Invalid value: \"10.0.1.7\": provided address belongs to a different subnet than others";
+    refused(&site, &pool("[10.0.0.7, 10.0.1.7]"), odd).await;
+    site.create(&pool("[10.0.0.7, 10.0.0.32/28]")).await.unwrap();
+    let lan = "/apis/ipam.cluster.x-k8s.io/v1alpha2/namespaces/default/inclusterippools/lan";
+    let status = site.patch(lan, json!({"spec": {"prefix": 33}})).await.unwrap_err();
+    assert_eq!(causes(&status), "spec.prefix: Invalid value: 33: provided prefix is not valid");
+
+    for (version, name) in [("v1beta1", "a"), ("v1beta2", "b")] {
+        let reference = "{apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: lan}";
+        let object = |kind: &str, spec: &str| {
+            format!(
+                "{{apiVersion: ipam.cluster.x-k8s.io/{version}, kind: {kind}, metadata: {{name: {name}}}, spec: {{{spec}}}}}"
+            )
+        };
+        site.create(&object("IPAddressClaim", &format!("poolRef: {reference}"))).await.unwrap();
+        let claims =
+            format!("/apis/ipam.cluster.x-k8s.io/{version}/namespaces/default/ipaddressclaims/{name}");
+        let status = site.patch(&claims, json!({"spec": {"poolRef": {"name": "wan"}}})).await.unwrap_err();
+        assert_eq!(causes(&status), "spec: Forbidden: IPAddressClaim spec is immutable");
+        site.patch(&claims, json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+
+        let address = |address: &str| {
+            format!("claimRef: {{name: {name}}}, poolRef: {reference}, address: {address}, prefix: 24")
+        };
+        let path = format!("/apis/ipam.cluster.x-k8s.io/{version}/namespaces/default/ipaddresses");
+        let create = async |text: &str| {
+            let object: Value = serde_saphyr::from_str(&object("IPAddress", &address(text))).unwrap();
+            site.send(Method::POST, &path, "application/json", &object.to_string()).await
+        };
+        let wrong = "spec.address: Invalid value: \"10.0.0\": not a valid IP address";
+        assert_eq!(causes(&create("10.0.0").await.unwrap_err()), wrong);
+        create("10.0.0.7").await.unwrap();
+        let status = site.patch(&format!("{path}/{name}"), json!({"spec": {"address": "10.0.0.8"}})).await;
+        assert_eq!(causes(&status.unwrap_err()), "spec: Forbidden: IPAddress spec is immutable");
+    }
+    // What one version writes the other shows.
+    let shown = site.get("/apis/ipam.cluster.x-k8s.io/v1beta1/namespaces/default/ipaddresses/b").await;
+    assert_eq!(shown["spec"]["address"], "10.0.0.7");
+}
+
+#[tokio::test]
 async fn a_refusal_is_the_status_clients_know() {
     let site = Site::open().await;
     let status = site.create(&object("Cluster", "name: a", "paused: true")).await.unwrap_err();

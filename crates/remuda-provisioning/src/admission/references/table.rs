@@ -1,7 +1,7 @@
 //! The table of fields that name other objects.
 
 use remuda_names::{
-    capi::group::{ADDONS, CORE},
+    capi::group::{ADDONS, CORE, IPAM},
     rancher::group::{MACHINE, MANAGEMENT, PROVISIONING, RKE},
 };
 
@@ -43,6 +43,8 @@ pub enum Names {
     Workspace,
     /// Secrets of the system's namespace, separated by commas, in the one Setting that has them.
     PullSecrets,
+    /// A pool of addresses: `{apiGroup, kind, name}`. One of the same namespace is for whoever may create claims there.
+    AddressPool(Use),
     /// Texts of any depth with `secret://namespace:name` or `configmap://namespace:name` in them.
     Inline,
 }
@@ -172,6 +174,9 @@ pub const TABLE: &[Field] = &[
     field(CORE, "MachineHealthCheck", "spec.remediationTemplate", Names::Reference(Use::Read)),
     field(ADDONS, "ClusterResourceSet", "spec.resources[*]", Names::Resource),
     field(ADDONS, "ClusterResourceSetBinding", "spec.clusterName", CAPI_CLUSTER),
+    // An IPAddress takes an address away from its pool, whatever it is for.
+    field(IPAM, "IPAddressClaim", "spec.poolRef", Names::AddressPool(Use::Read)),
+    field(IPAM, "IPAddress", "spec.poolRef", Names::AddressPool(Use::Join)),
     // Identities of clusters.
     field(MANAGEMENT, "Cluster", "spec.fleetWorkspaceName", Names::Workspace),
     field(MANAGEMENT, "ClusterRegistrationToken", "spec.clusterName", MANAGEMENT_CLUSTER),
@@ -235,6 +240,14 @@ pub const NO_REFERENCES: &[(&str, &str, &str, &str)] = &[
         "spec.bindings[*].**",
         "a record of what was applied; it is read by nothing that applies",
     ),
+    (
+        IPAM,
+        "IPAddressClaim",
+        "spec.clusterName",
+        "a cluster that can pause the claim, and is not touched by it",
+    ),
+    (IPAM, "IPAddressClaim", "status.addressRef.**", "a record; the address has the name of the claim"),
+    (IPAM, "IPAddress", "spec.claimRef.**", "has to be the name of the address itself to count"),
     (MANAGEMENT, "Cluster", "spec.agentEnvVars[*].name", "name of an environment variable"),
     (MANAGEMENT, "Cluster", "spec.clusterSecrets.**", "shown, but nothing reads it"),
     (MANAGEMENT, "Cluster", "spec.importedConfig.privateRegistryPullSecrets", "stored, but nothing reads it"),

@@ -225,6 +225,22 @@ fn the_same_resources_for_other_clusters_are_introduced() {
 }
 
 #[test]
+fn a_pool_of_addresses_for_all_namespaces_is_named() {
+    let group = "ipam.cluster.x-k8s.io";
+    let of = |kind: &'static str| Place { group, kind, namespace: "ns", name: "m" };
+    let with = |group: &str, kind: &str| {
+        json!({"spec": {"clusterName": "c", "claimRef": {"name": "m"}, "poolRef":
+        {"apiGroup": group, "kind": kind, "name": "p"}}})
+    };
+    let global = with(group, "GlobalInClusterIPPool");
+    assert_eq!(lines(of("IPAddressClaim"), None, &global), ["spec.poolRef get GlobalInClusterIPPool /p"]);
+    assert_eq!(lines(of("IPAddress"), None, &global), ["spec.poolRef update GlobalInClusterIPPool /p"]);
+    for here in [with(group, "InClusterIPPool"), with("ipam.example.com", "GlobalInClusterIPPool")] {
+        assert!(lines(of("IPAddressClaim"), None, &here).is_empty(), "{here}");
+    }
+}
+
+#[test]
 fn a_write_with_too_many_names_is_refused_as_a_whole() {
     let pools: Vec<Value> = (0..MOST)
         .map(|n| json!({"name": n.to_string(), "machineConfigRef": {"kind": "XConfig", "name": n.to_string()}}))

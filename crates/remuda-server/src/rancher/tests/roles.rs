@@ -13,7 +13,7 @@ use remuda_auth::{
     },
 };
 use remuda_identity::builtin;
-use remuda_names::rancher::setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS;
+use remuda_names::{capi::group::IPAM, rancher::setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS};
 use remuda_provisioning::admission::references::{Field, Names, TABLE, Use};
 use serde_json::{Value, json};
 
@@ -67,6 +67,13 @@ fn example(names: Names) -> Example {
             group: "rke-machine-config.cattle.io",
             resource: "testconfigs",
             verbs: &["get"],
+        },
+        Names::AddressPool(by) => Example {
+            value: json!({"apiGroup": IPAM, "kind": "GlobalInClusterIPPool", "name": "victim"}),
+            namespace: "",
+            group: IPAM,
+            resource: "globalinclusterippools",
+            verbs: used(by),
         },
         Names::PoolCredential => read(json!({"cloudCredentialSecretName": "victim"}), HERE, "secrets"),
         Names::Object { group, kind, used: by, .. } => {
