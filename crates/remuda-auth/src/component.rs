@@ -314,6 +314,9 @@ impl Component {
                         // Lets those who edit or view a namespace use machine kinds in it.
                         on("create get patch update", "rbac.authorization.k8s.io", "clusterroles"),
                         on("get list patch watch", capi::group::CORE, "clusters machines"),
+                        // The address a machine is to have.
+                        on(EDIT, capi::group::IPAM, "ipaddressclaims"),
+                        on("get", capi::group::IPAM, "ipaddresses"),
                         // A machine whose server could not be made is replaced.
                         on("delete", capi::group::CORE, "machines"),
                         on(READ, group::RKE, "rkecontrolplanes rkebootstraps"),

@@ -64,6 +64,8 @@ pub enum Cause {
     RemovalFailed,
     HostAway,
     CreateJobFailed,
+    /// The pool of addresses has none that is free.
+    NoAddress,
     CreateJobNotRun,
     /// A server that wanted to register was refused.
     RegistrationRefused,

@@ -1,10 +1,12 @@
 //! Machines of drivers: each gets a Job that makes its server, and another that removes it.
 //!
-//! Reads   objects of one `<Driver>Machine` kind, their Machine and Cluster, the NodeDriver, credentials, Jobs.
-//! Writes  the Job and what it needs, the state Secret, and the machine's status, label and finalizer.
+//! Reads   objects of one `<Driver>Machine` kind, their Machine and Cluster, the NodeDriver, credentials, Jobs, and the
+//!         IPAddress of the machine.
+//! Writes  the Job and what it needs, the state Secret, the IPAddressClaim, and the machine's status, label and finalizer.
 //! Never   speaks to a provider, and never lets go of a machine whose server may exist.
 
 mod act;
+mod address;
 mod decide;
 mod lanes;
 mod objects;
@@ -21,10 +23,11 @@ use kube::{
 };
 use remuda_api::{
     core::{Cluster, Machine},
+    ipam::IpAddressClaim,
     management::{NodeDriver, Setting},
 };
 use remuda_control::{
-    Action, Controller, Ctx, Enqueuer, Informer, ObjectKey, Scope, drive,
+    Action, Controller, Ctx, Enqueuer, Informer, ObjectKey, Scope, drive, owner_of,
     write::{self, Finalizer},
 };
 use remuda_drivers::install::BUILT_IN;
@@ -37,12 +40,14 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    address::Asked,
     decide::{Act, decide},
     lanes::Lanes,
     view::{Capi, JobView, Observed, Outcome, Owner, State, Status},
 };
 use crate::{
-    Options, condition,
+    Options,
+    condition::{self, Is},
     driver::{self, kinds::driver_of},
     error::Error,
     host::Host,
@@ -71,6 +76,7 @@ pub(crate) struct Machines {
     clusters: Informer<Cluster>,
     drivers: Informer<NodeDriver>,
     settings: Informer<Setting>,
+    claims: Informer<IpAddressClaim>,
     lanes: Lanes,
     enqueuer: Enqueuer,
 }
@@ -104,6 +110,7 @@ pub(crate) async fn run(
     let (jobs, machines) = (jobs(&ctx), ctx.informers.of::<Machine>(Scope::all()));
     let (clusters, drivers) = (ctx.informers.of::<Cluster>(Scope::all()), driver::informer(&ctx));
     let settings = ctx.informers.of::<Setting>(Scope::all());
+    let claims = ctx.informers.of::<IpAddressClaim>(Scope::all());
     let kind = resource.kind.clone();
     let of_job = move |job: &Job| {
         let labels = job.labels();
@@ -129,13 +136,15 @@ pub(crate) async fn run(
             if ours { root.keys() } else { Vec::new() }
         }
     };
+    let of_claim = owner_of(&root);
     let controller = Controller::on("driver-machine", &ctx, root)
         .workers(options.workers)
         .watches(&jobs, of_job)
         .watches(&machines, of_machine)
         .watches(&clusters, of_cluster)
         .watches(&drivers, of_driver)
-        .watches_if_served(&settings, |_: &Setting| Vec::new());
+        .watches_if_served(&settings, |_: &Setting| Vec::new())
+        .watches_if_served(&claims, of_claim);
     let enqueuer = controller.enqueuer();
     let lanes = Lanes::new(options.concurrency);
     let host = host.filter(|_| options.drivers_of_host.contains(&driver));
@@ -151,6 +160,7 @@ pub(crate) async fn run(
         clusters,
         drivers,
         settings,
+        claims,
         lanes,
         enqueuer,
     };
@@ -229,6 +239,9 @@ impl Machines {
             || (job.is_none() && asked.is_some() && asked != rebooted.as_ref());
         let (state, creation_barred) =
             if wants_state { self.state(&namespace, &key.name).await? } else { (State::Unread, false) };
+        let decided = condition::status(&status.conditions, kind::CREATE_JOB);
+        let to_be_made = !deleting && job.is_none() && matches!(decided, None | Some(Is::Unknown));
+        let address = if to_be_made { self.asked(object).await? } else { Asked::No };
         let namespace_terminating = deleting && self.is_terminating(&namespace).await?;
         let paused = object.annotations().contains_key(capi::annotation::PAUSED);
         Ok(Observed {
@@ -263,6 +276,7 @@ impl Machines {
             job,
             state,
             creation_barred,
+            address,
             retire_after: self.retire_after(),
             namespace_terminating,
             namespace,

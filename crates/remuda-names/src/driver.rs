@@ -30,8 +30,36 @@ pub struct Facts {
     pub default_region: bool,
     /// Whether its machine configurations say which operating system is meant.
     pub chooses_system: bool,
+    /// The setting that gives a machine a certain address.
+    pub static_address: Option<StaticAddress>,
     /// For drivers that come with the program.
     pub listing: Option<Listing>,
+}
+
+/// The setting of a driver that gives a machine its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StaticAddress {
+    /// A field with the address alone.
+    Plain(&'static str),
+    /// A field with parameters of Proxmox' cloud-init drive.
+    Proxmox(&'static str),
+}
+
+impl Facts {
+    /// The field for a machine's address and what is in it; `None` if the driver takes none.
+    pub fn address_field(&self, address: &str, prefix: i32, gateway: &str) -> Option<(&'static str, String)> {
+        match self.static_address? {
+            StaticAddress::Plain(field) => Some((field, address.to_owned())),
+            StaticAddress::Proxmox(field) => {
+                let version = if address.contains(':') { "6" } else { "" };
+                let gateway = match gateway {
+                    "" => String::new(),
+                    gateway => format!(",gw{version}={gateway}"),
+                };
+                Some((field, format!("ip{version}={address}/{prefix}{gateway}")))
+            }
+        }
+    }
 }
 
 /// Addresses of nodes, from those of their machines.
@@ -67,6 +95,7 @@ const MOST: Facts = Facts {
     keeps_security_groups: false,
     default_region: false,
     chooses_system: false,
+    static_address: None,
     listing: None,
 };
 
@@ -103,6 +132,7 @@ const KNOWN: &[(&str, Facts)] = &[
     (
         "azure",
         Facts {
+            static_address: Some(StaticAddress::Plain("privateIpAddress")),
             listing: Some(Listing {
                 description: "Virtual machines of Azure",
                 credential: true,
@@ -207,6 +237,7 @@ const KNOWN: &[(&str, Facts)] = &[
             // The address of its API is whatever people say, and scripts go to machines from here.
             class: class::HOST,
             addresses: Addresses::ExternalIfAlone,
+            static_address: Some(StaticAddress::Proxmox("vmIpconfig")),
             listing: Some(Listing {
                 description: "Virtual machines of Proxmox VE",
                 credential: false,
@@ -251,5 +282,21 @@ mod tests {
         assert!(KNOWN.is_sorted_by(|(left, _), (right, _)| left < right));
         assert_eq!(facts("unheard-of"), &MOST);
         assert_eq!(facts("amazonec2").variable_prefix, "AWS");
+    }
+
+    #[test]
+    fn an_address_is_told_in_the_words_of_the_driver() {
+        let told = |driver: &str, address: &str, gateway: &str| {
+            facts(driver).address_field(address, 24, gateway).map(|(field, value)| format!("{field}={value}"))
+        };
+        let proxmox = told("proxmoxve", "10.0.0.5", "10.0.0.1");
+        assert_eq!(proxmox.as_deref(), Some("vmIpconfig=ip=10.0.0.5/24,gw=10.0.0.1"));
+        assert_eq!(told("proxmoxve", "10.0.0.5", "").as_deref(), Some("vmIpconfig=ip=10.0.0.5/24"));
+        assert_eq!(
+            told("proxmoxve", "fd00::5", "fd00::1").as_deref(),
+            Some("vmIpconfig=ip6=fd00::5/24,gw6=fd00::1")
+        );
+        assert_eq!(told("azure", "10.0.0.5", "10.0.0.1").as_deref(), Some("privateIpAddress=10.0.0.5"));
+        assert_eq!(told("digitalocean", "10.0.0.5", "10.0.0.1"), None);
     }
 }

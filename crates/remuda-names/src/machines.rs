@@ -31,11 +31,30 @@ pub mod annotation {
     pub const HOST_NAME: &str = "remuda.io/host-name";
     /// On Jobs: proves to the runner that the machine provider made them, with exactly these arguments.
     pub const SEAL: &str = "remuda.io/seal";
+    /// In `machineDeploymentAnnotations` of pools, and from there on their Machines and machines of drivers: the pool of
+    /// addresses each machine is given one of, see [`address_pool`]. Written by people, read by the machine provider.
+    pub const ADDRESS_POOL: &str = "remuda.io/address-pool";
+    /// Kind and name of the pool in [`ADDRESS_POOL`]: `NAME` for an InClusterIPPool, else `KIND/NAME`.
+    pub fn address_pool(text: &str) -> Option<(&str, &str)> {
+        let (kind, name) = text.split_once('/').unwrap_or((super::POOLS[0], text));
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let fits = super::POOLS.contains(&kind) && !name.is_empty() && name.chars().all(is_name);
+        fits.then_some((kind, name))
+    }
     /// On NodeDrivers: sha256 of the program that is used.
     pub const DRIVER_DIGEST: &str = "remuda.io/driver-digest";
     /// On NodeDrivers: what the driver is trusted with, see [`class`](super::class). Written by administrators,
     /// read by admission.
     pub const DRIVER_CLASS: &str = "remuda.io/driver-class";
+}
+
+/// Kinds of pools of addresses: of one namespace, and of all.
+pub const POOLS: [&str; 2] = ["InClusterIPPool", "GlobalInClusterIPPool"];
+
+/// Finalizers.
+pub mod finalizer {
+    /// On IPAddressClaims of machines, until the server that has the address is gone. Written by the machine provider.
+    pub const ADDRESS: &str = "remuda.io/address-in-use";
 }
 
 /// What drivers are trusted with.

@@ -16,7 +16,10 @@ use remuda_control::{
         ensure_finalizer, remove_finalizer, write_status,
     },
 };
-use remuda_names::capi::{annotation, claim_reason, condition, finalizer};
+use remuda_names::{
+    capi::{annotation, claim_reason, condition, finalizer},
+    machines::finalizer::ADDRESS as IN_USE,
+};
 use remuda_rollout::addresses::{Answer, Claim, answer};
 use tokio_util::sync::CancellationToken;
 
@@ -253,7 +256,9 @@ impl Ipam {
     ) -> Result<Action, Error> {
         let own = ObjectKey::of(&claim.metadata);
         let pool = self.known(key);
-        if pool.as_ref().is_some_and(|pool| is_paused(&pool.meta)) {
+        // The server that has the address is still there.
+        let in_use = claim.finalizers().iter().any(|known| known == IN_USE);
+        if in_use || pool.as_ref().is_some_and(|pool| is_paused(&pool.meta)) {
             return Ok(Action::AwaitChange);
         }
         let address = self.address_api(&own).get_opt(&own.name).await;

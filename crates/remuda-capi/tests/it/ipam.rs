@@ -388,6 +388,28 @@ async fn an_address_of_the_claims_name_is_taken_over_or_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_address_of_a_server_that_is_there_is_not_given_back() {
+    let world = World::start().await;
+    let running = world.run();
+    create_pool(&world, "lan", json!(["10.0.0.5"])).await;
+    let mut wanted = claim("a", "InClusterIPPool", "lan");
+    wanted.metadata.finalizers = Some(vec!["remuda.io/address-in-use".to_owned()]);
+    world.api().create(&PostParams::default(), &wanted).await.unwrap();
+    says(&world, "a", "10.0.0.5").await;
+    delete(&world, "a").await;
+    create_claim(&world, "b", "lan").await;
+    says(&world, "b", "PoolExhausted: no address is free in InClusterIPPool lan").await;
+    settled(&world).await;
+    assert!(world.api::<IpAddress>().get_opt("a").await.unwrap().is_some());
+    let claim = world.api::<IpAddressClaim>().get("a").await.unwrap();
+    let mine = claim.finalizers().iter().filter(|known| *known != "remuda.io/address-in-use");
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": mine.collect::<Vec<_>>()}}));
+    world.api::<IpAddressClaim>().patch("a", &PatchParams::default(), &patch).await.unwrap();
+    says(&world, "b", "10.0.0.5").await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_address_is_kept_from_others_for_a_while() {
     let world = World::start().await;
     let running = world.run();

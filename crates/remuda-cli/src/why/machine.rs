@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use remuda_names::{
     annotation::PRESERVED_UNTIL,
-    capi,
+    capi::{self, claim_reason::POOL_EXHAUSTED},
     machines::QUEUED,
     rancher::{condition, group, label, setting},
     waiting,
@@ -155,6 +155,9 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
         return Some(unseen_job(machine, server, &driver, now));
     }
     let Some(job) = job else {
+        if let Some(finding) = no_address(machine, server) {
+            return Some(finding);
+        }
         let said =
             server.condition(condition::READY).filter(|ready| ["Waiting", QUEUED].contains(&ready.reason));
         // Queues take their time.
@@ -186,6 +189,18 @@ fn server(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
     let finding = finding.about(job).brief("creating the server").until("the job to end");
     let log = evidence.create_log(name, LOG_LINES);
     Some(finding.exhibit("its log, last lines", log).next(format!("remuda machine logs {name} --follow")))
+}
+
+/// The pool its address is to be of has none that is free.
+fn no_address(machine: &Object, server: &Object) -> Option<Finding> {
+    let ready = server.condition(condition::READY).filter(|ready| ready.reason == POOL_EXHAUSTED)?;
+    let summary = format!("no server is made for machine {}: {}", machine.name(), ready.message);
+    let finding = Finding::blocked(Cause::NoAddress, summary).brief("no address is free").since(ready.since);
+    let finding = finding.about(server).condition(server, condition::READY);
+    let finding = finding.until("an address of its pool to be free");
+    Some(finding.next(
+        "add addresses to the pool, or delete claims that are not needed: kubectl get ipaddressclaims -A",
+    ))
 }
 
 /// Whether its job runs is in what may not be read; what the server itself says is not.

@@ -28,6 +28,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Machines,
+    address::Asked,
     decide::{Act, Decision},
     objects::{Blueprint, Task},
     text,
@@ -97,6 +98,8 @@ impl Machines {
                     self.start(object, observed, &status, task, &variables).await?;
                 }
             }
+            Act::Claim(pool) => self.claim(object, &pool).await?,
+            Act::Unclaim => self.unclaim(object).await?,
             Act::NoteReboot { asked, failure } => self.note_reboot(object, &asked, failure).await?,
             Act::BarCreation => {
                 self.bar_creation(observed).await?;
@@ -114,6 +117,7 @@ impl Machines {
                 self.prune(observed).await?;
                 let secrets: Api<Secret> = Api::namespaced(self.ctx.client.clone(), &observed.namespace);
                 delete(&secrets, &naming::state_secret(&observed.name)).await?;
+                self.unclaim(object).await?;
                 write::remove_finalizer(&api, object, &self.resource, finalizer::MACHINE).await?;
             }
         }
@@ -221,6 +225,10 @@ impl Machines {
             cluster_tag: cluster_tag.as_deref(),
             image: &self.options.image,
             lane: &lane,
+            address: match &observed.address {
+                Asked::Given(address) => Some(address),
+                _ => None,
+            },
             host,
             task,
         };

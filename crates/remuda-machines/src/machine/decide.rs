@@ -4,8 +4,9 @@ use std::{fmt, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use remuda_drivers::error::Class;
-use remuda_names::rancher::condition as kind;
+use remuda_names::{capi::claim_reason, machines::annotation::ADDRESS_POOL, rancher::condition as kind};
 
+use super::address::{Asked, Pool};
 use super::view::{Capi, JobView, NodeDriver, Observed, Outcome, Owner, State, Status};
 use crate::{
     condition::{self, Is},
@@ -42,6 +43,10 @@ pub(crate) enum Act {
         bootstrap: String,
         machine: String,
     },
+    /// Claim an address.
+    Claim(Pool),
+    /// Give back what was claimed of another pool.
+    Unclaim,
     /// Make the Job that removes the server, and what it needs.
     Remove,
     /// Make the Job that restarts the server, and what it needs.
@@ -80,6 +85,20 @@ pub(crate) enum Waiting {
     Bootstrap,
     Driver(String),
     Creation(String),
+    NoPool(String),
+    TakesNoAddress(String),
+    Claimed,
+    NoAddress { kind: String, name: String },
+    Address { kind: String, name: String, why: String },
+}
+
+impl Waiting {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::NoAddress { .. } => claim_reason::POOL_EXHAUSTED,
+            _ => "Waiting",
+        }
+    }
 }
 
 impl fmt::Display for Waiting {
@@ -94,6 +113,21 @@ impl fmt::Display for Waiting {
             Self::Creation(name) => {
                 write!(f, "cannot delete machine {name} because create job has not finished")
             }
+            Self::NoPool(text) => write!(f, "{text:?} in annotation {ADDRESS_POOL} is no pool of addresses"),
+            Self::TakesNoAddress(driver) => {
+                write!(
+                    f,
+                    "driver {driver} takes no address, and annotation {ADDRESS_POOL} names a pool of them"
+                )
+            }
+            Self::Claimed => {
+                f.write_str("there is an IPAddressClaim of this name that is not of this machine")
+            }
+            Self::NoAddress { kind, name } => write!(f, "no address is free in {kind} {name}"),
+            Self::Address { kind, name, why } if why.is_empty() => {
+                write!(f, "waiting for an address of {kind} {name}")
+            }
+            Self::Address { kind, name, why } => write!(f, "waiting for an address of {kind} {name}: {why}"),
         }
     }
 }
@@ -141,11 +175,36 @@ fn create(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
             return Decision::new(status, Act::Nothing);
         }
     };
+    if let Some((waiting, act)) = address(observed) {
+        let message = waiting.to_string();
+        condition::set(&mut status.conditions, kind::READY, Is::False, waiting.reason(), &message, now);
+        return Decision::new(status, act);
+    }
     status.driver_url.clone_from(&driver.url);
     status.driver_hash.clone_from(&driver.checksum);
     status.job_name = naming::job(&observed.name);
     creating(observed, &mut status, now);
     Decision::new(status, Act::Create { bootstrap: bootstrap.to_owned(), machine: capi.name.clone() })
+}
+
+/// Why a server cannot be made before its machine has its address, and what is done about it.
+fn address(observed: &Observed) -> Option<(Waiting, Act)> {
+    let of = |pool: &Pool, why: &str| {
+        let Pool { kind, name } = pool.clone();
+        Waiting::Address { kind, name, why: why.to_owned() }
+    };
+    Some(match &observed.address {
+        Asked::No | Asked::Given(_) => return None,
+        Asked::Odd(text) => (Waiting::NoPool(text.clone()), Act::Nothing),
+        Asked::Unfit => (Waiting::TakesNoAddress(observed.driver.clone()), Act::Nothing),
+        Asked::Taken => (Waiting::Claimed, Act::Nothing),
+        Asked::Unclaimed(pool) => (of(pool, ""), Act::Claim(pool.clone())),
+        Asked::Outdated(pool) => (of(pool, ""), Act::Unclaim),
+        Asked::Waiting(pool, why) => (of(pool, why), Act::Nothing),
+        Asked::Exhausted(Pool { kind, name }) => {
+            (Waiting::NoAddress { kind: kind.clone(), name: name.clone() }, Act::Nothing)
+        }
+    })
 }
 
 /// The request to reboot that is still to be carried out. A server that was never told about is not rebooted.

@@ -20,6 +20,7 @@ use remuda_names::{
 };
 use serde_json::{Map, Value, json};
 
+use super::address::Address;
 use crate::{
     flags::{arguments, flag_of, hidden_variable, is_login_key, variable_of},
     host::Host,
@@ -61,6 +62,8 @@ pub(crate) struct Blueprint<'a> {
     pub cluster_tag: Option<&'a str>,
     pub image: &'a str,
     pub lane: &'a str,
+    /// What the machine is given of a pool.
+    pub address: Option<&'a Address>,
     /// The only host where the Job can be run, if it is not any.
     pub host: Option<&'a Host>,
     pub task: Task<'a>,
@@ -218,6 +221,9 @@ impl Blueprint<'_> {
             files.insert(file.to_owned(), ByteString(format!("{content}{newline}").into_bytes()));
             fields.insert(driver_field.clone(), format!("{FILES}/{file}").into());
         }
+        if let Some(address) = self.address {
+            address.set(self.driver, &mut fields);
+        }
         let facts = facts(self.driver);
         if facts.cluster_tag {
             self.tag(&mut fields);
@@ -373,6 +379,7 @@ mod tests {
             cluster_tag: None,
             image: "remuda",
             lane: "l1",
+            address: None,
             host: None,
             task,
         };

@@ -14,6 +14,7 @@ use remuda_names::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::address::Asked;
 use crate::{host::Host, state::Phase};
 
 /// Status of a machine of a driver.
@@ -94,6 +95,8 @@ pub(crate) struct Observed {
     pub state: State,
     /// The record says that no job may begin to make a server any more. Read together with `state`.
     pub creation_barred: bool,
+    /// How far it is with the address it is to have.
+    pub address: Asked,
     /// How long a failed machine stays before it is replaced.
     pub retire_after: Duration,
     pub namespace_terminating: bool,

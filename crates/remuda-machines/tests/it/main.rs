@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 #![allow(clippy::disallowed_methods, reason = "tasks of tests end with their runtime")]
 
+mod addresses;
 mod confined;
 mod deleted;
 mod drivers;

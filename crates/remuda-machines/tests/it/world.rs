@@ -83,7 +83,16 @@ impl World {
             config
         })
         .await;
-        let wanted = ["Cluster", "Machine", "NodeDriver", "DynamicSchema", "Setting", "RKEControlPlane"];
+        let wanted = [
+            "Cluster",
+            "Machine",
+            "NodeDriver",
+            "DynamicSchema",
+            "Setting",
+            "RKEControlPlane",
+            "IPAddressClaim",
+            "IPAddress",
+        ];
         for definition in remuda_api::crd::all().chain(remuda_api::crd::rancher()) {
             let kind = definition["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
             if wanted.contains(&kind.as_str()) {
@@ -214,6 +223,11 @@ impl World {
     }
 
     pub(crate) async fn machine_of(&self, name: &str, kind: &str, spec: Value) {
+        self.machine_with(name, kind, spec, json!({})).await;
+    }
+
+    /// The same with annotations, as they come from the pool of the machine.
+    pub(crate) async fn machine_with(&self, name: &str, kind: &str, spec: Value, annotations: Value) {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": format!("{name}-boot"), "namespace": NAMESPACE},
@@ -234,7 +248,7 @@ impl World {
         self.create(json!({
             "apiVersion": "rke-machine.cattle.io/v1", "kind": kind,
             "metadata": {
-                "name": name, "namespace": NAMESPACE,
+                "name": name, "namespace": NAMESPACE, "annotations": annotations,
                 "labels": {"cluster.x-k8s.io/cluster-name": "demo"},
                 "ownerReferences": [{
                     "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": name,

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 
 use remuda_names::{
     capi::group::IPAM,
+    machines::annotation::address_pool,
     rancher::{group, name},
 };
 use serde_json::Value;
@@ -244,6 +245,15 @@ fn read(place: Place<'_>, names: Names, object: &Value, spot: &path::Spot<'_>, f
             let global = text(value, "apiGroup") == IPAM && text(value, "kind") == GLOBAL_POOL;
             if let Some(target) = referred(place, value).filter(|_| global) {
                 found(Named::plain(field, Target { namespace: String::new(), ..target }, used));
+            }
+        }
+        Names::AddressPoolName => {
+            // What is no pool is followed by nothing.
+            if let Some((kind, name)) = address_pool(name) {
+                let namespace = if kind == GLOBAL_POOL { "" } else { place.namespace };
+                let (group, kind) = (IPAM.to_owned(), kind.to_owned());
+                let target = Target { group, kind, namespace: namespace.to_owned(), name: name.to_owned() };
+                found(Named::plain(field, target, Use::Read));
             }
         }
         Names::PoolCredential => pool_credential(place, object, value, &field, found),

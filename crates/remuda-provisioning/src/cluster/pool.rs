@@ -15,6 +15,7 @@ use remuda_api::{
 };
 use remuda_names::{
     capi,
+    machines::annotation::ADDRESS_POOL,
     provisioning::annotation::REPLICAS,
     rancher::{annotation, label},
 };
@@ -177,6 +178,9 @@ fn machine_annotations(cluster: &Cluster, pool: &MachinePool) -> Result<BTreeMap
     {
         annotations.insert(annotation::HOSTNAME_LENGTH_LIMIT.to_owned(), limit.to_string());
     }
+    if let Some(addresses) = pool.machine_deployment_annotations.get(ADDRESS_POOL) {
+        annotations.insert(ADDRESS_POOL.to_owned(), addresses.clone());
+    }
     let encode = |source| Error::Encode { what: "labels and taints of a pool", source };
     if !pool.labels.is_empty() {
         let labels = serde_json::to_string(&pool.labels).map_err(encode)?;
@@ -305,6 +309,18 @@ mod tests {
         assert_eq!(scaled(4, "3", 3), None);
         assert_eq!(scaled(4, "3", 5), None);
         assert_eq!(scaled(3, "x", 5), None);
+    }
+
+    #[test]
+    fn machines_are_told_the_pool_of_addresses_of_their_pool() {
+        let cluster: Cluster =
+            serde_json::from_value(json!({"metadata": {"name": "demo"}, "spec": {}})).unwrap();
+        let annotations = json!({ADDRESS_POOL: "lan", "else": "stays at the deployment"});
+        let named = pool(json!({"machineDeploymentAnnotations": annotations}));
+        let found = machine_annotations(&cluster, &named).unwrap();
+        assert_eq!(found.get(ADDRESS_POOL).map(String::as_str), Some("lan"));
+        assert!(!found.contains_key("else"));
+        assert!(!machine_annotations(&cluster, &pool(json!({}))).unwrap().contains_key(ADDRESS_POOL));
     }
 
     #[test]

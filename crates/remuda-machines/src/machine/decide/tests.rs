@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    machine::address::Address as Given,
     machine::view::{Address, Cluster, Initialization},
     state::Phase,
 };
@@ -36,6 +37,7 @@ fn fresh() -> Observed {
         job: None,
         state: State::Unread,
         creation_barred: false,
+        address: Asked::No,
         retire_after: Duration::ZERO,
         namespace_terminating: false,
     }
@@ -362,4 +364,41 @@ fn what_is_not_there_or_goes_is_not_rebooted() {
     let job = job(false, Outcome::Running).map(|job| JobView { reboots: Some("t1".into()), ..job });
     let dying = deleting(Observed { job, ..asked("t1", None) }, made(Phase::Delivered));
     assert_eq!(decide(&dying, at(NOW)).act, Act::DropJob);
+}
+
+#[test]
+fn a_server_is_not_made_before_its_machine_has_an_address() {
+    let lan = || Pool { kind: "InClusterIPPool".into(), name: "lan".into() };
+    let with = |address: Asked| Observed { address, ..fresh() };
+    check(
+        with(Asked::Unclaimed(lan())),
+        "Claim(Pool\nReady=False waiting for an address of InClusterIPPool lan",
+    );
+    check(
+        with(Asked::Waiting(lan(), "InClusterIPPool lan is being deleted".into())),
+        "Nothing
+         Ready=False waiting for an address of InClusterIPPool lan: InClusterIPPool lan is being deleted",
+    );
+    check(with(Asked::Outdated(lan())), "Unclaim\nReady=False waiting for an address of InClusterIPPool lan");
+    check(with(Asked::Exhausted(lan())), "Nothing\nReady=False no address is free in InClusterIPPool lan");
+    let ready = decide(&with(Asked::Exhausted(lan())), at(NOW)).status.conditions.remove(0);
+    assert_eq!(ready.reason, "PoolExhausted");
+    check(
+        with(Asked::Odd("a/b".into())),
+        "Nothing\nReady=False \"a/b\" in annotation remuda.io/address-pool is no pool of addresses",
+    );
+    check(
+        with(Asked::Unfit),
+        "Nothing
+         Ready=False driver demo takes no address, and annotation remuda.io/address-pool names a pool of them",
+    );
+    check(
+        with(Asked::Taken),
+        "Nothing\nReady=False there is an IPAddressClaim of this name that is not of this machine",
+    );
+    let given = Given { address: "10.0.0.5".into(), prefix: 24, gateway: String::new() };
+    assert!(matches!(decide(&with(Asked::Given(given)), at(NOW)).act, Act::Create { .. }));
+    // What waits for its Cluster claims nothing yet.
+    let early = Observed { cluster: None, ..with(Asked::Unclaimed(lan())) };
+    check(early, "Nothing\nReady=False waiting for the Cluster of the Machine");
 }

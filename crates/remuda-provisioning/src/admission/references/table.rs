@@ -45,6 +45,8 @@ pub enum Names {
     PullSecrets,
     /// A pool of addresses: `{apiGroup, kind, name}`. One of the same namespace is for whoever may create claims there.
     AddressPool(Use),
+    /// A pool of addresses by `NAME` or `KIND/NAME`, as the annotation of pools of machines has it.
+    AddressPoolName,
     /// Texts of any depth with `secret://namespace:name` or `configmap://namespace:name` in them.
     Inline,
 }
@@ -115,6 +117,12 @@ pub const TABLE: &[Field] = &[
     ),
     field(PROVISIONING, "Cluster", "status.clusterName", MANAGEMENT_CLUSTER),
     field(PROVISIONING, "Cluster", "status.clientSecretName", Names::Secret),
+    field(
+        PROVISIONING,
+        "Cluster",
+        "spec.rkeConfig.machinePools[*].machineDeploymentAnnotations[remuda.io/address-pool]",
+        Names::AddressPoolName,
+    ),
     // What controllers make of it. A person can write these as well.
     field(RKE, "RKEControlPlane", "spec.clusterName", CAPI_CLUSTER),
     field(RKE, "RKEControlPlane", "spec.managementClusterName", MANAGEMENT_CLUSTER),
@@ -146,6 +154,8 @@ pub const TABLE: &[Field] = &[
     field(MACHINE, "*", "spec.common.cloudCredentialSecretName", Names::Credential),
     field(MACHINE, "*", "spec.template.spec.common.cloudCredentialSecretName", Names::Credential),
     field(MACHINE, "*", "spec.clusterName", CAPI_CLUSTER),
+    field(MACHINE, "*", "metadata.annotations[remuda.io/address-pool]", Names::AddressPoolName),
+    field(MACHINE, "*", "spec.template.metadata.annotations[remuda.io/address-pool]", Names::AddressPoolName),
     field(MACHINE, "*", "status.cloudCredentialSecretName", Names::Credential),
     // Cluster API, in both versions.
     field(CORE, "Cluster", "spec.infrastructureRef", Names::Reference(Use::Own)),
@@ -156,11 +166,23 @@ pub const TABLE: &[Field] = &[
     field(CORE, "Machine", "spec.bootstrap.dataSecretName", Names::Secret),
     field(CORE, "MachineSet", "spec.clusterName", CAPI_CLUSTER),
     field(CORE, "MachineSet", "spec.template.spec.clusterName", CAPI_CLUSTER),
+    field(
+        CORE,
+        "MachineSet",
+        "spec.template.metadata.annotations[remuda.io/address-pool]",
+        Names::AddressPoolName,
+    ),
     field(CORE, "MachineSet", "spec.template.spec.infrastructureRef", Names::Reference(Use::Own)),
     field(CORE, "MachineSet", "spec.template.spec.bootstrap.configRef", Names::Reference(Use::Own)),
     field(CORE, "MachineSet", "spec.template.spec.bootstrap.dataSecretName", Names::Secret),
     field(CORE, "MachineDeployment", "spec.clusterName", CAPI_CLUSTER),
     field(CORE, "MachineDeployment", "spec.template.spec.clusterName", CAPI_CLUSTER),
+    field(
+        CORE,
+        "MachineDeployment",
+        "spec.template.metadata.annotations[remuda.io/address-pool]",
+        Names::AddressPoolName,
+    ),
     field(CORE, "MachineDeployment", "spec.template.spec.infrastructureRef", Names::Reference(Use::Own)),
     field(CORE, "MachineDeployment", "spec.template.spec.bootstrap.configRef", Names::Reference(Use::Own)),
     field(CORE, "MachineDeployment", "spec.template.spec.bootstrap.dataSecretName", Names::Secret),

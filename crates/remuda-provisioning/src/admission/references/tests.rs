@@ -48,7 +48,9 @@ fn the_table_has_no_fields_that_do_not_exist() {
     let paths = |group: &str, kind: &str| {
         shipped.iter().find(|known| known.0 == group && known.1 == kind).map(|known| &known.2)
     };
-    for field in TABLE.iter().filter(|field| field.kind != "*" && !field.path.contains("annotations[")) {
+    for field in
+        TABLE.iter().filter(|field| field.kind != "*" && !field.path.to_lowercase().contains("annotations["))
+    {
         let known = paths(field.group, field.kind).expect(field.kind);
         let path = field.path.trim_end_matches("[*]").trim_end_matches(".*");
         assert!(known.contains(path), "{} {}", field.kind, field.path);
@@ -238,6 +240,31 @@ fn a_pool_of_addresses_for_all_namespaces_is_named() {
     for here in [with(group, "InClusterIPPool"), with("ipam.example.com", "GlobalInClusterIPPool")] {
         assert!(lines(of("IPAddressClaim"), None, &here).is_empty(), "{here}");
     }
+}
+
+#[test]
+fn a_pool_of_addresses_for_machines_is_named() {
+    let with = |text: &str| {
+        let annotations = json!({"remuda.io/address-pool": text});
+        config(json!({"machinePools": [{"name": "a", "machineDeploymentAnnotations": annotations}]}))
+    };
+    let field = "spec.rkeConfig.machinePools[0].machineDeploymentAnnotations[remuda.io/address-pool]";
+    for (text, target) in [
+        ("lan", "InClusterIPPool fleet-default/lan"),
+        ("InClusterIPPool/lan", "InClusterIPPool fleet-default/lan"),
+        ("GlobalInClusterIPPool/wide", "GlobalInClusterIPPool /wide"),
+    ] {
+        assert_eq!(lines(place(), None, &with(text)), [format!("{field} get {target}")]);
+    }
+    for text in ["", "/", "Other/lan", "InClusterIPPool/", "../lan"] {
+        assert!(lines(place(), None, &with(text)).is_empty(), "{text}");
+    }
+    let machine = Place { group: group::MACHINE, kind: "XMachine", namespace: "ns", name: "m" };
+    let annotated = json!({"metadata": {"annotations": {"remuda.io/address-pool": "lan"}}});
+    assert_eq!(
+        lines(machine, None, &annotated),
+        ["metadata.annotations[remuda.io/address-pool] get InClusterIPPool ns/lan"]
+    );
 }
 
 #[test]

@@ -75,6 +75,13 @@ fn example(names: Names) -> Example {
             resource: "globalinclusterippools",
             verbs: used(by),
         },
+        Names::AddressPoolName => Example {
+            value: json!("victim"),
+            namespace: HERE,
+            group: IPAM,
+            resource: "inclusterippools",
+            verbs: &["get"],
+        },
         Names::PoolCredential => read(json!({"cloudCredentialSecretName": "victim"}), HERE, "secrets"),
         Names::Object { group, kind, used: by, .. } => {
             assert_eq!(kind, "Cluster");
