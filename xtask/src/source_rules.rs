@@ -110,6 +110,7 @@ const SAME_TEXT: &[Exception] = &[
     ("remuda-api/src/rke/cluster.rs", "RKECluster", A_KIND),
     ("remuda-cli/src/evidence.rs", "RKECluster", A_KIND),
     ("remuda-cli/src/gather.rs", "RKECluster", A_KIND),
+    ("remuda-drivers/src/azure/api.rs", "AllocationFailed", "an error code of Azure"),
     ("remuda-drivers/src/install.rs", "local://", "the URL of a built-in driver, not a principal"),
     ("remuda-bench/src/machines.rs", "local://", "the URL of a built-in driver, not a principal"),
     ("remuda-machines/src/runner.rs", "machine-jobs", "the name of a controller, not a directory"),

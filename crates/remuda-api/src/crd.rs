@@ -103,6 +103,12 @@ pub fn all() -> impl Iterator<Item = Value> {
     CLUSTER_API.iter().map(Committed::parse)
 }
 
+/// Whether upstream's core provider brings a definition of this name as well. Pools of addresses are another provider's,
+/// which may be there instead of ours.
+pub fn is_of_core(name: &str) -> bool {
+    names().any(|known| known == name) && !name.ends_with("inclusterippools.ipam.cluster.x-k8s.io")
+}
+
 /// Names of the definitions of Rancher's kinds, in the order they are applied.
 pub fn rancher_names() -> impl Iterator<Item = &'static str> {
     RANCHER.iter().map(|definition| definition.name)
@@ -273,6 +279,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn pools_of_addresses_are_of_another_provider_than_the_core() {
+        let others: Vec<_> = names().filter(|name| !is_of_core(name)).collect();
+        let pools =
+            ["inclusterippools.ipam.cluster.x-k8s.io", "globalinclusterippools.ipam.cluster.x-k8s.io"];
+        assert_eq!(others, pools);
+        assert!(!is_of_core("cows.cluster.x-k8s.io"));
     }
 
     #[test]

@@ -99,7 +99,8 @@ async fn reclaim(session: &Session, dry_run: bool) -> Result<(), Failure> {
     for shipped in crd::all() {
         let name = shipped["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let Some(live) = api::get(client, &definitions(), None, &name).await? else { continue };
-        if !is_taken(&live.0) {
+        // Those of another provider are that one's.
+        if !is_taken(&live.0) || !crd::is_of_core(&name) {
             continue;
         }
         check_stored(&live.0, &shipped)?;

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -333,6 +335,26 @@ async fn what_is_paused_or_of_another_provider_is_left_alone() {
     annotate(&world, "lan", json!({PAUSED: null})).await;
     gone::<IpAddressClaim>(&world, "clusters").await;
     until("the pool goes on", async || told(&world.api(), "late").await.starts_with("10.0.0.")).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_another_provider_is_installed_claims_are_its() {
+    let world = World::start().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client());
+    let webhook = Patch::Merge(json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/convert"},
+    }}}}));
+    let name = "inclusterippools.ipam.cluster.x-k8s.io";
+    definitions.patch(name, &PatchParams::default(), &webhook).await.unwrap();
+    let running = world.run();
+    create_pool(&world, "lan", json!(["10.0.0.5"])).await;
+    create_claim(&world, "a", "lan").await;
+    settled(&world).await;
+    let claim = world.api::<IpAddressClaim>().get("a").await.unwrap();
+    let pool = world.api::<InClusterIpPool>().get("lan").await.unwrap();
+    assert_eq!((claim.metadata.finalizers, claim.status), (None, None));
+    assert_eq!((pool.metadata.finalizers, pool.status), (None, None));
     running.stop().await;
 }
 

@@ -302,6 +302,52 @@ async fn secrets_and_config_maps_are_named_with_the_rights_of_the_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn addresses_are_taken_with_the_rights_of_the_writer() {
+    const IPAM: &str = "ipam.cluster.x-k8s.io";
+    let site = Site::start().await;
+    let claims = format!("/apis/{IPAM}/v1beta2/namespaces/fleet-default/ipaddressclaims");
+    let claim = |name: &str, kind: &str| {
+        json!({"apiVersion": format!("{IPAM}/v1beta2"), "kind": "IPAddressClaim", "metadata": {"name": name},
+            "spec": {"poolRef": {"apiGroup": IPAM, "kind": kind, "name": "theirs"}}})
+    };
+    site.grant("ann", "fleet-default", IPAM, "ipaddressclaims", "", &["create"]).await;
+    // Of pools beside it a claim may be made by whoever may make claims there.
+    site.until("a claim may be made", async || {
+        site.post("ann", &claims, &claim("here", "InClusterIPPool")).await.is_ok()
+    })
+    .await;
+    let theirs = "cannot get globalinclusterippools \"theirs\"";
+    let wide = "GlobalInClusterIPPool";
+    refused(site.post("ann", &claims, &claim("wide", wide)).await, "spec.poolRef", theirs);
+
+    let pooled = |name: &str, addresses: &str| {
+        let mut pool = pool("nc");
+        pool["machineDeploymentAnnotations"] = json!({"remuda.io/address-pool": addresses});
+        cluster(name, json!({"rkeConfig": {"machinePools": [pool]}}))
+    };
+    site.post("ann", CONFIGS, &config("nc")).await.unwrap();
+    let field = "spec.rkeConfig.machinePools[0].machineDeploymentAnnotations[remuda.io/address-pool]";
+    let beside = "cannot get inclusterippools \"theirs\" in namespace \"fleet-default\"";
+    refused(site.post("ann", CLUSTERS, &pooled("x1", "theirs")).await, field, beside);
+    refused(site.post("ann", CLUSTERS, &pooled("x1", &format!("{wide}/theirs"))).await, field, theirs);
+
+    site.grant("ann", "fleet-default", IPAM, "inclusterippools", "theirs", &["get"]).await;
+    let rule = json!({"apiGroups": [IPAM], "resources": ["globalinclusterippools"], "resourceNames": ["theirs"], "verbs": ["get"]});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "uses"}, "rules": [rule]});
+    site.make(&format!("{RBAC}/clusterroles"), role).await;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "uses"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "uses"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
+    });
+    site.make(&format!("{RBAC}/clusterrolebindings"), binding).await;
+    site.until("the right holds", async || site.post("ann", &claims, &claim("wide", wide)).await.is_ok())
+        .await;
+    site.post("ann", CLUSTERS, &pooled("x1", "theirs")).await.unwrap();
+    site.post("ann", CLUSTERS, &pooled("x2", &format!("{wide}/theirs"))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_administrator_named_stays_and_is_not_used_for_anything_else() {
     let site = Site::start().await;
     site.secret("fleet-default", "theirs").await;
