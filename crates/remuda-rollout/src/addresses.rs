@@ -3,7 +3,7 @@
 //! A claim is answered with an IPAddress of its own name, so its name does not keep two servers from giving one address
 //! to two claims. What does is a promise on the pool: it is written on the condition that the pool is as it was read,
 //! *before* the IPAddresses were listed, and it stays until the IPAddress is there. An address that is neither given
-//! nor promised then is nobody's.
+//! nor promised then is free.
 
 mod set;
 
@@ -228,7 +228,7 @@ impl Promises {
         self.0.keys()
     }
 
-    /// Promises that are kept, as their IPAddress is there, or that `is_gone` says nobody waits for, are taken back.
+    /// Promises that are kept, as their IPAddress is there, or those of claims that are gone, are taken back.
     pub fn settle(&mut self, given: &[Given], is_gone: impl Fn(&Claim) -> bool) {
         let kept: BTreeSet<(&str, &str)> =
             given.iter().map(|given| (given.namespace.as_str(), given.name.as_str())).collect();

@@ -126,7 +126,7 @@ impl Ipam {
         api.get_opt(&key.name).await.map_err(Error::api("read", format!("IPAddressClaim {key}")))
     }
 
-    /// An address that is being deleted is kept for its claim. One without is kept for nobody.
+    /// An address that is being deleted is kept for its claim. One without a claim is let go.
     async fn let_go(&self, address: &IpAddress) -> Result<(), Error> {
         let known = address.finalizers().iter().any(|known| known == finalizer::PROTECT_ADDRESS);
         if !known {

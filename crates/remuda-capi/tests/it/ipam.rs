@@ -402,8 +402,8 @@ async fn an_address_of_the_claims_name_is_taken_over_or_told() {
         found.is_some_and(|found| found.uid() != before) && told(&world.api(), "again").await == "10.0.0.5"
     })
     .await;
-    // Without any claim it is kept by nobody.
-    create(address("orphan", "nobody", json!([]))).await;
+    // Without any claim it is let go.
+    create(address("orphan", "orphan", json!([]))).await;
     world.api::<IpAddress>().delete("orphan", &DeleteParams::default()).await.unwrap();
     gone::<IpAddress>(&world, "orphan").await;
     running.stop().await;

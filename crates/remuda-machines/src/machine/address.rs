@@ -1,7 +1,7 @@
 //! The address of a machine, from a pool: claimed before its server is made, and given back when that is gone.
 //!
 //! The claim has the name of the machine and belongs to it. A finalizer of ours keeps it until the server is removed,
-//! whoever deletes it: an address that is in use is not given to another machine.
+//! also when it is deleted before that: an address that is in use is not given to another machine.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{

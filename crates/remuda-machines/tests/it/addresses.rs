@@ -92,7 +92,7 @@ async fn a_machine_claims_an_address_and_gives_it_back() {
     let args = job.spec.unwrap().template.spec.unwrap().containers.remove(0).args.unwrap();
     assert!(args.contains(&"--proxmoxve-vm-ipconfig=ip=10.0.0.5/24,gw=10.0.0.1".to_owned()), "{args:?}");
 
-    // Whoever deletes the claim does not take the address away from the machine.
+    // A claim that is deleted by hand does not take the address away from the machine.
     world.claims().delete("m1", &DeleteParams::default()).await.unwrap();
     assert!(world.claims().get("m1").await.unwrap().metadata.deletion_timestamp.is_some());
     machines.delete("m1", &DeleteParams::default()).await.unwrap();
@@ -115,7 +115,7 @@ async fn what_cannot_be_claimed_is_told_and_nothing_is_made() {
     world.pooled("b", "ProxmoxveMachine", "Subnet/lan").await;
     let odd = "\"Subnet/lan\" in annotation remuda.io/address-pool is no pool of addresses";
     world.says("ProxmoxveMachine", "b", odd).await;
-    // Somebody else has a claim of this name.
+    // There is a claim of this name that is not of the machine.
     let mut claim = IpAddressClaim::named("c");
     claim.spec.pool_ref.api_group = "ipam.cluster.x-k8s.io".to_owned();
     (claim.spec.pool_ref.kind, claim.spec.pool_ref.name) = ("InClusterIPPool".to_owned(), "lan".to_owned());

@@ -43,7 +43,7 @@ pub enum Names {
     Workspace,
     /// Secrets of the system's namespace, separated by commas, in the one Setting that has them.
     PullSecrets,
-    /// A pool of addresses: `{apiGroup, kind, name}`. One of the same namespace is for whoever may create claims there.
+    /// A pool of addresses: `{apiGroup, kind, name}`. One of the same namespace is for those who may create claims there.
     AddressPool(Use),
     /// A pool of addresses by `NAME` or `KIND/NAME`, as the annotation of pools of machines has it.
     AddressPoolName,

@@ -316,7 +316,7 @@ async fn addresses_are_taken_with_the_rights_of_the_writer() {
         site.post("ann", &claims, &claim("here", "InClusterIPPool")).await.is_ok()
     })
     .await;
-    let theirs = "cannot get globalinclusterippools \"theirs\"";
+    let theirs = "cannot get globalinclusterippools.ipam.cluster.x-k8s.io \"theirs\"";
     let wide = "GlobalInClusterIPPool";
     refused(site.post("ann", &claims, &claim("wide", wide)).await, "spec.poolRef", theirs);
 
@@ -327,7 +327,8 @@ async fn addresses_are_taken_with_the_rights_of_the_writer() {
     };
     site.post("ann", CONFIGS, &config("nc")).await.unwrap();
     let field = "spec.rkeConfig.machinePools[0].machineDeploymentAnnotations[remuda.io/address-pool]";
-    let beside = "cannot get inclusterippools \"theirs\" in namespace \"fleet-default\"";
+    let beside =
+        "cannot get inclusterippools.ipam.cluster.x-k8s.io \"theirs\" in namespace \"fleet-default\"";
     refused(site.post("ann", CLUSTERS, &pooled("x1", "theirs")).await, field, beside);
     refused(site.post("ann", CLUSTERS, &pooled("x1", &format!("{wide}/theirs"))).await, field, theirs);
 
