@@ -38,6 +38,26 @@ pub mod env {
     pub const SHARED_SECRET_FILE: &str = "REMUDA_SHARED_SECRET_FILE";
     /// That secret itself. It has no flag: command lines can be read by anybody.
     pub const SHARED_SECRET: &str = "REMUDA_SHARED_SECRET";
+    /// When the server backs itself up.
+    pub const BACKUP_SCHEDULE: &str = "REMUDA_BACKUP_SCHEDULE";
+    /// Where these backups go.
+    pub const BACKUP_TO: &str = "REMUDA_BACKUP_TO";
+    /// How many of them are kept.
+    pub const BACKUP_RETENTION: &str = "REMUDA_BACKUP_RETENTION";
+    /// The S3 store they go to: host and port.
+    pub const BACKUP_S3_ENDPOINT: &str = "REMUDA_BACKUP_S3_ENDPOINT";
+    /// Its region.
+    pub const BACKUP_S3_REGION: &str = "REMUDA_BACKUP_S3_REGION";
+    /// File with the authorities of its certificate.
+    pub const BACKUP_S3_CA: &str = "REMUDA_BACKUP_S3_CA";
+    /// How the name of the bucket gets into its addresses.
+    pub const BACKUP_S3_LOOKUP: &str = "REMUDA_BACKUP_S3_LOOKUP";
+    /// File with the keys to it.
+    pub const BACKUP_S3_KEYS: &str = "REMUDA_BACKUP_S3_KEYS";
+    /// The keys themselves. They have no flags: command lines can be read by anybody.
+    pub const BACKUP_S3_ACCESS_KEY: &str = "REMUDA_BACKUP_S3_ACCESS_KEY";
+    pub const BACKUP_S3_SECRET_KEY: &str = "REMUDA_BACKUP_S3_SECRET_KEY";
+    pub const BACKUP_S3_SESSION_TOKEN: &str = "REMUDA_BACKUP_S3_SESSION_TOKEN";
     /// Serving certificate brought by the operator.
     pub const TLS_CERT: &str = "REMUDA_TLS_CERT";
     /// Key of the serving certificate brought by the operator.

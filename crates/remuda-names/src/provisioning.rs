@@ -30,6 +30,13 @@ pub mod annotation {
     /// On Clusters: `true` if the store of their snapshots is not to be tried when it is written. Written by people,
     /// where nodes reach the store and this server does not; read by admission.
     pub const SKIP_S3_CHECK: &str = "remuda.io/skip-s3-check";
+    /// On Clusters: when what disrupts and starts by itself may begin, such as `Sat 01:00-05:00 Europe/Berlin`, several
+    /// separated by commas. Written by people; `remuda-distro` has its form.
+    pub const MAINTENANCE_WINDOW: &str = "remuda.io/maintenance-window";
+    /// On Clusters: `auto` if their certificates are to be rotated before they end. Written by people.
+    pub const ROTATE_CERTIFICATES: &str = "remuda.io/rotate-certificates";
+    /// Its value.
+    pub const ROTATE_CERTIFICATES_AUTO: &str = "auto";
     /// On machine configurations: `true` if several clusters use it, or may. It then belongs to none of them and
     /// outlives them. Written by people, and as soon as a second cluster uses it.
     pub const SHARED: &str = "remuda.io/shared";

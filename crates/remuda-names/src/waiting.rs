@@ -11,6 +11,7 @@ pub const ROLES: &str = "Roles";
 /// Of earlier versions, whose control planes are read here as well.
 pub const NOT_SUPPORTED: &str = "NotSupported";
 pub const OPERATION: &str = "Operation";
+pub const MAINTENANCE_WINDOW: &str = "MaintenanceWindow";
 pub const PAUSED: &str = "Paused";
 pub const ETCD_REPLACED: &str = "EtcdReplaced";
 pub const VIABLE_INIT_NODE: &str = "ViableInitNode";
