@@ -1,5 +1,6 @@
 //! The syntax of cron schedules: five fields, or a descriptor such as `@daily`.
 
+use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use remuda_base::duration;
 
 const MONTHS: [&str; 12] =
@@ -30,16 +31,6 @@ pub enum Schedule {
     Fields { bits: [u64; 5], days: bool, weekdays: bool },
     /// So many seconds after the last time.
     Every { seconds: u64 },
-}
-
-/// A minute of the calendar. Sunday is 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Minute {
-    pub minute: u32,
-    pub hour: u32,
-    pub day: u32,
-    pub month: u32,
-    pub weekday: u32,
 }
 
 impl Schedule {
@@ -77,14 +68,45 @@ impl Schedule {
         Ok(Schedule::Fields { bits, days: given(2), weekdays: given(4) })
     }
 
-    /// Whether this minute is one of the schedule. `None` for those that go by intervals.
-    pub fn is_due(&self, at: Minute) -> Option<bool> {
-        let Schedule::Fields { bits, days, weekdays } = self else { return None };
-        let has = |field: usize, value: u32| bits[field] >> value.min(63) & 1 == 1;
-        let (day, weekday) = (has(2, at.day), has(4, at.weekday));
-        let either = if *days && *weekdays { day || weekday } else { day && weekday };
-        Some(has(0, at.minute) && has(1, at.hour) && has(3, at.month) && either)
+    /// The first time of the schedule after this one, in UTC. `None` if there is none in eight years, within which the
+    /// 29th of February comes.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        const DAYS: usize = 8 * 366 + 1;
+        let Schedule::Fields { bits, .. } = self else {
+            let Schedule::Every { seconds } = self else { return None };
+            return after.checked_add(i64::try_from(*seconds).ok()?.seconds()).ok();
+        };
+        let has = |field: usize, value: i8| has(bits[field], value);
+        let first = after.checked_add(1.minute()).ok()?.to_zoned(TimeZone::UTC);
+        let (mut date, mut from) = (first.date(), (first.hour(), first.minute()));
+        for _ in 0..DAYS {
+            if self.has_day(date) {
+                let (hour, minute) = from;
+                let hours = (hour..24).filter(|at| has(1, *at));
+                let mut times = hours.flat_map(|at| {
+                    let minutes = if at == hour { minute } else { 0 };
+                    (minutes..60).map(move |minute| (at, minute))
+                });
+                if let Some((hour, minute)) = times.find(|(_, minute)| has(0, *minute)) {
+                    return Some(date.at(hour, minute, 0, 0).to_zoned(TimeZone::UTC).ok()?.timestamp());
+                }
+            }
+            (date, from) = (date.tomorrow().ok()?, (0, 0));
+        }
+        None
     }
+
+    fn has_day(&self, date: Date) -> bool {
+        let Schedule::Fields { bits, days, weekdays } = self else { return false };
+        let weekday = has(bits[4], date.weekday().to_sunday_zero_offset());
+        let day = has(bits[2], date.day());
+        let either = if *days && *weekdays { day || weekday } else { day && weekday };
+        has(bits[3], date.month()) && either
+    }
+}
+
+fn has(bits: u64, value: i8) -> bool {
+    bits >> u32::try_from(value).unwrap_or_default().min(63) & 1 == 1
 }
 
 /// Checks a schedule; the error is what the user reads.
@@ -152,24 +174,33 @@ fn number(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Minute, Schedule, check};
+    use jiff::Timestamp;
+
+    use super::{Schedule, check};
 
     #[test]
-    fn a_schedule_says_which_minutes_are_its_own() {
-        // Tuesday, the 17th of November, 12:30.
-        let at = Minute { minute: 30, hour: 12, day: 17, month: 11, weekday: 2 };
-        for (schedule, due) in [
-            ("* * * * *", true),
-            ("30 */12 * * *", true),
-            ("0 */12 * * *", false),
-            ("*/15 12 * nov tue", true),
-            ("30 12 1 * tue", true),
-            ("30 12 1 * *", false),
-            ("@hourly", false),
+    fn a_schedule_says_when_it_is_next() {
+        // A Tuesday.
+        let after: Timestamp = "2026-11-17T12:30:20Z".parse().unwrap();
+        for (schedule, next) in [
+            ("* * * * *", "2026-11-17T12:31:00Z"),
+            ("30 */12 * * *", "2026-11-18T00:30:00Z"),
+            ("0 */12 * * *", "2026-11-18T00:00:00Z"),
+            ("*/15 12 * nov tue", "2026-11-17T12:45:00Z"),
+            ("30 12 1 * tue", "2026-11-24T12:30:00Z"),
+            ("30 12 1 * *", "2026-12-01T12:30:00Z"),
+            ("0 12 * * sun", "2026-11-22T12:00:00Z"),
+            ("@hourly", "2026-11-17T13:00:00Z"),
+            ("0 3 29 2 *", "2028-02-29T03:00:00Z"),
+            ("@every 90s", "2026-11-17T12:31:50Z"),
         ] {
-            assert_eq!(Schedule::parse(schedule).unwrap().is_due(at), Some(due), "{schedule}");
+            let found = Schedule::parse(schedule).unwrap().next(after);
+            assert_eq!(found, Some(next.parse().unwrap()), "{schedule}");
         }
-        assert_eq!(Schedule::parse("@every 90s").unwrap(), Schedule::Every { seconds: 90 });
+        assert_eq!(Schedule::parse("0 0 30 2 *").unwrap().next(after), None);
+        let whole: Timestamp = "2026-11-17T12:30:00Z".parse().unwrap();
+        let minutely = Schedule::parse("* * * * *").unwrap();
+        assert_eq!(minutely.next(whole), Some("2026-11-17T12:31:00Z".parse().unwrap()));
     }
 
     #[test]

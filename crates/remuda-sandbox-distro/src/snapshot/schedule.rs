@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::{Timestamp, tz::TimeZone};
-use remuda_objects::cron::{Minute, Schedule};
+use jiff::Timestamp;
+use remuda_objects::cron::Schedule;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -32,29 +32,11 @@ pub async fn run(snapshots: Arc<Snapshots>, stop: CancellationToken) {
     }
 }
 
-/// How long until the next minute of the schedule. A schedule without one is asked again after a year.
+/// How long until the next time of the schedule. A schedule without one is asked again after a year.
 fn until_due(schedule: &Schedule, now: Timestamp) -> Duration {
-    const MINUTES: i64 = 366 * 24 * 60;
-    if let Schedule::Every { seconds } = schedule {
-        return Duration::from_secs(*seconds);
-    }
-    let first = now.as_second().div_euclid(60) + 1;
-    let due = |minute: &i64| {
-        let Ok(at) = Timestamp::from_second(minute * 60) else { return false };
-        let at = at.to_zoned(TimeZone::UTC);
-        let number = |value: i8| u32::try_from(value).unwrap_or_default();
-        let minute = Minute {
-            minute: number(at.minute()),
-            hour: number(at.hour()),
-            day: number(at.day()),
-            month: number(at.month()),
-            weekday: number(at.weekday().to_sunday_zero_offset()),
-        };
-        schedule.is_due(minute) == Some(true)
-    };
-    let next = (first..first + MINUTES).find(due).unwrap_or(first + MINUTES);
-    let wait = next * 60_000 - now.as_millisecond();
-    Duration::from_millis(u64::try_from(wait).unwrap_or(1))
+    const YEAR: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+    let wait = schedule.next(now).map(|next| next.as_millisecond() - now.as_millisecond());
+    wait.map_or(YEAR, |wait| Duration::from_millis(u64::try_from(wait).unwrap_or(1)))
 }
 
 #[cfg(test)]
