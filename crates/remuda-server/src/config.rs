@@ -5,6 +5,7 @@
 //! of the flags. [`Config`] is the result: complete and checked, before anything is created.
 
 pub(crate) mod address;
+mod backup;
 mod datastore;
 mod error;
 mod options;
@@ -22,6 +23,7 @@ use remuda_names::{self as names, file};
 
 pub use self::{
     address::{Advertise, Bind},
+    backup::{BackupKeys, BackupPlace, BackupStore, Backups},
     datastore::{ClientTls, Datastore},
     error::ConfigError,
     options::{LocalMachines, LogFormat, Options},
@@ -56,6 +58,8 @@ pub struct Config {
     pub release_data: Option<PathBuf>,
     /// Registries that are mirrored for machines.
     pub registries: Option<Registries>,
+    /// The server's backups of itself.
+    pub backups: Option<Backups>,
     pub limits: Limits,
 }
 
@@ -113,6 +117,8 @@ impl Options {
             let secret = std::env::var_os(names::env::SHARED_SECRET).and_then(|text| text.into_string().ok());
             self.shared_secret = secret.map(SharedSecret::new);
         }
+        let variable = |name: &str| std::env::var_os(name)?.into_string().ok();
+        self.backup_keys = backup::BackupKeys::of_environment(variable);
         let path = match &self.config {
             Some(path) => path.clone(),
             None if Path::new(file::DEFAULT_CONFIG).exists() => PathBuf::from(file::DEFAULT_CONFIG),
@@ -148,6 +154,7 @@ impl Options {
 
     /// Checks everything that can be checked without creating anything.
     pub fn resolve(self) -> Result<Config, ConfigError> {
+        let backups = backup::Asked::of(&self);
         let bind = match &self.bind {
             Some(text) => Bind::parse(text)?,
             None => Bind::any(names::DEFAULT_PORT),
@@ -167,6 +174,7 @@ impl Options {
             self.datastore_cert,
             self.datastore_key,
         )?;
+        let backups = backups.resolve(&datastore, &data_dir)?;
         let shared_secret = secret::resolve(self.shared_secret, self.shared_secret_file.as_deref())?;
         if shared_secret.is_some() && !matches!(datastore, Datastore::Etcd { .. }) {
             return Err(ConfigError::invalid(
@@ -237,6 +245,7 @@ impl Options {
             local_machines: self.local_machines.unwrap_or_default(),
             release_data: self.release_data,
             registries: self.registry_config.as_deref().map(Registries::read).transpose()?,
+            backups,
             limits,
         })
     }

@@ -250,7 +250,11 @@ impl Engine {
         let scratch = Scratch::new(dir);
         let (manifest, _guard) = self.snapshot(&scratch.store).await?;
         pki::check(dir).map_err(MaintenanceError::Keys)?;
-        archive::pack(output, &manifest, &scratch.store, dir)?;
+        let (dir, output, described) = (dir.to_owned(), output.to_owned(), manifest.clone());
+        let packing = tokio::task::spawn_blocking(move || {
+            archive::pack(&output, &described, &scratch.store, &dir).map(drop)
+        });
+        packing.await.map_err(|error| MaintenanceError::Failed(io::Error::other(error)))??;
         Ok(manifest)
     }
 
@@ -370,7 +374,7 @@ pub(crate) fn keyring(dir: &DataDir) -> Result<Keyring, EngineError> {
     Keyring::open_or_create(path).map_err(EngineError::Keyring)
 }
 
-fn seal_with(keyring: Arc<Keyring>) -> Sealing {
+pub(crate) fn seal_with(keyring: Arc<Keyring>) -> Sealing {
     Sealing { keyring, prefixes: SEALED.iter().map(|prefix| (*prefix).to_owned()).collect() }
 }
 

@@ -9,6 +9,7 @@ pub mod admin;
 mod api;
 pub mod archive;
 mod audit_trail;
+mod backup;
 pub mod capi;
 pub mod config;
 pub mod controllers;

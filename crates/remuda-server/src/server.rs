@@ -39,6 +39,7 @@ use crate::{
     addresses,
     api::{self, ApiConfigError, Kinds, PrepareError, Prepared},
     audit_trail::Trail,
+    backup::{self, Scheduled},
     capi::{self, repository::Repository},
     config::{Bind, Config, ConfigError, address},
     controllers::{Component, Controllers, Run, group},
@@ -255,6 +256,8 @@ impl Server {
         let deliveries = Deliveries::default();
         let mut controller_metrics = controllers.metrics();
         deliveries.register(&mut controller_metrics);
+        let backups = backup::Progress::default();
+        backups.register(&mut controller_metrics);
         let kubernetes = KubernetesApi {
             api: api.clone(),
             counters: counters.clone(),
@@ -269,6 +272,7 @@ impl Server {
                 pki: pki.clone(),
                 presented: serving.presented(),
                 data_dir: dir.path().to_owned(),
+                backups: backups.clone(),
             },
         };
         let frame = Frame::new(kubernetes, doors::OF_API, openings.collect(), Arc::new(management));
@@ -288,6 +292,13 @@ impl Server {
         let mut background = JoinSet::new();
         background.spawn(acceptor.run(listener, config.limits.connections.get()));
         background.spawn(serving.clone().run(stop.clone()));
+        if let Some(asked) = config.backups {
+            // The store is this server's alone, so is the work.
+            let scheduled = Scheduled::new(asked, &pki.ca_pem(), engine.clone(), dir.path(), backups);
+            let scheduled = Arc::new(scheduled);
+            controllers
+                .keep(group(Component::Shared, move |ctx, stop| backup::run(ctx, scheduled.clone(), stop)));
+        }
         if let Some(gateway) = gateway {
             let site = Site {
                 contexts: controllers.contexts.clone(),

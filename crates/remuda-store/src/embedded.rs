@@ -215,6 +215,12 @@ impl Embedded {
         written.unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
     }
 
+    /// Whether a backup could be restored: reads all of it, keeps none of it, and returns its revision.
+    pub fn verify(backup: &Path, options: &Options) -> Result<Revision, OpenError> {
+        let contents = snapshot::read(backup, options.sealing.as_ref(), |_, _| {})?;
+        Ok(contents.header.revision)
+    }
+
     /// Sets up a store in `dir`, which must not hold one, from a backup. Everything is verified
     /// before anything is written.
     pub fn restore(backup: &Path, dir: &Path, options: &Options) -> Result<Revision, OpenError> {

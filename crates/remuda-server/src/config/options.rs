@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use remuda_names::env;
 use serde::Deserialize;
 
-use super::SharedSecret;
+use super::{SharedSecret, backup::BackupKeys};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -100,6 +100,48 @@ pub struct Options {
     #[serde(skip)]
     #[arg(skip)]
     pub shared_secret: Option<SharedSecret>,
+
+    /// Back the server up by this schedule, in UTC, such as "0 3 * * *"
+    ///
+    /// Backups are made while the server runs, and each is read again. A time that was missed is made up for, once.
+    #[arg(long, env = env::BACKUP_SCHEDULE, value_name = "CRON")]
+    pub backup_schedule: Option<String>,
+
+    /// Put these backups into this directory, or into s3://BUCKET[/FOLDER]
+    #[arg(long, env = env::BACKUP_TO, value_name = "WHERE")]
+    pub backup_to: Option<String>,
+
+    /// Keep so many of them [default: 7]
+    #[arg(long, env = env::BACKUP_RETENTION, value_name = "N")]
+    pub backup_retention: Option<usize>,
+
+    /// The S3 store of --backup-to [default: Amazon's]
+    #[arg(long, env = env::BACKUP_S3_ENDPOINT, value_name = "HOST[:PORT]")]
+    pub backup_s3_endpoint: Option<String>,
+
+    /// Region of its bucket [default: us-east-1]
+    #[arg(long, env = env::BACKUP_S3_REGION, value_name = "REGION")]
+    pub backup_s3_region: Option<String>,
+
+    /// Trust these authorities for it (PEM) [default: those of the system]
+    #[arg(long, env = env::BACKUP_S3_CA, value_name = "FILE")]
+    pub backup_s3_ca: Option<PathBuf>,
+
+    /// Where its bucket is in addresses: auto, dns or path [default: auto]
+    #[arg(long, env = env::BACKUP_S3_LOOKUP, value_name = "HOW")]
+    pub backup_s3_lookup: Option<String>,
+
+    /// Its keys: a file with access-key and secret-key (YAML) [default: the variables
+    /// REMUDA_BACKUP_S3_ACCESS_KEY and REMUDA_BACKUP_S3_SECRET_KEY]
+    ///
+    /// The file is read for every backup, so keys can be replaced while the server runs.
+    #[arg(long, env = env::BACKUP_S3_KEYS, value_name = "FILE")]
+    pub backup_s3_keys: Option<PathBuf>,
+
+    /// The keys themselves, from the environment.
+    #[serde(skip)]
+    #[arg(skip)]
+    pub backup_keys: Option<BackupKeys>,
 
     /// Serve with this certificate instead of a generated one (PEM, chain included)
     #[arg(long, env = env::TLS_CERT, value_name = "FILE")]
@@ -217,7 +259,8 @@ impl Options {
         }
         either! {
             config bind advertise peer_address address_file data_dir datastore datastore_ca datastore_cert datastore_key
-            shared_secret_file shared_secret tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
+            shared_secret_file shared_secret backup_schedule backup_to backup_retention backup_s3_endpoint
+            backup_s3_region backup_s3_ca backup_s3_lookup backup_s3_keys backup_keys tls_cert tls_key tls_san log_level log_format audit_log audit_log_max_size audit_log_max_backups
             audit_policy token_file anonymous_auth service_account_issuer api_audiences controllers max_connections
             max_requests_inflight max_mutating_requests_inflight max_request_bytes max_machine_jobs
             max_machine_jobs_per_credential local_machines release_data registry_config

@@ -15,7 +15,7 @@ use remuda_names::{
 use remuda_rke::agent_presence::Presence;
 use remuda_store::DiskUsage;
 
-use crate::{pki::Pki, tls::Presented};
+use crate::{backup::Progress, pki::Pki, tls::Presented};
 
 pub(crate) struct Fleet {
     /// Nothing where this server runs no controllers.
@@ -26,6 +26,7 @@ pub(crate) struct Fleet {
     pub(crate) pki: Arc<Pki>,
     pub(crate) presented: Arc<Presented>,
     pub(crate) data_dir: PathBuf,
+    pub(crate) backups: Progress,
 }
 
 /// States a cluster is in, all of which are told, so that none that is 0 is missing from a graph.
@@ -72,6 +73,10 @@ impl Fleet {
         let made: Vec<(&str, f64)> = made.map(|made| ("", made)).into_iter().collect();
         let help = "When the store was last compacted into a checkpoint, in seconds since 1970.";
         gauge(text, "remuda_store_checkpoint_timestamp_seconds", help, &made);
+        let newest: Vec<(&str, f64)> =
+            self.backups.last().map(seconds).map(|made| ("", made)).into_iter().collect();
+        let help = "When the newest backup by schedule was made, in seconds since 1970.";
+        gauge(text, "remuda_backup_last_success_timestamp_seconds", help, &newest);
     }
 }
 
