@@ -7,6 +7,7 @@
 //! table      the facts that come with this program (`releases.txt`)
 //! document   the document Rancher's metadata service publishes
 //! wanted     from what people write (`stable`, `1.35`) to a release
+//! maintenance when what disrupts a cluster may begin by itself
 //! upgrade    which change of version a cluster can follow
 //! encryption whether keys for Secrets can be rotated
 //! ```
@@ -18,6 +19,7 @@ mod current;
 pub mod distro;
 pub mod document;
 pub mod encryption;
+pub mod maintenance;
 pub mod release;
 mod table;
 pub mod upgrade;
