@@ -38,6 +38,8 @@ Commands:
              Read a snapshot of etcd, or the newest in a directory, and say whether it is whole
   verify-snapshot --s3 CONFIG PATH
              The same for one in S3, which is put at PATH meanwhile; CONFIG is that of K3s or RKE2
+  certificates DIR
+             Say when the first certificate below the data directory of K3s or RKE2 ends
   version    Print the version
 
 Options of run:
@@ -79,6 +81,8 @@ pub enum Command {
     Uninstall { layout: Layout, keep_distribution: bool },
     /// A snapshot is to be read, and what was found to be printed.
     VerifySnapshot(Which),
+    /// When the first certificate below this data directory ends is to be printed.
+    Certificates(PathBuf),
     /// The program's version is to be printed.
     Version,
     /// [`HELP`] is to be printed.
@@ -175,6 +179,11 @@ pub fn parse(
                 None => Which::File(path),
             };
             words.nothing_else(Command::VerifySnapshot(which))
+        }
+        "certificates" => {
+            let path = words.rest.pop().filter(|word| !word.starts_with('-')).map(PathBuf::from);
+            let path = path.ok_or_else(|| UsageError::Value("certificates".to_owned()))?;
+            words.nothing_else(Command::Certificates(path))
         }
         "version" => words.nothing_else(Command::Version),
         "help" => Ok(Command::Help),
@@ -314,7 +323,9 @@ impl Command {
                 })
             }
             Command::Uninstall { layout, keep_distribution } => Ok(uninstall(&layout, keep_distribution)?),
-            Command::VerifySnapshot(_) | Command::Version | Command::Help => Ok(()),
+            Command::VerifySnapshot(_) | Command::Certificates(_) | Command::Version | Command::Help => {
+                Ok(())
+            }
         }
     }
 }
@@ -382,5 +393,9 @@ mod tests {
         assert!(matches!(read("install --help"), Ok(Command::Help)));
         assert!(matches!(read("--version"), Ok(Command::Version)));
         assert!(matches!(read("version"), Ok(Command::Version)));
+        assert!(
+            matches!(read("certificates /d"), Ok(Command::Certificates(path)) if path == Path::new("/d"))
+        );
+        assert_eq!(read("certificates").unwrap_err(), UsageError::Value("certificates".into()));
     }
 }

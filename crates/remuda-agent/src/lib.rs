@@ -20,6 +20,7 @@
 //! | [`apply`] | [`files`], [`journal`], [`execute`], [`image`], [`interlock`], [`history`] |
 //! | [`kube`], [`client`], [`tls`], [`proxy`] | one Secret over HTTP/1.1, one connection per request |
 //! | [`probe`] | HTTP checks |
+//! | [`certificates`], [`snapshot`] | what is on the node, when plans ask for it |
 //! | [`cluster_image`] | the image of the cluster agent, from the server to the distribution |
 //! | [`command`], [`install`], [`supervise`] | the agent itself |
 //!
@@ -49,6 +50,7 @@
 //! - Lost connections, conflicts and refused writes never end the process.
 
 pub mod apply;
+pub mod certificates;
 pub mod client;
 pub mod cluster_image;
 pub mod command;

@@ -87,6 +87,12 @@ fn run_agent(arguments: &[OsString]) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         }
+        // Nothing is said of a node without certificates.
+        command::Command::Certificates(data_dir) => {
+            if let Some(first) = remuda_agent::certificates::first_to_end(&data_dir) {
+                crate::output::line(&serde_json::json!(first).to_string());
+            }
+        }
         command => {
             match command.is_daemon() {
                 true => undumped::keep_memory(),
