@@ -34,6 +34,7 @@ use crate::{
     entry::Entry,
     input::{AgentManifest, Input, Taint, Tokens},
     node_plan::{File, NodePlan},
+    operation::renewal,
     selector::BadSelector,
 };
 
@@ -168,6 +169,9 @@ impl<'a> Renderer<'a> {
             && !entry.has_annotation(annotation::JOIN_URL_AUTOSET_DISABLED)
         {
             plan.periodic_instructions = install::periodic(self);
+        }
+        if renewal::is_wanted(&self.input.control_plane) && !entry.windows {
+            plan.periodic_instructions.push(install::certificates(self));
         }
         if entry.windows && self.initialized {
             let (file, instruction) = install::windows_permissions();

@@ -230,6 +230,9 @@ pub struct Machine {
     pub summary: Summary,
     /// Value of the annotation that asks for a restart of its service; another value asks again.
     pub restart_asked: String,
+    /// When the first of its certificates ends, as far as that is known.
+    #[serde(default)]
+    pub certificates_until: Option<Timestamp>,
     /// What the node driver knows of the server.
     pub driver: Driver,
     /// `None` until the bootstrap controller has made it.

@@ -79,6 +79,12 @@ pub(crate) fn printed(results: &PeriodicResults, name: &str) -> Option<String> {
     succeeded.then(|| String::from_utf8_lossy(&result.stdout.0).into_owned())
 }
 
+/// The same of a machine.
+pub(crate) fn periodic(entry: &Entry<'_>, name: &str) -> Option<String> {
+    let results: PeriodicResults = unpack(entry.secret?.data.get(key::APPLIED_PERIODIC_OUTPUT)?).ok()?;
+    printed(&results, name)
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DbInfo {

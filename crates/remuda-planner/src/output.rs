@@ -29,6 +29,8 @@ pub struct Output {
     /// What was decided about each machine that was looked at.
     pub machines: BTreeMap<String, Report>,
     pub outcome: Outcome,
+    /// When the same input is decided about otherwise, because of the time alone.
+    pub look_again: Option<Timestamp>,
 }
 
 /// How a pass ended.

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use jiff::Timestamp;
 use remuda_distro::Distro;
 use remuda_names::rancher::{condition, label, secret_type};
 use remuda_plan::naming::safe_concat_name;
@@ -50,6 +51,15 @@ pub(crate) struct Pass<'a> {
     pub(crate) status: ControlPlaneStatus,
     pub(crate) writes: Vec<Write>,
     pub(crate) reports: BTreeMap<String, Report>,
+    /// When time alone changes the decision.
+    pub(crate) look_again: Option<Timestamp>,
+}
+
+impl Pass<'_> {
+    /// Something is to be decided again at this time, if none is earlier.
+    pub(crate) fn look_again(&mut self, at: Option<Timestamp>) {
+        self.look_again = [self.look_again, at].into_iter().flatten().min();
+    }
 }
 
 type Phase = fn(&mut Pass<'_>) -> Result<(), Stop>;
@@ -69,6 +79,7 @@ const PHASES: &[Phase] = &[
     operation::restore::run,
     operation::snapshot::delete,
     operation::certificates::rotate,
+    operation::renewal::run,
     operation::encryption::rotate,
     paused,
     etcd_replaced,
@@ -108,6 +119,7 @@ fn run<'a>(input: &'a Input, mut entries: Vec<Entry<'a>>) -> (Pass<'a>, Option<S
         status: input.control_plane.status.clone(),
         writes: Vec::new(),
         reports: BTreeMap::new(),
+        look_again: None,
     };
     let stop = PHASES.iter().find_map(|phase| phase(&mut pass).err());
     (pass, stop)
@@ -155,7 +167,7 @@ fn finish(pass: Pass<'_>, stop: Option<Stop>) -> Output {
             Outcome::Failed(failure)
         }
     };
-    Output { writes: pass.writes, status, machines: pass.reports, outcome }
+    Output { writes: pass.writes, status, machines: pass.reports, outcome, look_again: pass.look_again }
 }
 
 fn deleting(pass: &mut Pass<'_>) -> Result<(), Stop> {

@@ -297,6 +297,8 @@ pub struct ControlPlaneStatus {
     #[serde(skip_serializing_if = "is_zero")]
     pub certificate_rotation_generation: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_renewal: Option<CertificateRenewal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Phase::is_none")]
     pub rotate_encryption_keys_phase: Phase,
@@ -315,6 +317,28 @@ pub struct ControlPlaneStatus {
     pub waiting_for: Option<WaitingFor>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+/// A rotation of certificates that begins by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CertificateRenewal {
+    /// What it waits for, if it is due and has not begun.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    /// The machine whose certificates end first.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+    /// When the next window opens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Timestamp>,
+    /// When all certificates were rotated last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
 }
 
 /// What a cluster waits for.

@@ -263,8 +263,10 @@ impl ControlPlanes {
         }
         self.tell(key, &output);
         self.save(api, object, &output).await?;
+        let wait = output.look_again.map(|at| at.duration_since(input.now));
+        let wait = wait.and_then(|wait| Duration::try_from(wait).ok()).unwrap_or(RESYNC).min(RESYNC);
         match output.outcome {
-            Outcome::Settled | Outcome::Stopped | Outcome::Waiting(_) => Ok(Action::RequeueAfter(RESYNC)),
+            Outcome::Settled | Outcome::Stopped | Outcome::Waiting(_) => Ok(Action::RequeueAfter(wait)),
             Outcome::Again(_) => Ok(Action::RequeueAfter(SOON)),
             Outcome::Failed(failure) => Err(Error::Plan(failure)),
         }

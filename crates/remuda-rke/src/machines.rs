@@ -275,6 +275,9 @@ pub(crate) fn view(machine: &Machine, plan_secret: Option<PlanSecret>, driver: D
                 (one.type_.as_str(), one.status.as_str(), one.reason.as_str(), one.message.as_str())
             }),
         ),
+        certificates_until: status
+            .and_then(|status| status.certificates_expiry_date.as_ref())
+            .map(|until| until.0),
         restart_asked: machine.annotations().get(RESTART_REQUESTED).cloned().unwrap_or_default(),
         driver,
         plan_secret,

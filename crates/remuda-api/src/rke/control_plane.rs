@@ -1,5 +1,6 @@
 //! RKEControlPlane, from which plans of all machines of a cluster are made.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use remuda_names::rancher::group::RKE;
 
 use super::{
@@ -48,6 +49,8 @@ lenient! {
         pub observed_generation: i64,
         /// Which rotation of certificates was done last.
         pub certificate_rotation_generation: i64,
+        /// The rotation of certificates that begins by itself, before they end.
+        pub certificate_renewal: Option<CertificateRenewal>,
         /// The rotation of the key for secrets at rest that is under way or done.
         pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
         /// How far that rotation is.
@@ -68,6 +71,21 @@ lenient! {
         pub agent_connected: bool,
         /// What the cluster waits for, in codes that programs can tell apart. Condition Ready says it in words.
         pub waiting_for: Option<WaitingFor>,
+    }
+
+    pub struct CertificateRenewal {
+        /// What it waits for, if it is due and has not begun: MaintenanceWindow.
+        pub code: String,
+        /// The machine whose certificates end first.
+        pub machine: String,
+        /// When they do.
+        pub expires: Option<Time>,
+        /// When the next maintenance window opens.
+        pub opens: Option<Time>,
+        /// When it began.
+        pub begun: Option<Time>,
+        /// When all certificates were rotated last.
+        pub ended: Option<Time>,
     }
 
     pub struct WaitingFor {

@@ -3,11 +3,15 @@
 use remuda_plan::digest::hex;
 use sha2::{Digest, Sha256};
 
-use super::Renderer;
+use super::{
+    Renderer,
+    operations::{AGENT, AGENT_PATHS},
+};
 use crate::{
     entry::Entry,
     idempotent::WINDOWS_DIR,
     node_plan::{File, Instruction, PeriodicInstruction},
+    operation::renewal,
 };
 
 /// Runs the installer image; the distribution restarts if the stamp is new to the node.
@@ -114,6 +118,18 @@ pub(super) fn periodic(renderer: &Renderer<'_>) -> Vec<PeriodicInstruction> {
         shell(crate::join::CAPTURE_ADDRESS, info),
         shell(crate::join::ETCD_NAME, format!("cat {data}/server/db/etcd/name")),
     ]
+}
+
+/// When the first certificate of the node ends: its agent is asked where they are rotated in time.
+pub(super) fn certificates(renderer: &Renderer<'_>) -> PeriodicInstruction {
+    let ask = format!("{AGENT_PATHS} exec {AGENT} certificates \"$1\"");
+    PeriodicInstruction {
+        name: renewal::CERTIFICATES.to_owned(),
+        command: "sh".to_owned(),
+        args: vec!["-c".to_owned(), ask, "certificates".to_owned(), renderer.data_dir.clone()],
+        period_seconds: 6 * 60 * 60,
+        ..PeriodicInstruction::default()
+    }
 }
 
 /// Windows leaves what was installed readable to everybody.

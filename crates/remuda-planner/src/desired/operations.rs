@@ -11,8 +11,9 @@ use crate::{
     idempotent::{self, Once},
     input::Storage,
     node_plan::{File, Instruction, NodePlan},
+    operation::certificates::Rotation,
     phase::Phase,
-    spec::{RotateCertificates, RotateEncryptionKeys, S3},
+    spec::{RotateEncryptionKeys, S3},
 };
 
 /// Below which idempotent instructions of a restore remember what they did.
@@ -20,10 +21,10 @@ const RESTORE: &str = "etcd-restore";
 /// The same of a rotation.
 const ROTATION: &str = "certificate-rotation";
 /// Where the agent is, if not in `PATH`.
-const AGENT_PATHS: &str = "PATH=$PATH:/usr/local/bin:/opt/rancher-system-agent/bin";
+pub(super) const AGENT_PATHS: &str = "PATH=$PATH:/usr/local/bin:/opt/rancher-system-agent/bin";
 /// Name of the instruction that reads a snapshot.
 pub(crate) const VERIFY: &str = "verify";
-const AGENT: &str = "rancher-system-agent";
+pub(super) const AGENT: &str = "rancher-system-agent";
 
 impl Renderer<'_> {
     /// A snapshot of the member on the machine, read again when it was taken.
@@ -166,23 +167,22 @@ impl Renderer<'_> {
     pub(crate) fn rotation(
         &self,
         entry: &Entry<'_>,
-        asked: &RotateCertificates,
+        rotation: &Rotation<'_>,
     ) -> Result<Desired, Unrenderable> {
         let spec = &self.input.control_plane.spec;
-        let value = asked.generation.to_string();
+        let Rotation { value, services } = *rotation;
         let unit = self.distro.unit(entry.roles.server());
         let mut instructions = Vec::new();
         if entry.roles.server() {
-            instructions.push(idempotent::stop(spec, ROTATION, &value, unit));
-            let services = asked.services.iter().flat_map(|service| ["-s", service.as_str()]);
-            let args: Vec<&str> = ["certificate", "rotate"].into_iter().chain(services).collect();
+            instructions.push(idempotent::stop(spec, ROTATION, value, unit));
+            let named = services.iter().flat_map(|service| ["-s", service.as_str()]);
+            let args: Vec<&str> = ["certificate", "rotate"].into_iter().chain(named).collect();
             let identifier = format!("{ROTATION}/rotate");
             let command = self.distro.name();
-            let once = Once { identifier: &identifier, value: &value, command, args: &args, env: &[] };
+            let once = Once { identifier: &identifier, value, command, args: &args, env: &[] };
             instructions.push(idempotent::instruction(spec, &once));
         }
-        let named =
-            |name: &str| asked.services.is_empty() || asked.services.iter().any(|service| service == name);
+        let named = |name: &str| services.is_empty() || services.iter().any(|service| service == name);
         let components = ["controller-manager", "scheduler"].into_iter().filter(|name| named(name));
         for name in components.filter(|_| entry.roles.control_plane) {
             let (identifier, data) = (format!("{ROTATION}/rm-{name}"), &self.data_dir);
@@ -193,11 +193,11 @@ impl Renderer<'_> {
                 args.push(format!("{data}/agent/pod-manifests/kube-{name}.yaml"));
             }
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            let once = Once { identifier: &identifier, value: &value, command: "rm", args: &args, env: &[] };
+            let once = Once { identifier: &identifier, value, command: "rm", args: &args, env: &[] };
             instructions.push(idempotent::instruction(spec, &once));
         }
         instructions.extend(self.without_manifests(entry));
-        instructions.extend(idempotent::restart(spec, ROTATION, &value, unit));
+        instructions.extend(idempotent::restart(spec, ROTATION, value, unit));
         self.operation(entry, instructions, Install::Never)
     }
 

@@ -1,8 +1,8 @@
-//! `rotateCertificates`: new certificates, one machine after the other.
+//! New certificates, one machine after the other: as `rotateCertificates` asks for them, or before they end.
 
 use remuda_distro::certificates::{OF_CONTROL_PLANES, OF_ETCD, OF_NODES};
 
-use super::{Limits, assign_and_check, renderer};
+use super::{Limits, assign_and_check, renderer, renewal};
 use crate::{
     entry::Entry,
     output::{Errand, Failure, Waiting, Write},
@@ -17,6 +17,12 @@ const ORDER: [fn(&Entry<'_>) -> bool; 4] = [
     |entry| entry.roles.only_worker(),
 ];
 
+/// A rotation: what tells it from others, and of what. No services are all.
+pub(crate) struct Rotation<'a> {
+    pub(crate) value: &'a str,
+    pub(crate) services: &'a [String],
+}
+
 pub(crate) fn rotate(pass: &mut Pass<'_>) -> Result<(), Stop> {
     let Some(asked) = &pass.input.control_plane.spec.rotate_certificates else { return Ok(()) };
     if !pass.status.control_plane_initialized()
@@ -25,6 +31,17 @@ pub(crate) fn rotate(pass: &mut Pass<'_>) -> Result<(), Stop> {
     {
         return Ok(());
     }
+    let value = asked.generation.to_string();
+    carry_out(pass, &Rotation { value: &value, services: &asked.services })?;
+    pass.status.certificate_rotation_generation = asked.generation;
+    if asked.services.is_empty() {
+        renewal::ended(pass);
+    }
+    Err(Waiting::CertificatesRotated.into())
+}
+
+/// Rotates the certificates of one machine after the other. The cluster is paused until it is done.
+pub(crate) fn carry_out(pass: &mut Pass<'_>, rotation: &Rotation<'_>) -> Result<(), Stop> {
     let paused = pass.input.cluster.as_ref().is_some_and(|cluster| cluster.paused);
     let renderer = renderer(pass);
     let mut writes = Vec::new();
@@ -33,12 +50,12 @@ pub(crate) fn rotate(pass: &mut Pass<'_>) -> Result<(), Stop> {
             if entry.node.is_none()
                 || entry.machine.deleting
                 || entry.windows
-                || !concerns(entry, &asked.services)
+                || !concerns(entry, rotation.services)
             {
                 return Ok(());
             }
             let desired = renderer
-                .rotation(entry, asked)
+                .rotation(entry, rotation)
                 .map_err(|error| Stop::Failed(Failure::Unrenderable(error)))?;
             let errand = Errand::Certificates { machine: entry.name().to_owned() };
             assign_and_check(&mut writes, entry, &desired, Limits::ENDLESS, errand)
@@ -56,8 +73,7 @@ pub(crate) fn rotate(pass: &mut Pass<'_>) -> Result<(), Stop> {
             if paused {
                 pass.writes.push(Write::Unpause);
             }
-            pass.status.certificate_rotation_generation = asked.generation;
-            Err(Waiting::CertificatesRotated.into())
+            Ok(())
         }
     }
 }

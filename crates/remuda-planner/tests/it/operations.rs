@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use remuda_names::provisioning::annotation::{
+    MAINTENANCE_WINDOW, ROTATE_CERTIFICATES, ROTATE_CERTIFICATES_AUTO,
+};
+use remuda_plan::output::{Blob, PeriodicResult, PeriodicResults, pack};
 use remuda_planner::{
     input::{Secret, Snapshot, Storage},
     output::{Outcome, Write},
@@ -409,4 +413,134 @@ fn machines_without_a_service_keep_their_certificates() {
     assert!(commands(&world, "a").join("\n").contains("certificate rotate -s etcd"));
     assert!(!commands(&world, "a").join("\n").contains("kube-scheduler"));
     world.settle();
+}
+
+/// A cluster whose certificates end in the middle of January, in the middle of a week in November.
+/// Its windows are those of Saturday.
+fn renewing() -> World {
+    let mut world = World::new(K3S, json!({}), "a:e b:c c:ec w:w");
+    world.settle();
+    world.input.now = "2026-11-18T12:00:00Z".parse().unwrap();
+    for machine in &mut world.input.machines {
+        machine.certificates_until = Some("2027-01-16T00:00:00Z".parse().unwrap());
+    }
+    let annotations = &mut world.input.control_plane.annotations;
+    annotations.insert(MAINTENANCE_WINDOW.to_owned(), "Sat 01:00-05:00 Europe/Berlin".to_owned());
+    annotations.insert(ROTATE_CERTIFICATES.to_owned(), ROTATE_CERTIFICATES_AUTO.to_owned());
+    // Nodes are asked for their certificates from now on, and nothing restarts for it.
+    let stamps = |world: &World| {
+        let of = |machine: &str| world.plan_of(machine).unwrap().instructions[0].env.clone();
+        ["a", "b", "c", "w"].map(of)
+    };
+    let before = stamps(&world);
+    world.narrate();
+    assert_eq!(stamps(&world), before);
+    world
+}
+
+#[test]
+fn certificates_that_end_soon_are_rotated_when_a_window_opens_and_nothing_waits_for_it() {
+    let mut world = renewing();
+    let before = plans(&world);
+    let output = world.step();
+    assert_eq!(output.outcome, Outcome::Settled);
+    assert!(output.writes.is_empty(), "{:?}", output.writes);
+    let opens = "2026-11-21T00:00:00Z".parse().unwrap();
+    assert_eq!(output.look_again, Some(opens));
+    let told = world.input.control_plane.status.certificate_renewal.clone().unwrap();
+    assert_eq!(
+        (told.code.as_str(), told.machine.as_str(), told.opens),
+        ("MaintenanceWindow", "a", Some(opens))
+    );
+    assert_eq!(world.step().status, world.input.control_plane.status, "it is told once");
+
+    world.input.now = opens;
+    let output = world.step();
+    assert_eq!(output.outcome.to_string(), "starting certificate rotation (rotateCertificates)");
+    assert!(output.writes.is_empty(), "it is kept before anything is done");
+    // Longer than the window, and not wanted any more: it is finished all the same.
+    world.input.now = "2026-11-21T09:00:00Z".parse().unwrap();
+    let annotations = std::mem::take(&mut world.input.control_plane.annotations);
+    let mut order = Vec::new();
+    for _ in 0..40 {
+        let output = world.step();
+        let writes = output.writes.iter().filter(|write| matches!(write, Write::Plan(_)));
+        order.extend(writes.map(|write| write.plan_machine().unwrap().to_owned()));
+        if output.outcome.to_string() == "certificate rotation done" {
+            break;
+        }
+        assert!(world.input.cluster.as_ref().unwrap().paused);
+        world.agents();
+    }
+    assert_eq!(order, ["a", "c", "b", "w"]);
+    assert!(!world.input.cluster.as_ref().unwrap().paused);
+    let told = world.input.control_plane.status.certificate_renewal.clone().unwrap();
+    assert_eq!((told.code.as_str(), told.begun, told.ended), ("", None, Some(world.input.now)));
+    world.input.control_plane.annotations = annotations;
+    world.settle();
+    assert!(plans(&world) == before, "the same plans, to the byte");
+}
+
+#[test]
+fn certificates_are_not_rotated_in_trouble_nor_again_and_again() {
+    let mut world = renewing();
+    world.input.control_plane.annotations.remove(MAINTENANCE_WINDOW);
+    world.input.control_plane.paused = true;
+    for _ in 0..3 {
+        assert_eq!(world.step().outcome.to_string(), "CAPI cluster or RKEControlPlane is paused");
+    }
+    let renewal = |world: &World| world.input.control_plane.status.certificate_renewal.clone().unwrap();
+    assert_eq!(renewal(&world).begun, None);
+    world.input.control_plane.paused = false;
+    assert_eq!(world.step().outcome, Outcome::Settled);
+    // Without a window it begins at once.
+    assert_eq!(world.step().outcome.to_string(), "starting certificate rotation (rotateCertificates)");
+    world.settle();
+    let ended = renewal(&world).ended.unwrap();
+    // What nodes say has not changed.
+    let output = world.step();
+    assert_eq!((output.outcome, output.writes.len()), (Outcome::Settled, 0));
+    assert_eq!(output.look_again, Some(ended + jiff::SignedDuration::from_hours(30 * 24)));
+}
+
+#[test]
+fn who_rotates_all_certificates_by_hand_has_done_it() {
+    let mut world = renewing();
+    world.step();
+    assert!(world.input.control_plane.status.certificate_renewal.as_ref().unwrap().opens.is_some());
+    ask(&mut world, "rotateCertificates", json!({"generation": 1}));
+    world.settle();
+    let told = world.input.control_plane.status.certificate_renewal.clone().unwrap();
+    assert_eq!((told.code.as_str(), told.begun, told.ended.is_some()), ("", None, true));
+}
+
+#[test]
+fn nodes_are_asked_for_their_certificates_where_these_are_rotated_in_time_only() {
+    let mut world = renewing();
+    let plan = world.plan_of("w").unwrap();
+    let [asks] = &plan.periodic_instructions[..] else { panic!("{:?}", plan.periodic_instructions) };
+    assert!(asks.args[1].ends_with("rancher-system-agent certificates \"$1\""), "{asks:?}");
+    assert_eq!(asks.args[3], "/var/lib/rancher/k3s");
+    // What one of them says counts, also if it ends later than the Machines say of themselves.
+    for machine in &mut world.input.machines {
+        machine.certificates_until = None;
+    }
+    let printed = br#"{"expires":"2026-12-01T00:00:00Z","path":"/var/lib/rancher/k3s/agent/x.crt"}"#;
+    let mut results = PeriodicResults::default();
+    let time = "2026-11-18T12:00:00Z".to_owned();
+    let result = PeriodicResult {
+        name: "certificates".to_owned(),
+        stdout: Blob(printed.to_vec()),
+        last_successful_run_time: time,
+        ..PeriodicResult::default()
+    };
+    results.insert("certificates".to_owned(), result);
+    world.secret("w").data.insert("applied-periodic-output".to_owned(), pack(results));
+    world.step();
+    let told = world.input.control_plane.status.certificate_renewal.clone().unwrap();
+    assert_eq!((told.machine.as_str(), told.expires), ("w", Some("2026-12-01T00:00:00Z".parse().unwrap())));
+    world.input.control_plane.annotations.remove(ROTATE_CERTIFICATES);
+    world.settle();
+    assert_eq!(world.plan_of("w").unwrap().periodic_instructions, []);
+    assert_eq!(world.input.control_plane.status.certificate_renewal, None);
 }
