@@ -7,6 +7,7 @@
 mod agents;
 mod directories;
 mod environment;
+mod maintenance;
 mod metadata;
 mod operations;
 mod parts;
@@ -123,6 +124,7 @@ pub fn judge(write: &Write<'_>, object: &Value, known: &Known) -> Result<(), Ref
     if write.old.is_none_or(|old| old["metadata"]["annotations"][CONFIG_POLICY] != *policy) {
         pools::policy_at(&format!("metadata.annotations[{CONFIG_POLICY}]"), policy, &mut findings);
     }
+    maintenance::annotations(write, object, &mut findings);
     protection::values(write.old, object, &mut findings);
     // Labels, annotations and finalizers can be written whatever the spec is: rules may be younger than it.
     if write.old.is_none_or(|old| old["spec"] != object["spec"]) {

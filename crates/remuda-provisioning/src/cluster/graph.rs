@@ -18,7 +18,7 @@ use remuda_api::{
 };
 use remuda_control::write::{controller_of, owner_reference};
 use remuda_names::{
-    provisioning::annotation::{PENDING_CONFIG, SHARED},
+    provisioning::annotation::{MAINTENANCE_WINDOW, PENDING_CONFIG, ROTATE_CERTIFICATES, SHARED},
     rancher::{annotation, group, label},
 };
 
@@ -141,7 +141,7 @@ fn control_plane(view: &View<'_>) -> Result<RkeControlPlane, Error> {
     made.metadata.namespace = cluster.namespace();
     let pinned = cluster.labels().get(label::INIT_NODE_MACHINE_ID).cloned().unwrap_or_default();
     made.metadata.labels = Some(BTreeMap::from([(label::INIT_NODE_MACHINE_ID.to_owned(), pinned)]));
-    let mut annotations = carried(cluster, &[annotation::PRIME]);
+    let mut annotations = carried(cluster, &[annotation::PRIME, MAINTENANCE_WINDOW, ROTATE_CERTIFICATES]);
     let known = view.control_plane.and_then(|known| known.annotations().get(annotation::CLUSTER_SPEC));
     let encode = |source| Error::Encode { what: "the spec of a cluster", source };
     let packed = archive::packed(&cluster.spec, known.map(String::as_str)).map_err(encode)?;
