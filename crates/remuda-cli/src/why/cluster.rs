@@ -128,7 +128,7 @@ fn ready(evidence: &Evidence) -> Finding {
             .condition(machine, condition::AGENT_CONNECTED)
             .next(format!("changes do not reach machine {0}: remuda why {0}", machine.name()));
     }
-    maintained(evidence, rotation(evidence, edits(evidence, finding)))
+    maintained(evidence, renewal(evidence, rotation(evidence, edits(evidence, finding))))
 }
 
 /// With a rotation of the keys for Secrets that failed: the cluster works, and its Secrets may have two keys.
@@ -140,6 +140,25 @@ fn rotation(evidence: &Evidence, finding: Finding) -> Finding {
     }
     let next = format!("go on with it: remuda cluster rotate-encryption-keys {}", evidence.name());
     finding.condition(control_plane, kind).next(next)
+}
+
+/// With what is going to happen without being asked for: certificates are rotated before they end.
+fn renewal(evidence: &Evidence, finding: Finding) -> Finding {
+    let Some(control_plane) = &evidence.control_plane else { return finding };
+    let told = |field: &str| control_plane.text(&format!("/status/certificateRenewal/{field}"));
+    if told("code") != waiting::MAINTENANCE_WINDOW {
+        return finding;
+    }
+    let (machine, expires) = (told("machine"), told("expires"));
+    let opens = match told("opens") {
+        "" => "and none opens within two weeks".to_owned(),
+        opens => format!("which opens at {opens}"),
+    };
+    let text = format!(
+        "certificates of machine {machine} end at {expires}; all are rotated in a maintenance window, {opens}"
+    );
+    let next = format!("remuda cluster rotate-certificates {} does it now", control_plane.name());
+    finding.exhibit(control_plane.reference(), text).next(next)
 }
 
 /// With a word about a version that gets no repairs any more: it is no cause, and should not be missed.
@@ -284,6 +303,11 @@ fn operation(evidence: &Evidence) -> Option<(&'static str, &str)> {
         ("taking an etcd snapshot", "/status/etcdSnapshotCreatePhase"),
         ("rotating the encryption key", "/status/rotateEncryptionKeysPhase"),
     ];
+    let renewal =
+        |field: &str| !control_plane.text(&format!("/status/certificateRenewal/{field}")).is_empty();
+    if renewal("begun") && !renewal("ended") {
+        return Some(("rotating certificates that end soon", "one machine after the other"));
+    }
     let mut found = phases.into_iter().map(|(what, pointer)| (what, control_plane.text(pointer)));
     found.find(|(_, phase)| !matches!(*phase, "" | "Finished" | "Failed" | "Done"))
 }
