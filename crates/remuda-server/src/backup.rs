@@ -208,7 +208,7 @@ impl Scheduled {
 
     /// Makes a backup if one is due.
     async fn turn(&self, now: Timestamp) -> Result<Turn, BackupError> {
-        let place = Place::open(&self.config.to, &self.server)?;
+        let place = Place::open(&self.config.to, &self.server).await?;
         self.delete_doubtful(&place).await?;
         let held = place.list().await?;
         let newest = held.iter().map(|held| held.made).max();

@@ -1,6 +1,6 @@
 //! `remuda server`: starts the server and stays until told to stop.
 
-use std::{future::Future, process};
+use std::{future::Future, process, time::Duration};
 
 use remuda_server::{
     Running, Server,
@@ -11,6 +11,9 @@ use tracing::{info, warn};
 
 use crate::{failure::Failure, local, log, output, settle, undumped};
 
+/// What work that cannot be cut gets after the server has shut down.
+const LINGER: Duration = Duration::from_millis(400);
+
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
     undumped::keep_memory();
     let options = options.with_file()?;
@@ -18,7 +21,8 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
     // First, so that what is wrong with the rest is told as all else is.
     log::init(&logging)?;
     let config = options.resolve()?;
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let running = tokio::select! {
             started = Server::start_with(config, local::groups) => started.map_err(|error| Failure::new(&error, error.hint()))?,
@@ -30,7 +34,10 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
             first_user(&running);
         }
         stay(running, &mut signals).await
-    })
+    });
+    // Work on a disk that hangs does not keep the process.
+    runtime.shutdown_timeout(LINGER);
+    ended
 }
 
 /// One worker per core, and never fewer than two: a long computation must not stall the accept loop.

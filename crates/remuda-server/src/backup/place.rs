@@ -8,6 +8,7 @@ use std::{
 };
 
 use remuda_s3::Store;
+use tokio::runtime::Handle;
 
 use super::{
     BackupError, Scheduled, Scratch,
@@ -26,34 +27,34 @@ struct Partial(Option<PathBuf>);
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = fs::remove_file(path);
+        // Who drops it must not wait for a file system that hangs. What is left behind goes with the next backup.
+        if let (Some(path), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn_blocking(move || fs::remove_file(path));
         }
     }
 }
 
+/// Does something in a directory that may be far away and not answer.
+async fn there<T: Send + 'static>(
+    directory: &Path,
+    work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> Result<T, BackupError> {
+    let path = directory.to_owned();
+    let done = tokio::task::spawn_blocking(move || work(&path)).await.map_err(io::Error::other);
+    let failed = |source| BackupError::Directory { path: directory.to_owned(), source };
+    done.and_then(|done| done).map_err(failed)
+}
+
 impl<'a> Place<'a> {
     /// What can be found out without asking a store. A directory is made if it is not there.
-    pub(super) fn open(to: &BackupPlace, server: &'a Server) -> Result<Place<'a>, BackupError> {
+    pub(super) async fn open(to: &BackupPlace, server: &'a Server) -> Result<Place<'a>, BackupError> {
         match to {
             BackupPlace::Directory(path) => {
-                let directory = |source| BackupError::Directory { path: path.clone(), source };
-                match fs::metadata(path) {
-                    Ok(found) if !found.is_dir() => {
-                        return Err(directory(io::ErrorKind::NotADirectory.into()));
-                    }
+                match there(path, open_directory).await? {
                     // Others could look at names, and put their own files in place of backups.
-                    Ok(found) if found.permissions().mode() & 0o077 != 0 => {
-                        let mode = found.permissions().mode() & 0o7777;
-                        return Err(BackupError::Exposed { path: path.clone(), mode });
-                    }
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        create_private(path).map_err(directory)?;
-                    }
-                    Err(error) => return Err(directory(error)),
+                    mode if mode & 0o077 != 0 => Err(BackupError::Exposed { path: path.clone(), mode }),
+                    _ => Ok(Place::Directory { path: path.clone(), server }),
                 }
-                Ok(Place::Directory { path: path.clone(), server })
             }
             BackupPlace::S3(store) => Ok(Place::S3 { store: Box::new(store.open()?), server }),
         }
@@ -63,17 +64,8 @@ impl<'a> Place<'a> {
     pub(super) async fn list(&self) -> Result<Vec<Held>, BackupError> {
         match self {
             Place::Directory { path, server } => {
-                let directory = |source| BackupError::Directory { path: path.clone(), source };
-                let mut held = Vec::new();
-                for entry in fs::read_dir(path).map_err(directory)? {
-                    let entry = entry.map_err(directory)?;
-                    let name = entry.file_name();
-                    let found = name.to_str().and_then(|name| server.read(name));
-                    if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                        held.extend(found);
-                    }
-                }
-                Ok(held)
+                let files = there(path, files).await?;
+                Ok(files.iter().filter_map(|name| server.read(name)).collect())
             }
             Place::S3 { store, server } => {
                 let objects = store.list(server.prefix()).await?;
@@ -91,15 +83,18 @@ impl<'a> Place<'a> {
     ) -> Result<u64, BackupError> {
         match self {
             Place::Directory { path, server } => {
-                let directory = |source| BackupError::Directory { path: path.clone(), source };
-                clear(path, server).map_err(directory)?;
+                let left = there(path, files).await?.into_iter().filter(|name| server.is_partial(name));
+                let left: Vec<String> = left.collect();
+                there(path, move |path| left.iter().try_for_each(|name| fs::remove_file(path.join(name))))
+                    .await?;
                 let target = path.join(server.partial(held));
                 let mut partial = Partial(Some(target.clone()));
                 let size = scheduled.pack(&target).await?;
                 verify(&target, scratch).await?;
-                fs::rename(&target, path.join(&held.name)).map_err(directory)?;
+                let name = held.name.clone();
+                there(path, move |path| fs::rename(&target, path.join(name))).await?;
                 partial.0 = None;
-                File::open(path).and_then(|dir| dir.sync_all()).map_err(directory)?;
+                there(path, |path| File::open(path)?.sync_all()).await?;
                 Ok(size)
             }
             Place::S3 { store, .. } => {
@@ -118,12 +113,14 @@ impl<'a> Place<'a> {
 
     pub(super) async fn delete(&self, held: &Held) -> Result<(), BackupError> {
         match self {
-            Place::Directory { path, .. } => match fs::remove_file(path.join(&held.name)) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    Err(BackupError::Directory { path: path.clone(), source })
-                }
-                _ => Ok(()),
-            },
+            Place::Directory { path, .. } => {
+                let name = held.name.clone();
+                let delete = move |path: &Path| match fs::remove_file(path.join(name)) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    deleted => deleted,
+                };
+                there(path, delete).await
+            }
             Place::S3 { store, .. } => Ok(store.delete(&held.name).await?),
         }
     }
@@ -151,15 +148,27 @@ async fn upload(
     verify(packed, scratch).await.map(drop)
 }
 
-/// Takes away what a server left behind that ended meanwhile.
-fn clear(path: &Path, server: &Server) -> io::Result<()> {
+/// Makes the directory if it is not there, and answers its mode.
+fn open_directory(path: &Path) -> io::Result<u32> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+        Ok(found) => Ok(found.permissions().mode() & 0o7777),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create_private(path).map(|()| 0o700),
+        Err(error) => Err(error),
+    }
+}
+
+/// Names of the files in a directory.
+fn files(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(|name| server.is_partial(name)) {
-            fs::remove_file(entry.path())?;
+        // Links and directories are somebody else's.
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            names.extend(entry.file_name().into_string());
         }
     }
-    Ok(())
+    Ok(names)
 }
 
 pub(super) fn create_private(path: &Path) -> io::Result<()> {

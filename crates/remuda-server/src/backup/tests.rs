@@ -176,7 +176,7 @@ async fn a_write_that_is_refused_leaves_nothing_and_the_older_backups() {
     let blocked = site.backups().join(site.scheduled.server.partial(&next));
     fs::create_dir(&blocked).unwrap();
     let refused = site.turn("2026-11-20T03:00:00Z").await.err().unwrap();
-    assert!(matches!(refused, BackupError::Directory { .. }), "{refused}");
+    assert!(matches!(refused, BackupError::Make(MaintenanceError::Archive(_))), "{refused}");
     fs::remove_dir(&blocked).unwrap();
     // A key that is lost would make it worthless.
     let key = site.scheduled.data_dir.join(file::CA_KEY);
