@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests throughout")]
 
 mod agents;
+mod backups;
 mod browser;
 mod bundle;
 mod capi;
