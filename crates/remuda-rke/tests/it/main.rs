@@ -11,6 +11,7 @@ mod draining;
 mod etcd;
 mod failing;
 mod pool;
+mod renewing;
 mod stale;
 mod tampered;
 mod whole;
