@@ -40,7 +40,7 @@ fn collect(directory: &Path, depth: usize, found: &mut Vec<Expiry>) {
         if kind.is_dir() && depth > 1 {
             collect(&path, depth - 1, found);
         }
-        // What is a link is somebody else's, and is counted where it is.
+        // A link leads to a file that is counted where it is.
         if !kind.is_file() || !name.ends_with(".crt") || is_authority(&name) {
             continue;
         }

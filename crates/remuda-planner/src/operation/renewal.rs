@@ -96,7 +96,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) -> Result<(), Stop> {
                 ..CertificateRenewal::default()
             };
             pass.status.certificate_renewal = Some(told);
-            // Kept before the first machine is told, so that it is finished whoever makes the next pass.
+            // Kept before the first machine is told, so that the next pass finishes it after a restart, too.
             Err(Waiting::Begun(Operation::RotateCertificates).into())
         }
         Decision::GoOn { begun } => {

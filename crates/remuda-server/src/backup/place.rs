@@ -163,7 +163,7 @@ fn files(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        // Links and directories are somebody else's.
+        // A backup is neither a link nor a directory.
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {
             names.extend(entry.file_name().into_string());
         }
