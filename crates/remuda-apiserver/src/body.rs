@@ -12,6 +12,8 @@ use futures::stream::{BoxStream, StreamExt};
 use http_body::{Frame, SizeHint};
 use remuda_store::Record;
 
+use crate::typeless::Cut;
+
 /// Lists are sent in pieces of about this size, so that a large one never stands in memory twice.
 const PIECE: usize = 64 << 10;
 
@@ -26,6 +28,8 @@ pub enum Body {
 pub struct Items {
     head: Bytes,
     records: std::vec::IntoIter<Arc<Record>>,
+    /// What is left out of each record; empty if they go out whole.
+    cuts: std::vec::IntoIter<Cut>,
     tail: Bytes,
     left: u64,
     first: bool,
@@ -33,10 +37,21 @@ pub struct Items {
 
 impl Items {
     pub fn new(head: Bytes, records: Vec<Arc<Record>>, tail: Bytes) -> Self {
+        Self::cut(head, records, Vec::new(), tail)
+    }
+
+    /// As [`Items::new`], of a kind whose objects begin with `usual` and go out without their type.
+    pub(crate) fn typeless(head: Bytes, records: Vec<Arc<Record>>, tail: Bytes, usual: &str) -> Self {
+        let cuts = records.iter().map(|record| Cut::of(&record.value, usual.as_bytes())).collect();
+        Self::cut(head, records, cuts, tail)
+    }
+
+    fn cut(head: Bytes, records: Vec<Arc<Record>>, cuts: Vec<Cut>, tail: Bytes) -> Self {
         let values: usize = records.iter().map(|record| record.value.len()).sum();
+        let removed: usize = cuts.iter().map(Cut::len).sum();
         let commas = records.len().saturating_sub(1);
-        let left = (head.len() + tail.len() + values + commas) as u64;
-        Self { head, records: records.into_iter(), tail, left, first: true }
+        let left = (head.len() + tail.len() + values + commas - removed) as u64;
+        Self { head, records: records.into_iter(), cuts: cuts.into_iter(), tail, left, first: true }
     }
 
     pub fn len(&self) -> u64 {
@@ -61,7 +76,10 @@ impl Items {
             if !std::mem::take(&mut self.first) {
                 piece.extend_from_slice(b",");
             }
-            piece.extend_from_slice(&record.value);
+            match self.cuts.next() {
+                Some(cut) => cut.rest(&record.value).iter().for_each(|part| piece.extend_from_slice(part)),
+                None => piece.extend_from_slice(&record.value),
+            }
         }
         self.left = self.left.saturating_sub(piece.len() as u64);
         Some(piece.freeze())

@@ -39,21 +39,39 @@ impl Inner {
         resource: &Resource,
         records: &[Arc<Record>],
     ) -> ApiResult<Vec<Value>> {
-        let mut objects = Vec::with_capacity(records.len());
-        for record in records {
-            objects.push(parse(record)?);
-        }
-        self.convert_served(resource, &mut objects).await?;
-        Ok(objects)
+        let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
+        self.decode_each(resource, &records).await
     }
 
     pub(crate) async fn decode(&self, resource: &Resource, record: &Record) -> ApiResult<Value> {
-        let mut object = [parse(record)?];
-        if !is_served_form(resource, record) {
-            self.convert_served(resource, &mut object).await?;
+        if is_served_form(resource, record) {
+            return parse(record);
         }
-        let [object] = object;
-        Ok(object)
+        Ok(self.decode_each(resource, &[record]).await?.remove(0))
+    }
+
+    async fn decode_each(&self, resource: &Resource, records: &[&Record]) -> ApiResult<Vec<Value>> {
+        let by_webhook = |custom: &&Custom| matches!(custom.crd.converter, Converter::Webhook(_));
+        let kept = resource.custom().filter(by_webhook).map(|custom| &custom.converted);
+        let mut objects = Vec::with_capacity(records.len());
+        let (mut missing, mut places) = (Vec::new(), Vec::new());
+        for (place, record) in records.iter().enumerate() {
+            let known = kept.and_then(|kept| kept.get(record));
+            if known.is_none() {
+                missing.push(parse(record)?);
+                places.push(place);
+            }
+            objects.push(known.unwrap_or_default());
+        }
+        self.convert_served(resource, &mut missing).await?;
+        for (place, object) in places.into_iter().zip(missing) {
+            let record = records[place];
+            if let Some(kept) = kept.filter(|_| !is_stored_in(record, &resource.api_version)) {
+                kept.put(record, &object);
+            }
+            objects[place] = object;
+        }
+        Ok(objects)
     }
 
     /// Converts stored objects to the served version, and gives them what the schema has gained since.

@@ -19,6 +19,7 @@ use crate::{
     represent,
     server::Inner,
     status::{ApiError, ApiResult, Named},
+    typeless,
 };
 
 /// How long a read waits for a revision that is not there yet.
@@ -100,7 +101,12 @@ impl Inner {
         }
         if as_stored {
             let head = represent::list_head(&call.resource, &metadata);
-            let items = Items::new(head, listed.records, Bytes::from_static(b"]}\n"));
+            let tail = Bytes::from_static(b"]}\n");
+            let items = if call.resource.is_custom() {
+                Items::new(head, listed.records, tail)
+            } else {
+                Items::typeless(head, listed.records, tail, &typeless::usual_head(&call.resource))
+            };
             return Ok(Answer::body(200, Body::Items(items)));
         }
         let objects = self.decode_all(&call.resource, &listed.records).await?;

@@ -15,7 +15,7 @@ use remuda_objects::columns::{ColumnSpec, CrColumns};
 use remuda_schema::{CrdView, Schema, version_rank};
 use remuda_store::Revision;
 
-use crate::convert::Converter;
+use crate::{convert::Converter, converted::Converted};
 
 /// One resource in one served version.
 pub(crate) struct Resource {
@@ -61,6 +61,8 @@ pub(crate) struct Custom {
     /// Index into `crd.view.versions`.
     pub version: usize,
     pub columns: Arc<CrColumns>,
+    /// What a webhook has made of objects stored in another version.
+    pub converted: Converted,
 }
 
 /// A CRD as it is served.
@@ -408,6 +410,11 @@ fn from_crd(crd: &Arc<CrdState>, index: usize) -> Resource {
         api_version: api_version(&view.group, &version.name),
         storage_api_version: api_version(&view.group, &storage.name),
         tag: next_tag(),
-        origin: Origin::Custom(Custom { crd: crd.clone(), version: index, columns: Arc::new(columns) }),
+        origin: Origin::Custom(Custom {
+            crd: crd.clone(),
+            version: index,
+            columns: Arc::new(columns),
+            converted: Converted::default(),
+        }),
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     options::Query,
     registry::{Origin, Resource},
     status::{ApiError, ApiResult},
+    typeless,
 };
 
 /// What `rows[].object` of a Table holds.
@@ -171,7 +172,7 @@ pub(crate) fn shape_object(
 /// A list in the asked shape.
 pub(crate) fn shape_list(
     resource: &Resource,
-    objects: Vec<Value>,
+    mut objects: Vec<Value>,
     metadata: Value,
     form: Form,
     include: IncludeObject,
@@ -187,9 +188,13 @@ pub(crate) fn shape_list(
                 "metadata": metadata, "items": items,
             })
         }
-        Shape::Object => json!({
-            "kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": objects,
-        }),
+        Shape::Object => {
+            objects.iter_mut().for_each(|object| typeless::strip(resource, object));
+            json!({
+                "kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata,
+                "items": objects,
+            })
+        }
     }
 }
 

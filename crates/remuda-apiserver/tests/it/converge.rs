@@ -121,6 +121,9 @@ async fn list(server: &Server, query: &str) -> Option<(State, u64)> {
         }
         let mut page = answer.expect(200);
         for item in page["items"].as_array_mut().unwrap() {
+            // The list names the type of its items; events of a watch name their own.
+            item["apiVersion"] = "v1".into();
+            item["kind"] = "ConfigMap".into();
             assert!(insert(&mut state, item.take()).is_none(), "listed twice");
         }
         match page["metadata"]["continue"].as_str() {

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -218,6 +218,43 @@ async fn what_a_webhook_gets_wrong_is_told() {
         assert!(message.starts_with("conversion webhook for x.io/v1, Kind=End "), "{message}");
         assert!(message.contains(expected), "{message}");
     }
+}
+
+#[tokio::test]
+async fn what_was_converted_is_served_while_the_webhook_is_broken() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let switch = broken.clone();
+    let server = with_webhook(move |review| {
+        let mut answer = answer(review);
+        if switch.load(Ordering::Relaxed) {
+            answer["response"]["result"] = json!({"status": "Failed", "message": "out of order"});
+        }
+        answer
+    })
+    .await;
+    for index in 0..3 {
+        let object = end("v1", &format!("e{index}"), json!({"host": "h", "port": index}));
+        server.post(V1, object).await.expect(201);
+    }
+    let before = server.get(V2).await.expect(200);
+    broken.store(true, Ordering::Relaxed);
+    assert_eq!(server.get(V2).await.expect(200), before);
+    assert_eq!(server.get(&format!("{V2}/e1")).await.expect(200), before["items"][1]);
+    let mut watch = server.watch(V2).await;
+    for index in 0..3 {
+        assert_eq!(watch.expect("ADDED").await, before["items"][index]);
+    }
+    let found = server.get(&format!("{V2}?fieldSelector=spec.address%3Dh:2")).await.expect(200);
+    assert_eq!(names(&found), ["e2"]);
+    // A change is not hidden behind what was converted before it.
+    server.patch(&format!("{V1}/e1"), MERGE_PATCH, json!({"spec": {"port": 11}})).await.expect(200);
+    let refused = server.get(&format!("{V2}/e1")).await;
+    assert!(refused.body["message"].as_str().unwrap().ends_with("failed: out of order"), "{refused:?}");
+    assert_eq!(server.get(V2).await.code, 500);
+    server.get(&format!("{V2}/e2")).await.expect(200);
+    broken.store(false, Ordering::Relaxed);
+    let after = server.get(V2).await.expect(200);
+    assert_eq!(after["items"][1]["spec"], json!({"address": "h:11"}));
 }
 
 #[tokio::test]

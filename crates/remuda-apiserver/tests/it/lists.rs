@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::*;
+use crate::{
+    custom::{FOOS, foo, foo_definition},
+    harness::*,
+};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -351,4 +354,68 @@ async fn a_selected_name_is_authorized_as_that_name() {
     assert_eq!(bad.fails(401, "Unauthorized"), "Unauthorized");
     assert!(bad.body.get("details").is_none());
     agent.get("/api").await.expect(200);
+}
+
+#[tokio::test]
+async fn items_of_typed_lists_name_no_kind_and_those_of_custom_resources_do() {
+    let server = Server::start().await;
+    server.post(MAPS, config_map("a", json!({"kind": "ConfigMap", "apiVersion": "v1"}))).await.expect(201);
+    server.post(MAPS, json!({"metadata": {"name": "b"}})).await.expect(201);
+    let is_typed = |object: &Value| object.get("kind").is_some() || object.get("apiVersion").is_some();
+    let list = server.get(&format!("{MAPS}?limit=100")).await.expect(200);
+    let items = list["items"].as_array().unwrap();
+    assert!(items.len() >= 2 && !items.iter().any(is_typed), "{list}");
+    let one = items.iter().find(|item| item["metadata"]["name"] == "a").unwrap();
+    assert_eq!(one["data"], json!({"kind": "ConfigMap", "apiVersion": "v1"}));
+    let mut whole = server.get(&format!("{MAPS}/a")).await.expect(200);
+    assert!(is_typed(&whole));
+    whole.as_object_mut().unwrap().retain(|field, _| !matches!(field.as_str(), "kind" | "apiVersion"));
+    assert_eq!(*one, whole, "nothing else is left out");
+    // In whatever form: other fields before the version, pretty, YAML, converted, metadata only.
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let list = server.get(roles).await.expect(200);
+    let aggregated =
+        list["items"].as_array().unwrap().iter().filter(|role| role.get("aggregationRule").is_some());
+    assert!(aggregated.count() > 0 && !list["items"].as_array().unwrap().iter().any(is_typed));
+    let pretty = server.get(&format!("{MAPS}?pretty=true")).await.expect(200);
+    assert!(!pretty["items"].as_array().unwrap().iter().any(is_typed));
+    let yaml = server.ask("GET", MAPS).accept("application/yaml").send().await.text();
+    assert_eq!(yaml.lines().filter(|line| line.starts_with("kind:")).count(), 1, "{yaml}");
+    assert_eq!(
+        yaml.lines().filter(|line| line.trim_start_matches("- ").trim() == "kind: ConfigMap").count(),
+        1,
+        "{yaml}"
+    );
+    let form = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let partial = server.ask("GET", MAPS).accept(form).send().await.expect(200);
+    assert!(partial["items"].as_array().unwrap().iter().all(|item| item["kind"] == "PartialObjectMetadata"));
+    let deleted = server.delete(&format!("{MAPS}?fieldSelector=metadata.name%3Db")).await.expect(200);
+    assert_eq!(names(&deleted), ["b"]);
+    assert!(!is_typed(&deleted["items"][0]), "{deleted}");
+    // Watches and custom resources name them.
+    let mut watch = server.watch(&format!("{MAPS}?fieldSelector=metadata.name%3Da")).await;
+    assert_eq!(watch.expect("ADDED").await["kind"], "ConfigMap");
+    foo_definition(&server).await;
+    server.post(FOOS, foo("f")).await.expect(201);
+    let list = server.get(FOOS).await.expect(200);
+    assert_eq!(
+        (&list["items"][0]["kind"], &list["items"][0]["apiVersion"]),
+        (&json!("Foo"), &json!("x.io/v1"))
+    );
+}
+
+#[tokio::test]
+async fn the_length_of_a_list_is_known_before_it_is_sent() {
+    let server = Server::quiet().await;
+    for index in 0..300 {
+        let data = json!({"kind": "x".repeat(index * 3), "k": "\"{[\\"});
+        server.post(MAPS, config_map(&format!("m{index}"), data)).await.expect(201);
+    }
+    let answer = server.ask("GET", MAPS).response().await;
+    let announced = http_body::Body::size_hint(answer.body()).exact().unwrap();
+    let sent = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    assert_eq!(announced, sent.len() as u64);
+    assert!(sent.len() > 64 << 10, "in several pieces");
+    let list: Value = serde_json::from_slice(&sent).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 300);
 }
