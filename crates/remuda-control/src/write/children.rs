@@ -102,7 +102,12 @@ struct Existing {
 impl Existing {
     fn new(kind: &Kind, object: DynamicObject) -> Result<Self, Error> {
         let encoded = serde_json::to_value(&object);
-        let value = encoded.map_err(|source| Error::Encode { what: kind.to_string(), source })?;
+        let mut value = encoded.map_err(|source| Error::Encode { what: kind.to_string(), source })?;
+        if let Value::Object(fields) = &mut value {
+            // Items of lists of built-in kinds do not name it.
+            fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+            fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
+        }
         Ok(Self { meta: object.metadata, value })
     }
 }
