@@ -33,6 +33,11 @@ pub(crate) enum ExprKind {
     },
     List(Vec<Entry>),
     Map(Vec<(Expr, Entry)>),
+    /// `Name.of.type{field: value}`
+    Message {
+        name: String,
+        fields: Vec<(String, Entry)>,
+    },
     Fold(Box<Fold>),
     /// `target.optMap(name, body)`, or `optFlatMap`.
     OptMap {
@@ -132,6 +137,9 @@ impl ExprKind {
             ExprKind::List(entries) => entries.iter().map(|entry| entry.value.height).max().unwrap_or(0),
             ExprKind::Map(entries) => {
                 entries.iter().map(|(key, entry)| key.height.max(entry.value.height)).max().unwrap_or(0)
+            }
+            ExprKind::Message { fields, .. } => {
+                fields.iter().map(|(_, entry)| entry.value.height).max().unwrap_or(0)
             }
             ExprKind::Fold(fold) => {
                 let filter = fold.filter.as_ref().map_or(0, |filter| filter.height);

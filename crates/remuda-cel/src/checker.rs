@@ -3,14 +3,18 @@
 mod calls;
 mod unify;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use self::unify::Types;
 use crate::{
     ast::{Entry, Expr, ExprKind, Fold, FoldKind, Literal, Select},
     node::{EntryNode, FoldNode, KnownField, Node, SelectNode},
+    patch,
     source::Issues,
-    types::Type,
+    types::{ObjectType, Type},
 };
 
 /// Names of types, usable as values.
@@ -37,6 +41,10 @@ const TYPE_NAMES: &[&str] = &[
     "kubernetes.NamedFormat",
 ];
 
+pub(crate) fn is_type_name(name: &str) -> bool {
+    TYPE_NAMES.contains(&name)
+}
+
 /// How deep the type of a result may nest.
 const MAX_NESTING: u32 = 300;
 
@@ -49,17 +57,35 @@ pub(crate) struct Checked {
     pub(crate) selected: BTreeSet<(usize, String)>,
 }
 
-pub(crate) fn check(expr: &Expr, variables: &[(String, Type)], issues: &mut Issues) -> Option<Checked> {
+/// The types of all parts of an expression.
+#[derive(Default)]
+pub(crate) struct TypesOf(HashMap<usize, Type>);
+
+impl TypesOf {
+    pub(crate) fn get(&self, expr: &Expr) -> Type {
+        self.0.get(&place(expr)).cloned().unwrap_or_default()
+    }
+}
+
+/// Parts do not move while there is a reference to the whole.
+fn place(expr: &Expr) -> usize {
+    std::ptr::from_ref(expr).addr()
+}
+
+/// The types of an expression without mistakes.
+pub(crate) fn types_of(expr: &Expr, names: Names<'_>) -> Option<TypesOf> {
+    let mut issues = Issues::default();
+    let mut checker = Checker::new(names, &mut issues);
+    checker.recorded = Some(HashMap::new());
+    checker.check(expr);
+    let recorded = checker.recorded.take()?;
+    let types = recorded.into_iter().map(|(place, ty)| (place, checker.types.resolve(&ty, true))).collect();
+    issues.is_empty().then_some(TypesOf(types))
+}
+
+pub(crate) fn check(expr: &Expr, names: Names<'_>, issues: &mut Issues) -> Option<Checked> {
     let before = issues.len();
-    let mut checker = Checker {
-        variables,
-        used: Vec::new(),
-        selected: BTreeSet::new(),
-        scope: Vec::new(),
-        types: Types::default(),
-        regexes: 0,
-        issues,
-    };
+    let mut checker = Checker::new(names, issues);
     let (ty, node) = checker.check(expr);
     let output = checker.types.resolve(&ty, true);
     if checker.types.exhausted() {
@@ -73,8 +99,16 @@ pub(crate) fn check(expr: &Expr, variables: &[(String, Type)], issues: &mut Issu
     (checker.issues.len() == before).then_some(Checked { node, output, used, selected })
 }
 
+/// What an expression may refer to.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'e> {
+    pub(crate) variables: &'e [(String, Type)],
+    /// The types of patches can be made, too.
+    pub(crate) patches: bool,
+}
+
 struct Checker<'e, 'i> {
-    variables: &'e [(String, Type)],
+    names: Names<'e>,
     used: Vec<(String, Type)>,
     selected: BTreeSet<(usize, String)>,
     /// Names bound by macros around the expression at hand.
@@ -82,13 +116,38 @@ struct Checker<'e, 'i> {
     types: Types,
     /// Patterns compiled so far.
     regexes: u32,
+    /// By the place of the part, where they are asked for.
+    recorded: Option<HashMap<usize, Type>>,
     issues: &'i mut Issues,
 }
 
 type Typed = (Type, Node);
 
+impl<'e, 'i> Checker<'e, 'i> {
+    fn new(names: Names<'e>, issues: &'i mut Issues) -> Self {
+        Self {
+            names,
+            used: Vec::new(),
+            selected: BTreeSet::new(),
+            scope: Vec::new(),
+            types: Types::default(),
+            regexes: 0,
+            recorded: None,
+            issues,
+        }
+    }
+}
+
 impl Checker<'_, '_> {
     fn check(&mut self, expr: &Expr) -> Typed {
+        let typed = self.check_kind(expr);
+        if let Some(recorded) = &mut self.recorded {
+            recorded.insert(place(expr), typed.0.clone());
+        }
+        typed
+    }
+
+    fn check_kind(&mut self, expr: &Expr) -> Typed {
         match &expr.kind {
             ExprKind::Literal(literal) => (literal_type(literal), Node::Literal(literal.clone())),
             ExprKind::Ident(name) => match self.resolve_name(name) {
@@ -100,6 +159,7 @@ impl Checker<'_, '_> {
             ExprKind::Logic { and, terms } => self.logic(*and, terms),
             ExprKind::List(entries) => self.list(entries, false),
             ExprKind::Map(entries) => self.map(entries),
+            ExprKind::Message { name, fields } => self.message(expr.at, name, fields),
             ExprKind::Fold(fold) => self.fold(expr.at, fold),
             ExprKind::OptMap { target, name, body, flat } => self.opt_map(expr.at, target, name, body, *flat),
         }
@@ -123,7 +183,7 @@ impl Checker<'_, '_> {
         if let Some(slot) = self.scope.iter().rposition(|(bound, _)| bound == name) {
             return Some((self.scope[slot].1.clone(), Node::Local(slot)));
         }
-        if let Some((_, ty)) = self.variables.iter().find(|(variable, _)| variable == name) {
+        if let Some((_, ty)) = self.names.variables.iter().find(|(variable, _)| variable == name) {
             let slot = self.used.iter().position(|(used, _)| used == name).unwrap_or_else(|| {
                 self.used.push((name.to_owned(), ty.clone()));
                 self.used.len() - 1
@@ -272,6 +332,38 @@ impl Checker<'_, '_> {
         let key = key_type.unwrap_or_else(|| self.types.fresh());
         let value = value_type.unwrap_or_else(|| self.types.fresh());
         (Type::map(key, value), Node::Map(nodes))
+    }
+
+    /// Types of patches: objects of any shape, named after where they are in the whole, and operations.
+    fn message(&mut self, at: u32, name: &str, fields: &[(String, Entry)]) -> Typed {
+        let operation = name == patch::OPERATION;
+        let known = operation || name == patch::OBJECT || name.starts_with(patch::BELOW);
+        if !self.names.patches || !known {
+            for (_, entry) in fields {
+                self.entry(entry);
+            }
+            return self.undeclared(at, name);
+        }
+        let mut nodes: Vec<(Arc<str>, EntryNode)> = Vec::with_capacity(fields.len());
+        for (field, entry) in fields {
+            let (ty, value) = self.entry(entry);
+            let wanted = if operation { patch::operation_field(field) } else { Some(Type::Dyn) };
+            match wanted {
+                None => self.issues.report(entry.value.at, format!("undefined field '{field}'")),
+                Some(wanted) if !self.types.assignable(&ty, &wanted) => {
+                    let ty = self.types.resolve(&ty, true);
+                    let message =
+                        format!("expected type of field '{field}' is '{wanted}' but provided type is '{ty}'");
+                    self.issues.report(entry.value.at, message);
+                }
+                Some(_) => {}
+            }
+            if nodes.iter().any(|(known, _)| **known == **field) {
+                self.issues.report(entry.value.at, format!("duplicate field '{field}'"));
+            }
+            nodes.push((field.as_str().into(), EntryNode { optional: entry.optional, value }));
+        }
+        (Type::object(ObjectType::new(name)), Node::Message { name: name.into(), fields: nodes })
     }
 
     /// Types of the names bound by a comprehension over `range`.

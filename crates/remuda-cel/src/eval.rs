@@ -64,6 +64,7 @@ impl<'a> Eval<'a, '_> {
             Node::Regex(call) => self.regex(call),
             Node::List(entries) => self.list(entries),
             Node::Map(entries) => self.map(entries),
+            Node::Message { name, fields } => self.message(name, fields),
             Node::OptMap { parts, flat } => self.opt_map(parts, *flat),
             Node::OrElse { parts, unwrap } => match self.eval(&parts[0])? {
                 Value::Optional(Some(inner)) if *unwrap => Ok(Value::clone(&inner)),
@@ -223,5 +224,17 @@ impl<'a> Eval<'a, '_> {
             }
         }
         Ok(Value::Map(Map::Owned(Arc::new(map))))
+    }
+
+    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, EntryNode)]) -> Result<Value<'a>> {
+        self.cx.budget.charge(40)?;
+        self.cx.budget.items(fields.len())?;
+        let mut made = BTreeMap::new();
+        for (field, entry) in fields {
+            if let Some(value) = self.entry(entry)? {
+                made.insert(Key::String(Text::Shared(field.clone())), value);
+            }
+        }
+        Ok(Value::Map(Map::Message(name.clone(), Arc::new(made))))
     }
 }

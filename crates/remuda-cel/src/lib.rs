@@ -21,12 +21,14 @@
 mod ast;
 mod budget;
 mod checker;
+mod cost;
 mod escape;
 mod eval;
 mod lexer;
 mod library;
 mod node;
 mod parser;
+pub mod patch;
 mod program;
 mod source;
 mod time;
@@ -39,6 +41,7 @@ mod tests;
 
 pub use self::{
     budget::Budget,
+    cost::{Inside, Shape},
     escape::escape,
     library::{format::NamedFormat, net::Cidr, quantity::Quantity, semver::Semver, url::Url},
     program::{Env, Program, Vars},

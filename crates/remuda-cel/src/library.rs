@@ -9,6 +9,7 @@ mod lists;
 pub(crate) mod net;
 mod operators;
 mod optional;
+mod patches;
 mod printf;
 pub(crate) mod quantity;
 pub(crate) mod regex;
@@ -81,6 +82,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         quantity::TABLE,
         semver::TABLE,
         format::TABLE,
+        patches::TABLE,
     ];
     let mut registry = Registry::new();
     for entry in tables.into_iter().flatten() {

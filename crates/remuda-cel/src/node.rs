@@ -31,6 +31,10 @@ pub(crate) enum Node {
     Condition(Box<[Node; 3]>),
     List(Vec<EntryNode>),
     Map(Vec<(Node, EntryNode)>),
+    Message {
+        name: Arc<str>,
+        fields: Vec<(Arc<str>, EntryNode)>,
+    },
     Fold(Box<FoldNode>),
     /// The value of a name, then the body that uses it.
     OptMap {

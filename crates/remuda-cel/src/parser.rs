@@ -269,9 +269,10 @@ impl Parser<'_, '_> {
                 Expr::new(at, ExprKind::Select { operand: Box::new(operand), field, mode })
             }
         } else {
-            // A message literal: there are no message types.
             let name = operand.qualified().unwrap_or_default();
-            return self.fail(format!("undeclared reference to '{name}' (in container '')"));
+            self.expect("{")?;
+            let fields = self.fields()?;
+            Expr::new(at, ExprKind::Message { name, fields })
         };
         self.grown(expr)
     }
@@ -385,6 +386,24 @@ impl Parser<'_, '_> {
             entries.push(Entry { optional, value: self.expr()? });
         }
         self.grown(Expr::new(at, ExprKind::List(entries)))
+    }
+
+    /// Of a message, behind its brace.
+    fn fields(&mut self) -> Result<Vec<(String, Entry)>, Stop> {
+        let mut fields = Vec::new();
+        while !self.eat("}") {
+            if !fields.is_empty() {
+                self.expect(",")?;
+                if self.eat("}") {
+                    break;
+                }
+            }
+            let optional = self.eat("?");
+            let name = self.field()?;
+            self.expect(":")?;
+            fields.push((name, Entry { optional, value: self.expr()? }));
+        }
+        Ok(fields)
     }
 
     fn map(&mut self, at: u32) -> Result<Expr, Stop> {

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use crate::{
-    Budget, EvalError, checker, eval,
+    Budget, EvalError,
+    checker::{self, Names},
+    cost::{self, Shape},
+    eval,
     node::Node,
     parser,
     source::{CompileErrors, Issues},
@@ -17,6 +20,7 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub struct Env {
     variables: Vec<(String, Type)>,
+    patches: bool,
 }
 
 impl Env {
@@ -32,11 +36,21 @@ impl Env {
         self
     }
 
+    /// Lets expressions make what patches consist of: `Object{…}`, `Object.spec{…}` and so on, and `JSONPatch{…}`.
+    pub fn with_patches(mut self) -> Self {
+        self.patches = true;
+        self
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names { variables: &self.variables, patches: self.patches }
+    }
+
     /// Parses and checks an expression.
     pub fn compile(&self, source: &str) -> Result<Program, CompileErrors> {
         let mut issues = Issues::default();
         let checked = parser::parse(source, &mut issues)
-            .and_then(|expr| checker::check(&expr, &self.variables, &mut issues));
+            .and_then(|expr| checker::check(&expr, self.names(), &mut issues));
         match checked {
             Some(checked) => Ok(Program {
                 node: checked.node,
@@ -78,6 +92,19 @@ impl Program {
     pub fn fields<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p str> {
         let named = move |slot: usize| self.variables.get(slot).is_some_and(|(variable, _)| variable == name);
         self.selected.iter().filter(move |(slot, _)| named(*slot)).map(|(_, field)| field.as_str())
+    }
+
+    /// What an evaluation costs at most, if the data behind each variable has this shape. `source` is what the program
+    /// was compiled from.
+    pub fn cost(&self, source: &str, shape: &Shape) -> u64 {
+        let parsed = parser::parse(source, &mut Issues::default());
+        let estimate = parsed.and_then(|expr| {
+            let names = Names { variables: &self.variables, patches: true };
+            let types = checker::types_of(&expr, names)?;
+            Some(cost::estimate(&expr, &types, shape))
+        });
+        // Without an estimate nothing is known to be cheap.
+        estimate.unwrap_or(u64::MAX)
     }
 
     /// Evaluates; the value borrows from the program and from the data in `vars`.

@@ -239,7 +239,7 @@ impl<'a> Value<'a> {
         budget.tenths(1)?;
         let items: Vec<&Value<'a>> = match self {
             Value::List(List::Owned(items, _)) => items.iter().collect(),
-            Value::Map(Map::Owned(map)) => map.values().collect(),
+            Value::Map(Map::Owned(map) | Map::Message(_, map)) => map.values().collect(),
             Value::Optional(Some(inner)) => vec![inner],
             _ => return Ok(true),
         };

@@ -5,7 +5,7 @@ use crate::{
     ast::{Expr, ExprKind, Literal},
     library::{self, Def, Overload, regex},
     node::{CallNode, Node, RegexNode},
-    time,
+    patch, time,
     types::Type,
 };
 
@@ -17,7 +17,8 @@ impl Checker<'_, '_> {
     pub(super) fn call(&mut self, expr: &Expr, name: &str, target: Option<&Expr>, args: &[Expr]) -> Typed {
         // `a.b.c()` is the function `a.b.c` when there is one, whatever `a` may be.
         let namespaced = target.and_then(Expr::qualified).map(|prefix| format!("{prefix}.{name}"));
-        let (name, target) = match namespaced.as_deref().and_then(library::function) {
+        let found = namespaced.as_deref().and_then(library::function);
+        let (name, target) = match found.filter(|(name, _)| self.names.patches || !patch::is_function(name)) {
             Some((name, _)) => (name, None),
             None => match library::function(name) {
                 Some((name, _)) => (name, target),

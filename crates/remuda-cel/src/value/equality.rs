@@ -166,7 +166,14 @@ fn maps(a: &Map<'_>, b: &Map<'_>, budget: &mut Budget) -> Result<bool> {
     if let (Map::Object(a, object), Map::Object(b, _)) = (a, b) {
         return objects(a, b, object, budget);
     }
-    let listed = |map: &Map<'_>| matches!(map, Map::Json(..) | Map::Owned(_));
+    let type_name = |map: &Map<'_>| match map {
+        Map::Message(name, _) => Some(name.clone()),
+        _ => None,
+    };
+    if type_name(a) != type_name(b) {
+        return Ok(false);
+    }
+    let listed = |map: &Map<'_>| matches!(map, Map::Json(..) | Map::Owned(_) | Map::Message(..));
     if listed(a) && listed(b) && a.len() != b.len() {
         return Ok(false);
     }

@@ -19,6 +19,8 @@ pub enum Map<'a> {
     /// Declared fields only.
     Object(&'a JsonMap, &'a ObjectType),
     Owned(Arc<BTreeMap<Key<'a>, Value<'a>>>),
+    /// Of a named type, made by the expression.
+    Message(Arc<str>, Arc<BTreeMap<Key<'a>, Value<'a>>>),
     Lazy(Arc<dyn Lazy<'a> + 'a>),
 }
 
@@ -123,7 +125,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Map::Json(map, _) | Map::Object(map, _) => map.len(),
-            Map::Owned(map) => map.len(),
+            Map::Owned(map) | Map::Message(_, map) => map.len(),
             Map::Lazy(_) => 0,
         }
     }
@@ -148,7 +150,7 @@ impl<'a> Map<'a> {
                 let Some(field) = object.fields.get(name) else { return Ok(None) };
                 present(map, &field.json).map(|json| Value::json(json, &field.ty)).transpose()
             }
-            Map::Owned(map) => Ok(lookup(map, &Key::String(Text::Borrowed(name)))),
+            Map::Owned(map) | Map::Message(_, map) => Ok(lookup(map, &Key::String(Text::Borrowed(name)))),
             Map::Lazy(lazy) => lazy.field(name, budget).transpose(),
         }
     }
@@ -174,7 +176,7 @@ impl<'a> Map<'a> {
                 .filter(|(_, field)| present(map, &field.json).is_some())
                 .map(|(name, _)| Key::String(Text::Borrowed(name)))
                 .collect(),
-            Map::Owned(map) => map.keys().cloned().collect(),
+            Map::Owned(map) | Map::Message(_, map) => map.keys().cloned().collect(),
             Map::Lazy(_) => return Err(EvalError::failed("fields of this object cannot be listed")),
         })
     }
@@ -188,7 +190,7 @@ impl<'a> Map<'a> {
                 field.map(|field| Value::json(value, &field.ty)).transpose()
             }
             Map::Json(map, ty) => map.get(json).map(|value| Value::json(value, &ty.value)).transpose(),
-            Map::Owned(map) => Ok(lookup(map, &Key::String(Text::Borrowed(json)))),
+            Map::Owned(map) | Map::Message(_, map) => Ok(lookup(map, &Key::String(Text::Borrowed(json)))),
             Map::Lazy(_) => Ok(None),
         }
     }
