@@ -1,6 +1,9 @@
 //! Expression rules (`x-kubernetes-validations`): compiled with the definition, run on each write.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use remuda_cel::Program;
 use serde_json::Value;
@@ -9,12 +12,14 @@ use crate::{
     error::FieldError,
     gotext,
     props::{Props, RuleSource},
-    schema::{ListType, Schema},
+    schema::{Additional, ListType, Schema},
 };
 
+mod cost;
 mod run;
 mod types;
 
+use self::cost::{Measured, Total};
 pub(crate) use run::{check, check_default};
 pub(crate) use types::compile_tree;
 
@@ -100,56 +105,120 @@ pub(crate) fn check_form(node: &Props, rule: &RuleSource, path: &str, errors: &m
     }
 }
 
-/// Reports the rules of a compiled schema that do not compile. Expressions in `stored` were accepted
-/// before and stay accepted.
-pub(crate) fn report(schema: &Schema, path: &str, stored: &BTreeSet<String>) -> Vec<FieldError> {
-    let mut report = Report { errors: Vec::new(), stored };
-    report.node(schema, path, None);
+/// What is known of the definition that is stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored<'s> {
+    /// Its expressions were accepted before and stay accepted.
+    pub(crate) expressions: &'s BTreeSet<String>,
+    /// It has this very schema: what its rules cost is not judged anew.
+    pub(crate) same_schema: bool,
+}
+
+/// Reports the rules of a compiled schema that do not compile or may cost too much.
+pub(crate) fn report(schema: &Schema, path: &str, stored: Stored<'_>) -> Vec<FieldError> {
+    let mut report = Report { errors: Vec::new(), stored, total: Total::default() };
+    let root = Place { uncorrelatable: None, seen: false, times: Some(1), resource: true };
+    report.node(schema, path, root);
+    if !stored.same_schema {
+        report.total.check(path, &mut report.errors);
+    }
     report.errors
 }
 
 struct Report<'s> {
     errors: Vec<FieldError>,
-    stored: &'s BTreeSet<String>,
+    stored: Stored<'s>,
+    total: Total,
+}
+
+/// Where a node is in the schema.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    /// The list whose items cannot be told apart, if the node is in one.
+    uncorrelatable: Option<&'p str>,
+    /// A rule of a node above sees this one.
+    seen: bool,
+    /// How many of it an object can have; `None` without a bound.
+    times: Option<u64>,
+    resource: bool,
 }
 
 impl Report<'_> {
-    fn node(&mut self, schema: &Schema, path: &str, uncorrelatable: Option<&str>) {
+    /// Reports what is below the node, then the node. Measures it if an expression sees it.
+    fn node(&mut self, schema: &Schema, path: &str, place: Place<'_>) -> Option<Measured> {
         if !exist(schema) {
-            return;
+            return if place.seen { cost::measure(schema, place.resource) } else { None };
         }
+        let rules =
+            schema.validation.as_ref().map(|validation| validation.rules.as_slice()).unwrap_or_default();
+        let seen = place.seen || !rules.is_empty();
+        let times =
+            place.times.zip(cost::elements(schema)).map(|(times, elements)| times.saturating_mul(elements));
+        let inner = |child: &Schema| Place { seen, times, resource: child.embedded_resource, ..place };
+        let mut fields = BTreeMap::new();
         for (name, child) in &schema.properties {
-            self.node(child, &format!("{path}.properties[{name}]"), uncorrelatable);
+            let field = self.node(child, &format!("{path}.properties[{name}]"), inner(child));
+            fields.insert(name.as_str(), field);
         }
-        if let Some(crate::Additional::Schema(child)) = &schema.additional {
-            self.node(child, &format!("{path}.additionalProperties"), uncorrelatable);
-        }
-        if let Some(items) = &schema.items {
-            let lost = uncorrelatable.or((!matches!(schema.list_type, ListType::Map(_))).then_some(path));
-            self.node(items, &format!("{path}.items"), lost);
-        }
-        let rules = schema.validation.iter().flat_map(|validation| &validation.rules);
-        for (index, rule) in rules.enumerate() {
-            if let Some(compiled) = &rule.compiled {
-                self.rule(
-                    rule,
-                    compiled,
-                    &format!("{path}.x-kubernetes-validations[{index}]"),
-                    uncorrelatable,
-                );
+        let value = match &schema.additional {
+            Some(Additional::Schema(child)) => {
+                Some(self.node(child, &format!("{path}.additionalProperties"), inner(child)))
             }
+            _ => None,
+        };
+        let item = schema.items.as_ref().and_then(|items| {
+            let lost =
+                place.uncorrelatable.or((!matches!(schema.list_type, ListType::Map(_))).then_some(path));
+            self.node(items, &format!("{path}.items"), Place { uncorrelatable: lost, ..inner(items) })
+        });
+        let measured = if seen { cost::assemble(schema, place.resource, fields, value, item) } else { None };
+        for (index, rule) in rules.iter().enumerate() {
+            if let Some(compiled) = &rule.compiled {
+                let path = format!("{path}.x-kubernetes-validations[{index}]");
+                if let Some(measured) = &measured {
+                    self.cost(rule, compiled, &path, measured, place.times);
+                }
+                self.rule(rule, compiled, &path, place.uncorrelatable);
+            }
+        }
+        measured
+    }
+
+    fn cost(
+        &mut self,
+        rule: &Rule,
+        compiled: &Compiled,
+        path: &str,
+        measured: &Measured,
+        times: Option<u64>,
+    ) {
+        let Ok(program) = &compiled.rule else { return };
+        let times = times.unwrap_or_else(|| measured.times_in_request());
+        let each = program.cost(&rule.source.rule, &measured.shape);
+        self.observe(format!("{path}.rule"), "estimated rule cost", each.saturating_mul(times));
+        if let Some(Ok(message)) = &compiled.message {
+            let once = message.cost(&rule.source.message_expression, &measured.shape);
+            self.observe(format!("{path}.messageExpression"), "estimated messageExpression cost", once);
+        }
+    }
+
+    fn observe(&mut self, path: String, what: &str, cost: u64) {
+        self.total.add(&path, cost);
+        if cost > cost::RULE_LIMIT && !self.stored.same_schema {
+            let detail = cost::over(what, cost, cost::RULE_LIMIT);
+            self.errors.push(FieldError::forbidden(path, &detail));
         }
     }
 
     fn rule(&mut self, rule: &Rule, compiled: &Compiled, path: &str, uncorrelatable: Option<&str>) {
         if let Err(detail) = &compiled.rule {
-            if !self.stored.contains(&rule.source.rule) {
+            if !self.stored.expressions.contains(&rule.source.rule) {
                 self.invalid(format!("{path}.rule"), &rule.source, detail);
             }
             return;
         }
         if let Some(Err(detail)) = &compiled.message
-            && !self.stored.contains(&rule.source.message_expression)
+            && !self.stored.expressions.contains(&rule.source.message_expression)
         {
             self.invalid(format!("{path}.messageExpression"), &rule.source, detail);
         }

@@ -28,6 +28,8 @@ pub(crate) struct Demands {
     pub(crate) lax: Lax,
     /// Expressions of the stored definition: accepted once, accepted for good.
     pub(crate) stored_expressions: BTreeSet<String>,
+    /// The schema is the stored one.
+    pub(crate) same_schema: bool,
 }
 
 /// Rules that the stored definition breaks and an update may therefore go on breaking.
@@ -93,7 +95,9 @@ pub(crate) fn check(props: &Props, json: &Value, path: &str, demands: &Demands) 
     errors.extend(found);
     // Rules are only judged against a sound schema: their errors would be of no help otherwise.
     if let Some(schema) = compiled.filter(|_| schema_ok) {
-        errors.extend(rules::report(&schema, path, &demands.stored_expressions));
+        let stored =
+            rules::Stored { expressions: &demands.stored_expressions, same_schema: demands.same_schema };
+        errors.extend(rules::report(&schema, path, stored));
     }
     if errors.is_empty()
         && let Some(text) = unsupported

@@ -213,7 +213,7 @@ async fn rules_see_the_object_and_its_past() {
         },
         "x-kubernetes-validations": [
             {"rule": "!has(self.replicas) || !has(self.max) || self.replicas <= self.max",
-             "messageExpression": "'replicas must not exceed ' + string(self.max)", "fieldPath": ".replicas",
+             "messageExpression": "'replicas must not exceed %d'.format([self.max])", "fieldPath": ".replicas",
              "reason": "FieldValueForbidden"},
             {"rule": "!has(self.replicas) || self.replicas != 13"},
         ],

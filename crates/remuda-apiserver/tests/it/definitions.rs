@@ -421,3 +421,35 @@ async fn definitions_can_be_applied() {
     assert_eq!(changed["status"]["acceptedNames"]["shortNames"], json!(["fo"]));
     assert_eq!(changed["metadata"]["generation"], 2);
 }
+
+#[tokio::test]
+async fn a_definition_whose_rules_may_cost_too_much_is_refused() {
+    let server = Server::start().await;
+    let schema = |bound: Value| {
+        let mut list = json!({"type": "array", "items": {"type": "integer"},
+            "x-kubernetes-validations": [{"rule": "self.all(x, self.exists_one(y, x == y))"}]});
+        if !bound.is_null() {
+            list["maxItems"] = bound;
+        }
+        json!({"type": "object", "properties": {"list": list}})
+    };
+    let refused = server.post(CRDS, definition("foos", "Foo", schema(Value::Null), json!({}))).await;
+    let message = refused.fails(422, "Invalid");
+    assert!(
+        message.contains(
+            "x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+        ),
+        "{message}"
+    );
+    server.get(&format!("{CRDS}/foos.x.io")).await.fails(404, "NotFound");
+    server.post(CRDS, definition("foos", "Foo", schema(json!(100)), json!({}))).await.expect(201);
+    // A change of what is there is judged as well.
+    let bound =
+        json!([{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/list/maxItems"}]);
+    let path = format!("{CRDS}/foos.x.io");
+    let here = server.get(&path).await.expect(200);
+    let pointer = bound[0]["path"].as_str().unwrap();
+    assert!(here.pointer(pointer).is_some(), "{here}");
+    let refused = server.patch(&path, JSON_PATCH, bound).await;
+    assert!(refused.fails(422, "Invalid").contains("estimated rule cost exceeds budget"), "{refused:?}");
+}

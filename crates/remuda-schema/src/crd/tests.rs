@@ -329,3 +329,25 @@ fn definitions_of_community_groups_carry_a_condition_about_their_approval() {
     assert_eq!(of("a.kubernetes.io", noted("https://example.org/1")), Some(("True", "ApprovedAnnotation")));
     assert_eq!(of("a.k8s.io", noted("trust me")), Some(("Unknown", "UnknownAnnotation")));
 }
+
+#[test]
+fn what_rules_cost_is_judged_when_the_schema_changes() {
+    let mut stored = crd();
+    let heavy = json!({"type": "array", "items": {"type": "integer"},
+        "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x == y))"}]});
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+    stored.pointer_mut(spec).unwrap()["properties"]["list"] = heavy;
+    let place =
+        "spec.validation.openAPIV3Schema.properties[spec].properties[list].x-kubernetes-validations[0].rule";
+    let errors = check_crd(&stored, None);
+    assert!(
+        errors[0].to_string().starts_with(&format!("{place}: Forbidden: estimated rule cost exceeds")),
+        "{errors:?}"
+    );
+    // Who has it can change everything else.
+    let mut other = stored.clone();
+    set(&mut other, "/spec/names/shortNames", json!(["fs"]));
+    check_update(&stored, &other, &[]);
+    other.pointer_mut(spec).unwrap()["properties"]["more"] = json!({"type": "string"});
+    assert!(!check_crd(&other, Some(&stored)).is_empty());
+}

@@ -45,7 +45,8 @@ pub(super) fn check(
 ) {
     deprecation(version, path, errors);
     if !shared.schema {
-        schema(version, has_status(version), &format!("{path}.schema"), demands, errors);
+        let path = format!("{path}.schema");
+        schema(version, (has_status(version), is_same(version, old)), &path, demands, errors);
     }
     if !shared.subresources {
         columns::check_subresources(version, &format!("{path}.subresources"), errors);
@@ -69,7 +70,7 @@ pub(super) fn check_shared(
     let Some(first) = versions.first() else { return };
     if shared.schema {
         let status = versions.iter().any(has_status);
-        schema(first, status, "spec.validation", demands, errors);
+        schema(first, (status, is_same(first, old)), "spec.validation", demands, errors);
     }
     if shared.subresources {
         columns::check_subresources(first, "spec.subresources", errors);
@@ -86,12 +87,25 @@ fn has_status(version: &Value) -> bool {
     present(version, "subresources").is_some_and(|subresources| present(subresources, "status").is_some())
 }
 
-fn schema(version: &Value, status: bool, path: &str, demands: &Demands, errors: &mut Vec<FieldError>) {
+/// Whether the stored definition has the same schema in this version.
+fn is_same(version: &Value, old: Option<&Value>) -> bool {
+    let versions = old.and_then(|old| old.get("spec")).map(|spec| list(spec, "versions")).unwrap_or_default();
+    let stored = versions.iter().find(|stored| text(stored, "name") == text(version, "name"));
+    stored.is_some_and(|stored| schema_json(stored) == schema_json(version))
+}
+
+fn schema(
+    version: &Value,
+    (status, same): (bool, bool),
+    path: &str,
+    demands: &Demands,
+    errors: &mut Vec<FieldError>,
+) {
     let Some(json) = schema_json(version) else { return };
     let path = format!("{path}.openAPIV3Schema");
     match Props::parse(json) {
         Ok(props) => {
-            let demands = Demands { status_subresource: status, ..demands.clone() };
+            let demands = Demands { status_subresource: status, same_schema: same, ..demands.clone() };
             errors.extend(structural::check(&props, json, &path, &demands));
         }
         Err(error) => errors.push(structural::shape_error(&error, json, &path)),
@@ -161,5 +175,5 @@ pub(super) fn demands(old_spec: &Value) -> Demands {
         atomic_sets: any(&structural::has_granular_sets),
         map_keys: any(&structural::has_bad_map_keys),
     };
-    Demands { status_subresource: false, lax, stored_expressions }
+    Demands { status_subresource: false, lax, stored_expressions, same_schema: false }
 }
