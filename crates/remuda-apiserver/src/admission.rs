@@ -5,6 +5,7 @@
 mod client;
 mod expressions;
 mod matching;
+mod mutations;
 mod policies;
 mod trust;
 mod verdict;
@@ -19,6 +20,7 @@ use remuda_store::ListQuery;
 use serde_json::Value;
 
 pub(crate) use self::client::ClientConfig;
+use self::mutations::Invoked;
 pub(crate) use self::{policies::Policies, webhooks::Webhooks};
 use crate::{
     call::Call,
@@ -231,7 +233,16 @@ impl Inner {
                 touched = true;
             }
         }
-        Ok(self.call_mutating(review, object).await? || touched)
+        let policies = self.policies.mutating.begin(review);
+        let mut invoked = match &policies {
+            Some(policies) => self.mutate_by_policies(policies, review, object).await?,
+            None => Invoked::default(),
+        };
+        let by_webhooks = self.call_mutating(review, object).await?;
+        if let Some(policies) = &policies {
+            self.mutate_again(policies, &mut invoked, by_webhooks, review, object).await?;
+        }
+        Ok(by_webhooks || invoked.changed || touched)
     }
 
     /// Reads what a hook wants to see.

@@ -2,6 +2,7 @@
 
 mod compile;
 mod library;
+mod patches;
 mod properties;
 mod semantics;
 

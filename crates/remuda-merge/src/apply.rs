@@ -21,11 +21,13 @@ use crate::{
 
 mod configuration;
 mod conflict;
+mod granular;
 #[cfg(test)]
 mod tests;
 
 pub use configuration::apply;
 pub use conflict::{ApplyError, Cause, Conflict, Conflicts};
+pub use granular::merge_granular;
 
 /// Turns an object into another version of its kind. `None`: the version is gone, and the
 /// entries made in it with it.

@@ -28,9 +28,12 @@ pub enum PatchError {
     Malformed(String),
     #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
     TooMany(usize),
-    /// Does not fit the document: failed test, missing path, unknown operation.
+    /// Does not fit the document: missing path, unknown operation.
     #[error("{0}")]
     Rejected(String),
+    /// What a `test` operation looks at is something else.
+    #[error("{0}")]
+    TestFailed(String),
 }
 
 impl PatchError {
@@ -39,7 +42,7 @@ impl PatchError {
         match self {
             Self::Malformed(_) => 400,
             Self::TooMany(_) => 413,
-            Self::Rejected(_) => 422,
+            Self::Rejected(_) | Self::TestFailed(_) => 422,
         }
     }
 }
@@ -62,9 +65,12 @@ pub fn apply(doc: &mut Value, patch: &Value) -> Result<(), PatchError> {
     if operations.len() > MAX_OPERATIONS {
         return Err(PatchError::TooMany(operations.len()));
     }
-    let mut patcher = Patcher { doc, copied: 0, shifted: 0, depth: MAX_DEPTH };
+    let mut patcher = Patcher { doc, copied: 0, shifted: 0, depth: MAX_DEPTH, test_failed: false };
     for operation in operations {
-        patcher.run(operation).map_err(PatchError::Rejected)?;
+        if let Err(error) = patcher.run(operation) {
+            let failed = patcher.test_failed;
+            return Err(if failed { PatchError::TestFailed(error) } else { PatchError::Rejected(error) });
+        }
     }
     // Only operations that can deepen the document raise the bound, so this walk is rare.
     if patcher.depth > MAX_DEPTH && depth(patcher.doc) > MAX_DEPTH {
@@ -79,6 +85,7 @@ struct Patcher<'a> {
     shifted: usize,
     /// Upper bound of the document's depth.
     depth: usize,
+    test_failed: bool,
 }
 
 impl Patcher<'_> {
@@ -209,7 +216,6 @@ impl Patcher<'_> {
     }
 
     fn test(&mut self, path: &str, expected: Option<&Value>) -> Result<(), String> {
-        let failed = || format!("testing value {path} failed: test failed");
         let expected = expected.unwrap_or(&Value::Null);
         let found = if path.is_empty() {
             Some(&*self.doc)
@@ -219,7 +225,11 @@ impl Patcher<'_> {
             })?;
             get(parent, &key).map_err(|error| at("test", path, &error))?
         };
-        if found.unwrap_or(&Value::Null) == expected { Ok(()) } else { Err(failed()) }
+        if found.unwrap_or(&Value::Null) == expected {
+            return Ok(());
+        }
+        self.test_failed = true;
+        Err(format!("testing value {path} failed: test failed"))
     }
 
     fn deepen(&mut self, depth: usize) -> Result<(), String> {

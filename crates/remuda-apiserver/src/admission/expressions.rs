@@ -1,16 +1,18 @@
 //! What is checked of the expressions in webhook configurations and policies before they are stored.
 
-use remuda_cel::{Env, ObjectType, Type};
+use remuda_cel::{Env, ObjectType, Type, patch};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
 use super::matching::MATCH_ENV;
 
-/// What the expressions of one policy can refer to. `variables` are those that come before.
-fn env_with(params: bool, variables: &ObjectType) -> Env {
+/// What the expressions of one policy can refer to. `variables` are those that come before; those of mutating policies
+/// make patches.
+fn env_with(mutating: bool, params: bool, variables: &ObjectType) -> Env {
+    let start = if mutating { Env::new().with_patches() } else { Env::new() };
     let mut env = ["object", "oldObject", "request", "namespaceObject"]
         .into_iter()
-        .fold(Env::new(), |env, name| env.variable(name, Type::Dyn));
+        .fold(start, |env, name| env.variable(name, Type::Dyn));
     if params {
         env = env.variable("params", Type::Dyn);
     }
@@ -67,7 +69,8 @@ pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -
                 }
             }
         }
-        "ValidatingAdmissionPolicy" => {
+        "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => {
+            let mutating = kind == "MutatingAdmissionPolicy";
             if live.is_some_and(|live| live["spec"] == new["spec"]) {
                 return errors;
             }
@@ -79,10 +82,19 @@ pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -
             let mut known = ObjectType::new("kubernetes.variables");
             for (index, variable) in list(&new["spec"], "variables").iter().enumerate() {
                 let field = format!("spec.variables[{index}].expression");
-                check(&field, &variable["expression"], &env_with(with_params, &known), &[]);
+                check(&field, &variable["expression"], &env_with(mutating, with_params, &known), &[]);
                 known = known.field(variable["name"].as_str().unwrap_or_default(), Type::Dyn);
             }
-            let env = env_with(with_params, &known);
+            let env = env_with(mutating, with_params, &known);
+            for (index, mutation) in list(&new["spec"], "mutations").iter().enumerate() {
+                for (part, wanted) in [
+                    ("applyConfiguration", patch::configuration_type()),
+                    ("jsonPatch", patch::operations_type()),
+                ] {
+                    let field = format!("spec.mutations[{index}].{part}.expression");
+                    check(&field, &mutation[part]["expression"], &env, &[wanted]);
+                }
+            }
             for (part, name, wanted) in [
                 ("validations", "expression", [Type::Bool].as_slice()),
                 ("validations", "messageExpression", &[Type::String]),

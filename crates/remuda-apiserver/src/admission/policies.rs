@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Review,
     matching::{BUDGET, Condition, Rules, all_hold},
+    mutations::Mutating,
     webhooks::{Seen, request},
 };
 use crate::{
@@ -44,20 +45,21 @@ struct Validation {
     code: u16,
 }
 
-struct Binding {
-    policy: String,
+pub(super) struct Binding {
+    pub(super) policy: String,
     resources: Rules,
     actions: Vec<String>,
-    param: Value,
+    pub(super) param: Value,
 }
 
-type Named<T> = BTreeMap<String, Arc<T>>;
+pub(super) type Named<T> = BTreeMap<String, Arc<T>>;
 
 /// Compiled policies and bindings.
 #[derive(Default)]
 pub(crate) struct Policies {
     policies: ArcSwap<Named<Policy>>,
     bindings: ArcSwap<Named<Binding>>,
+    pub(super) mutating: Mutating,
 }
 
 static ENV: LazyLock<Env> = LazyLock::new(|| {
@@ -75,6 +77,7 @@ pub(super) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
     inner
         .follow(POLICIES, move |news| tell(&server.policies.policies, POLICIES, news, Policy::parse))
         .await?;
+    super::mutations::start(inner).await?;
     let server = inner.clone();
     inner.follow(BINDINGS, move |news| tell(&server.policies.bindings, BINDINGS, news, Binding::parse)).await
 }
@@ -120,13 +123,15 @@ impl Policy {
                 .collect(),
             validations: list("validations").iter().map(Validation::parse).collect(),
             fail: spec["failurePolicy"] != "Ignore",
-            param_kind: spec["paramKind"].as_object().map(|kind| {
-                let text =
-                    |field: &str| kind.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-                (text("apiVersion"), text("kind"))
-            }),
+            param_kind: param_kind(spec),
         }
     }
+}
+
+/// `apiVersion` and `kind` of a policy's parameters.
+pub(super) fn param_kind(spec: &Value) -> Option<(String, String)> {
+    let text = |field: &str| spec["paramKind"][field].as_str().unwrap_or_default().to_owned();
+    spec["paramKind"].is_object().then(|| (text("apiVersion"), text("kind")))
 }
 
 impl Validation {
@@ -150,7 +155,7 @@ impl Validation {
 }
 
 impl Binding {
-    fn parse(object: &Value) -> Self {
+    pub(super) fn parse(object: &Value) -> Self {
         let spec = &object["spec"];
         let actions = spec["validationActions"].as_array().into_iter().flatten();
         Self {
@@ -161,7 +166,12 @@ impl Binding {
         }
     }
 
-    async fn concerns(&self, server: &Inner, review: &Review<'_>, object: Option<&Value>) -> ApiResult<bool> {
+    pub(super) async fn concerns(
+        &self,
+        server: &Inner,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> ApiResult<bool> {
         if self.resources.is_empty() {
             self.resources.selectors_match(server, review, object).await
         } else {
@@ -212,12 +222,8 @@ impl Inner {
             Ok(false) => return Vec::new(),
             Err(cause) => return failed(cause),
         }
-        let namespace = &match review.call.namespace() {
-            Some(namespace) => self.read_value(&format!("/core/namespaces/{namespace}")).await,
-            None => None,
-        }
-        .unwrap_or_default();
-        match self.params(policy, binding, review).await {
+        let namespace = &self.namespace_of(review).await;
+        match self.params(&policy.param_kind, &binding.param, review).await {
             Ok(params) => params
                 .iter()
                 .flat_map(|params| policy.judge(seen, &Context { request, params, namespace }))
@@ -257,13 +263,23 @@ impl Inner {
         Err(error)
     }
 
-    async fn params(
+    /// The namespace of what is written, or null.
+    pub(super) async fn namespace_of(&self, review: &Review<'_>) -> Value {
+        match review.call.namespace() {
+            Some(namespace) => self.read_value(&format!("/core/namespaces/{namespace}")).await,
+            None => None,
+        }
+        .unwrap_or_default()
+    }
+
+    /// The parameters a binding's reference leads to.
+    pub(super) async fn params(
         &self,
-        policy: &Policy,
-        binding: &Binding,
+        param_kind: &Option<(String, String)>,
+        param: &Value,
         review: &Review<'_>,
     ) -> Result<Vec<Value>, String> {
-        let (Some((api_version, kind)), Value::Object(_)) = (&policy.param_kind, &binding.param) else {
+        let (Some((api_version, kind)), Value::Object(_)) = (param_kind, param) else {
             return Ok(vec![Value::Null]);
         };
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -272,16 +288,15 @@ impl Inner {
             .registry
             .find_kind(group, Some(version), kind)
             .ok_or_else(|| format!("failed to configure policy: no kind {kind:?} in {api_version:?}"))?;
-        let namespace = binding.param["namespace"].as_str().or_else(|| review.call.namespace());
+        let namespace = param["namespace"].as_str().or_else(|| review.call.namespace());
         let mut found = Vec::new();
-        if let Some(name) = binding.param["name"].as_str() {
+        if let Some(name) = param["name"].as_str() {
             let key = resource.key(namespace, name);
             let record = self.store.get(&key).await.map_err(|error| error.to_string())?.value;
             if let Some(record) = record {
                 found.push(self.decode(resource, &record).await.map_err(|error| error.to_string())?);
             }
-        } else if let Ok(selector) =
-            remuda_objects::selector::LabelSelector::from_object(&binding.param["selector"])
+        } else if let Ok(selector) = remuda_objects::selector::LabelSelector::from_object(&param["selector"])
         {
             let query =
                 remuda_store::ListQuery { prefix: resource.collection(namespace), ..Default::default() };
@@ -290,7 +305,7 @@ impl Inner {
             let objects = objects.map_err(|error| error.to_string())?;
             found.extend(objects.into_iter().filter(|object| selector.matches_object(object)));
         }
-        match (found.is_empty(), binding.param["parameterNotFoundAction"].as_str()) {
+        match (found.is_empty(), param["parameterNotFoundAction"].as_str()) {
             (true, Some("Allow")) => Ok(Vec::new()),
             (true, _) => {
                 Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned())
@@ -301,7 +316,7 @@ impl Inner {
 }
 
 /// Policies do not judge policies, so that a broken one stays mendable, nor questions that are answered and not stored.
-fn is_exempt(resource: &Resource) -> bool {
+pub(super) fn is_exempt(resource: &Resource) -> bool {
     let is_policy = resource.group == "admissionregistration.k8s.io"
         && (resource.plural.ends_with("policies") || resource.plural.ends_with("policybindings"));
     is_policy || resource.builtin().is_some_and(|builtin| builtin.is_virtual)

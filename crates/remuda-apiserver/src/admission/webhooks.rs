@@ -157,11 +157,22 @@ impl Inner {
         if patched == *before {
             return Ok(false);
         }
+        self.take_over(review, &seen.resource, patched, object).await?;
+        Ok(true)
+    }
+
+    /// Makes the object of a write what was made of it in the form of `resource`.
+    pub(super) async fn take_over(
+        &self,
+        review: &Review<'_>,
+        resource: &Arc<Resource>,
+        mut patched: Value,
+        object: &mut Value,
+    ) -> ApiResult<()> {
         if review.call.subresource() == "scale" {
-            crate::scale::put(&review.call.resource, object, &patched)?;
-            return Ok(true);
+            return crate::scale::put(&review.call.resource, object, &patched);
         }
-        if !Arc::ptr_eq(&seen.resource, &review.call.resource) {
+        if !Arc::ptr_eq(resource, &review.call.resource) {
             let mut objects = [patched];
             self.convert_served(&review.call.resource, &mut objects).await?;
             [patched] = objects;
@@ -171,7 +182,7 @@ impl Inner {
             self.shape_input(&review.call.resource, &mut patched, &mut Vec::new())?;
         }
         *object = patched;
-        Ok(true)
+        Ok(())
     }
 
     /// Asks all validating webhooks at once; any refusal refuses.

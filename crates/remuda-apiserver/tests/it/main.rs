@@ -28,6 +28,7 @@ mod indices;
 mod kinds;
 mod kube_rs;
 mod lists;
+mod mutations;
 mod namespaces;
 mod patches;
 mod paths;

@@ -385,6 +385,28 @@ pub static RESOURCES: &[Resource] = &[
         has_generation: true,
         ..cluster(
             ADMISSION,
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicy",
+            "MutatingAdmissionPolicy",
+        )
+    },
+    Resource {
+        categories: EXTENSIONS,
+        unconditional_update: false,
+        has_generation: true,
+        ..cluster(
+            ADMISSION,
+            "mutatingadmissionpolicybindings",
+            "mutatingadmissionpolicybinding",
+            "MutatingAdmissionPolicyBinding",
+        )
+    },
+    Resource {
+        categories: EXTENSIONS,
+        unconditional_update: false,
+        has_generation: true,
+        ..cluster(
+            ADMISSION,
             "mutatingwebhookconfigurations",
             "mutatingwebhookconfiguration",
             "MutatingWebhookConfiguration",

@@ -36,6 +36,8 @@ pub(super) fn of_kind(kind: &str) -> Option<&'static str> {
         "LimitRange" => "Bounds and defaults for the resources of objects in a namespace.",
         "LocalSubjectAccessReview" => "Asks whether somebody may do something in a namespace.",
         "MutatingWebhookConfiguration" => "Webhooks that may change objects while they are admitted.",
+        "MutatingAdmissionPolicy" => "Changes made to objects while they are admitted, written in CEL.",
+        "MutatingAdmissionPolicyBinding" => "Puts a mutating admission policy to work with its parameters.",
         "Namespace" => "A scope for names of objects.",
         "NetworkPolicy" => "Which traffic is allowed to and from a set of pods.",
         "Node" => "A machine that runs pods.",

@@ -309,8 +309,20 @@ fn policy(new: &Value, list: &str, errors: &mut Errors) {
     let entries = list_at(spec, &[list]);
     let annotations = list_at(spec, &["auditAnnotations"]);
     if list == "mutations" {
+        operations(constraints, constraints_path, errors);
+        variables(spec, path, errors);
         if entries.is_empty() {
             errors.required(path.child(list), "mutations must contain at least one item");
+        }
+        let entries_path = path.child(list);
+        for (index, entry) in entries.iter().enumerate() {
+            mutation(entry, entries_path.index(index), errors);
+        }
+        let again = path.child("reinvocationPolicy");
+        if text_at(spec, &["reinvocationPolicy"]).is_empty() {
+            errors.required(again, "");
+        } else {
+            errors.one_of_given(again, at(spec, &["reinvocationPolicy"]), &["IfNeeded", "Never"]);
         }
         return;
     }
@@ -337,6 +349,23 @@ fn policy(new: &Value, list: &str, errors: &mut Errors) {
         let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
         errors.one_of_given(path.child("reason"), reason, &reasons);
     }
+    variables(spec, path, errors);
+    let annotations_path = path.child("auditAnnotations");
+    let mut seen = BTreeSet::new();
+    for (index, annotation) in annotations.iter().enumerate() {
+        let path = annotations_path.index(index);
+        for field in ["key", "valueExpression"] {
+            if text_at(annotation, &[field]).trim().is_empty() {
+                errors.required(path.child(field), "");
+            }
+        }
+        if !seen.insert(text_at(annotation, &["key"])) {
+            errors.duplicate(path.child("key"), at(annotation, &["key"]));
+        }
+    }
+}
+
+fn variables(spec: &Value, path: Path<'_>, errors: &mut Errors) {
     let variables_path = path.child("variables");
     for (index, variable) in list_at(spec, &["variables"]).iter().enumerate() {
         let path = variables_path.index(index);
@@ -350,17 +379,46 @@ fn policy(new: &Value, list: &str, errors: &mut Errors) {
             errors.required(path.child("expression"), "expression is not specified");
         }
     }
-    let annotations_path = path.child("auditAnnotations");
-    let mut seen = BTreeSet::new();
-    for (index, annotation) in annotations.iter().enumerate() {
-        let path = annotations_path.index(index);
-        for field in ["key", "valueExpression"] {
-            if text_at(annotation, &[field]).trim().is_empty() {
-                errors.required(path.child(field), "");
-            }
+}
+
+/// What is deleted cannot be changed.
+fn operations(resources: &Value, path: Path<'_>, errors: &mut Errors) {
+    let path = path.child("resourceRules");
+    for rule in list_at(resources, &["resourceRules"]) {
+        for operation in list_at(rule, &["operations"]) {
+            let known = &["*", "CONNECT", "CREATE", "UPDATE"];
+            errors.one_of_given(path.child("operations"), operation, known);
         }
-        if !seen.insert(text_at(annotation, &["key"])) {
-            errors.duplicate(path.child("key"), at(annotation, &["key"]));
+    }
+}
+
+fn mutation(entry: &Value, path: Path<'_>, errors: &mut Errors) {
+    const SORTS: [(&str, &str); 2] =
+        [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
+    let given = text_at(entry, &["patchType"]);
+    if given.is_empty() {
+        errors.required(path.child("patchType"), "");
+        return;
+    }
+    if !SORTS.iter().any(|(sort, _)| *sort == given) {
+        let known = &["ApplyConfiguration", "JSONPatch"];
+        errors.one_of_given(path.child("patchType"), at(entry, &["patchType"]), known);
+        return;
+    }
+    for (sort, field) in SORTS {
+        let (is_given, path) = (at(entry, &[field]).is_object(), path.child(field));
+        match (sort == given, is_given) {
+            (true, false) => {
+                errors.required(path, &format!("must be specified when patchType is {given}"));
+            }
+            (true, true) if text_at(entry, &[field, "expression"]).trim().is_empty() => {
+                errors.required(path.child("expression"), "");
+            }
+            (false, true) => {
+                let shown = Value::from(format!("{{{field}}}"));
+                errors.invalid(path, &shown, &format!("must not be specified when patchType is {given}"));
+            }
+            _ => {}
         }
     }
 }
@@ -414,6 +472,7 @@ fn policy_binding(new: &Value, validating: bool, errors: &mut Errors) {
         match_resources(at(spec, &["matchResources"]), path.child("matchResources"), errors);
     }
     if !validating {
+        operations(at(spec, &["matchResources"]), path.child("matchResources"), errors);
         return;
     }
     let actions = list_at(spec, &["validationActions"]);
@@ -558,6 +617,56 @@ mod tests {
             &json!({"spec": {"policyName": "p", "validationActions": ["Deny"]}}),
             &[],
         );
+    }
+
+    #[test]
+    fn mutating_policies_say_how_they_change_objects() {
+        let policy = |change: &dyn Fn(&mut Value)| {
+            let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "*"});
+            let mut policy = json!({"spec": {
+                "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+                "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [rule]},
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
+            }});
+            change(&mut policy["spec"]);
+            policy
+        };
+        let check = |change: &dyn Fn(&mut Value), expected: &[&str]| {
+            check_create(GROUP, "MutatingAdmissionPolicy", &policy(change), expected);
+        };
+        check(&|_| {}, &[]);
+        check(
+            &|spec| spec["mutations"] = json!([]),
+            &["spec.mutations: Required value: mutations must contain at least one item"],
+        );
+        check(&|spec| spec["reinvocationPolicy"] = "".into(), &["spec.reinvocationPolicy: Required value"]);
+        check(
+            &|spec| spec["mutations"][0]["applyConfiguration"] = json!({"expression": "Object{}"}),
+            &[
+                "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified when patchType is JSONPatch",
+            ],
+        );
+        check(
+            &|spec| spec["mutations"][0]["patchType"] = "ApplyConfiguration".into(),
+            &[
+                "spec.mutations[0].applyConfiguration: Required value: must be specified when patchType is ApplyConfiguration",
+                "spec.mutations[0].jsonPatch: Invalid value: \"{jsonPatch}\": must not be specified when patchType is ApplyConfiguration",
+            ],
+        );
+        check(
+            &|spec| spec["matchConstraints"]["resourceRules"][0]["operations"] = json!(["DELETE"]),
+            &[
+                "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\", \"CONNECT\", \"CREATE\", \"UPDATE\"",
+            ],
+        );
+        check(
+            &|spec| spec["variables"] = json!([{"name": "1", "expression": ""}]),
+            &[
+                "spec.variables[0].name: Invalid value: \"1\": must be a valid CEL identifier",
+                "spec.variables[0].expression: Required value: expression is not specified",
+            ],
+        );
+        check_create(GROUP, "MutatingAdmissionPolicyBinding", &json!({"spec": {"policyName": "p"}}), &[]);
     }
 
     #[test]
