@@ -282,7 +282,10 @@ impl Inner {
 
     async fn dispatch(self: &Arc<Self>, call: &Call, body: Bytes) -> ApiResult<Answer> {
         if call.resource.builtin().is_some_and(|builtin| builtin.is_virtual) {
-            return self.review(call, body).await;
+            return match call.verb {
+                Verb::Create => self.review(call, body).await,
+                _ => self.components(call).await,
+            };
         }
         match (call.subresource(), call.verb) {
             ("" | "status", _) => {}
@@ -367,6 +370,9 @@ fn deprecation(resource: &Resource) -> Option<String> {
     if resource.group.is_empty() && resource.kind == "Endpoints" {
         let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
         return Some(text.to_owned());
+    }
+    if resource.group.is_empty() && resource.kind == "ComponentStatus" {
+        return Some("v1 ComponentStatus is deprecated in v1.19+".to_owned());
     }
     let custom = resource.custom()?;
     custom.crd.view.versions[custom.version].deprecated.clone()

@@ -17,6 +17,7 @@ mod call;
 mod classes;
 mod client;
 mod codec;
+mod components;
 mod connect;
 mod controllers;
 mod convert;

@@ -61,7 +61,7 @@ pub struct Resource {
     pub default_gc_orphan: bool,
     /// Deletion waits for a grace period.
     pub graceful_delete: bool,
-    /// Answered, never stored (reviews).
+    /// Answered, never stored (reviews, ComponentStatus).
     pub is_virtual: bool,
     /// Stored with the resource of this group: the two are views of the same objects.
     pub storage_group: &'static str,

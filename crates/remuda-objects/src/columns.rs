@@ -291,6 +291,7 @@ mod tests {
         ("autoscaling", "Scale"),
         ("policy", "PodDisruptionBudget"),
         ("coordination.k8s.io", "Lease"),
+        ("", "ComponentStatus"),
         ("discovery.k8s.io", "EndpointSlice"),
         ("rbac.authorization.k8s.io", "Role"),
         ("rbac.authorization.k8s.io", "ClusterRole"),

@@ -28,6 +28,7 @@ pub(crate) fn descriptions() -> Descriptions {
     let mut generator = SchemaGenerator::default();
     add!(
         generator,
+        core::ComponentStatus,
         core::ConfigMap,
         core::Endpoints,
         core::Event,

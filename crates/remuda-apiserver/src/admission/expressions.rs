@@ -4,7 +4,7 @@ use remuda_cel::{Env, ObjectType, Type, patch};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
-use super::matching::MATCH_ENV;
+use super::matching::{MATCH_ENV, PARAMS_ENV};
 
 /// What the expressions of one policy can refer to. `variables` are those that come before; those of mutating policies
 /// make patches.
@@ -74,11 +74,12 @@ pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -
             if live.is_some_and(|live| live["spec"] == new["spec"]) {
                 return errors;
             }
+            let with_params = new["spec"]["paramKind"].is_object();
+            let env: &Env = if with_params { &PARAMS_ENV } else { &MATCH_ENV };
             for (index, condition) in list(&new["spec"], "matchConditions").iter().enumerate() {
                 let field = format!("spec.matchConditions[{index}].expression");
-                check(&field, &condition["expression"], &MATCH_ENV, &[Type::Bool]);
+                check(&field, &condition["expression"], env, &[Type::Bool]);
             }
-            let with_params = new["spec"]["paramKind"].is_object();
             let mut known = ObjectType::new("kubernetes.variables");
             for (index, variable) in list(&new["spec"], "variables").iter().enumerate() {
                 let field = format!("spec.variables[{index}].expression");

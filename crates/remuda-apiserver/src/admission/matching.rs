@@ -172,16 +172,26 @@ pub(super) static MATCH_ENV: LazyLock<Env> = LazyLock::new(|| {
     Env::new().variable("object", Type::Dyn).variable("oldObject", Type::Dyn).variable("request", Type::Dyn)
 });
 
+/// The same for policies that have parameters.
+pub(super) static PARAMS_ENV: LazyLock<Env> =
+    LazyLock::new(|| MATCH_ENV.clone().variable("params", Type::Dyn));
+
 impl Condition {
     pub(super) fn parse(condition: &Value) -> Self {
-        Self {
-            name: condition["name"].as_str().unwrap_or_default().to_owned(),
-            program: Self::compile(condition["expression"].as_str().unwrap_or_default()),
-        }
+        Self::compile(condition, &MATCH_ENV)
     }
 
-    fn compile(source: &str) -> Result<Program, String> {
-        MATCH_ENV.compile(source).map_err(|error| error.to_string())
+    /// Of a policy.
+    pub(super) fn parse_policy(condition: &Value) -> Self {
+        Self::compile(condition, &PARAMS_ENV)
+    }
+
+    fn compile(condition: &Value, env: &Env) -> Self {
+        let source = condition["expression"].as_str().unwrap_or_default();
+        Self {
+            name: condition["name"].as_str().unwrap_or_default().to_owned(),
+            program: env.compile(source).map_err(|error| error.to_string()),
+        }
     }
 }
 
@@ -191,12 +201,14 @@ pub(super) fn all_hold(
     object: Option<&Value>,
     old: Option<&Value>,
     request: &Value,
+    params: &Value,
 ) -> Result<bool, String> {
     let null = Value::Null;
     let vars = Vars::new()
         .json("object", object.unwrap_or(&null))
         .json("oldObject", old.unwrap_or(&null))
-        .json("request", request);
+        .json("request", request)
+        .json("params", params);
     let mut failed = None;
     let mut budget = Budget::new(BUDGET);
     for condition in conditions {

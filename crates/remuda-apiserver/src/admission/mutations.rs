@@ -95,7 +95,7 @@ impl Policy {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
             constraints: Rules::parse_policy(&spec["matchConstraints"]),
-            conditions: list("matchConditions").iter().map(Condition::parse).collect(),
+            conditions: list("matchConditions").iter().map(Condition::parse_policy).collect(),
             variables: list("variables")
                 .iter()
                 .map(|variable| Ok((text(&variable["name"]), compile(&text(&variable["expression"]))?)))
@@ -230,7 +230,7 @@ impl Inner {
         let schema = self.reviewed_schema(review, &resource);
         let mut current = before.clone();
         for params in &params {
-            match all_hold(&policy.conditions, Some(&current), old.as_ref(), &request) {
+            match all_hold(&policy.conditions, Some(&current), old.as_ref(), &request, params) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(cause) => {

@@ -116,7 +116,7 @@ impl Policy {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
             constraints: Rules::parse_policy(&spec["matchConstraints"]),
-            conditions: list("matchConditions").iter().map(Condition::parse).collect(),
+            conditions: list("matchConditions").iter().map(Condition::parse_policy).collect(),
             variables: list("variables")
                 .iter()
                 .map(|variable| Ok((text(&variable["name"]), compile(&text(&variable["expression"]))?)))
@@ -217,19 +217,27 @@ impl Inner {
     ) -> Vec<Objection> {
         let failed = |cause| if policy.fail { vec![failure(cause)] } else { Vec::new() };
         let request = &request(review, seen, "");
-        match all_hold(&policy.conditions, seen.object.as_deref(), seen.old.as_deref(), request) {
-            Ok(true) => {}
-            Ok(false) => return Vec::new(),
-            Err(cause) => return failed(cause),
+        let (object, old) = (seen.object.as_deref(), seen.old.as_deref());
+        let params = match self.params(&policy.param_kind, &binding.param, review).await {
+            Ok(params) => params,
+            Err(cause) => {
+                // What the policy is not about needs no parameters: they can be made after their binding.
+                let about = all_hold(&policy.conditions, object, old, request, &Value::Null);
+                return if about == Ok(false) { Vec::new() } else { failed(cause) };
+            }
+        };
+        let mut objections = Vec::new();
+        for params in &params {
+            match all_hold(&policy.conditions, object, old, request, params) {
+                Ok(true) => {
+                    let namespace = &self.namespace_of(review).await;
+                    objections.extend(policy.judge(seen, &Context { request, params, namespace }));
+                }
+                Ok(false) => {}
+                Err(cause) => objections.extend(failed(cause)),
+            }
         }
-        let namespace = &self.namespace_of(review).await;
-        match self.params(&policy.param_kind, &binding.param, review).await {
-            Ok(params) => params
-                .iter()
-                .flat_map(|params| policy.judge(seen, &Context { request, params, namespace }))
-                .collect(),
-            Err(cause) => failed(cause),
-        }
+        objections
     }
 
     /// Denies, warns or lets pass, as the binding says.

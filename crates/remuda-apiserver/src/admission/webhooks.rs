@@ -213,7 +213,13 @@ impl Inner {
             return Ok(Some(seen));
         }
         let request = request(review, &seen, "");
-        match all_hold(&webhook.conditions, seen.object.as_deref(), seen.old.as_deref(), &request) {
+        match all_hold(
+            &webhook.conditions,
+            seen.object.as_deref(),
+            seen.old.as_deref(),
+            &request,
+            &Value::Null,
+        ) {
             Ok(true) => Ok(Some(seen)),
             Ok(false) => Ok(None),
             Err(cause) if webhook.fail => {

@@ -13,6 +13,35 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn component_statuses_say_whether_the_store_is_well() {
+    let server = Server::quiet().await;
+    let path = "/api/v1/componentstatuses";
+    let listed = server.get(path).await;
+    assert_eq!(listed.warnings(), ["299 - \"v1 ComponentStatus is deprecated in v1.19+\""]);
+    let condition = json!({"type": "Healthy", "status": "True", "message": "ok"});
+    assert_eq!(
+        listed.expect(200),
+        json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {},
+            "items": [{"metadata": {"name": "etcd-0"}, "conditions": [condition]}]})
+    );
+    let one = server.get(&format!("{path}/etcd-0")).await.expect(200);
+    assert_eq!((&one["kind"], &one["conditions"]), (&json!("ComponentStatus"), &json!([condition])));
+    let message = server.get(&format!("{path}/scheduler")).await.fails(404, "NotFound");
+    assert_eq!(message, "componentstatus \"scheduler\" not found");
+    assert_eq!(server.get(&format!("{path}?labelSelector=a%3Db")).await.expect(200)["items"], json!([]));
+    let form = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let table = server.ask("GET", path).accept(form).send().await.expect(200);
+    assert_eq!(table["rows"][0]["cells"], json!(["etcd-0", "Healthy", "ok", ""]));
+    for (method, path) in [("POST", path), ("DELETE", path), ("PUT", "/api/v1/componentstatuses/etcd-0")] {
+        server.ask(method, path).json(&json!({})).send().await.fails(405, "MethodNotAllowed");
+    }
+    server.get(&format!("{path}?watch=true")).await.fails(405, "MethodNotAllowed");
+    server.store.close().await;
+    let sick = server.get(path).await.expect(200);
+    assert_eq!(sick["items"][0]["conditions"][0]["status"], "False");
+}
+
+#[tokio::test]
 async fn unknown_and_duplicate_fields_are_reported_as_asked() {
     let server = Server::start().await;
     let body = r#"{"metadata":{"name":"a","bogus":1},"data":{"k":"v"},"data":{"k":"w"},"nope":{"x":1}}"#;

@@ -191,7 +191,7 @@ async fn conditions_parameters_and_selectors_say_where_a_policy_works() {
     let server = Server::quiet().await;
     let more = json!({
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-        "matchConditions": [{"name": "not-params", "expression": "object.metadata.name != 'params'"}],
+        "matchConditions": [{"name": "not-off", "expression": "params.data.level != 'off'"}],
     });
     let mutation = configuration("Object{data: {'level': params.data.level}}");
     server.post(POLICIES, policy("p", json!([mutation]), more)).await.expect(201);
@@ -210,6 +210,9 @@ async fn conditions_parameters_and_selectors_say_where_a_policy_works() {
     assert_eq!(made["data"]["level"], "high");
     let other = server.post(MAPS, config_map("b", json!({}))).await.expect(201);
     assert_eq!(other["data"], Value::Null);
+    server.patch(&format!("{MAPS}/params"), MERGE_PATCH, json!({"data": {"level": "off"}})).await.expect(200);
+    let made = server.post(MAPS, leveled("c")).await.expect(201);
+    assert_eq!(made["data"], Value::Null);
 }
 
 #[tokio::test]

@@ -97,6 +97,12 @@ const SCALE: Subresource = sub("scale", "autoscaling", "Scale", READ_WRITE);
 
 /// In discovery order.
 pub static RESOURCES: &[Resource] = &[
+    Resource {
+        short_names: &["cs"],
+        verbs: &["get", "list"],
+        is_virtual: true,
+        ..cluster(CORE, "componentstatuses", "componentstatus", "ComponentStatus")
+    },
     Resource { short_names: &["cm"], ..namespaced(CORE, "configmaps", "configmap", "ConfigMap") },
     Resource {
         short_names: &["ep"],

@@ -19,6 +19,7 @@ pub(super) fn of_kind(kind: &str) -> Option<&'static str> {
         "CertificateSigningRequest" => "Asks a signer for an X.509 certificate.",
         "ClusterRole" => "A set of permissions that can be granted in one or in all namespaces.",
         "ClusterRoleBinding" => "Grants the permissions of a ClusterRole in all namespaces.",
+        "ComponentStatus" => "Whether a part of the control plane is well.",
         "ConfigMap" => "Configuration data for programs to read.",
         "ControllerRevision" => "An immutable snapshot of a controller's state.",
         "CronJob" => "Creates jobs on a schedule.",

@@ -20,6 +20,7 @@ pub(super) fn columns(group: &str, kind: &str) -> Option<&'static Columns> {
         ("certificates.k8s.io", "CertificateSigningRequest") => &CSR,
         ("policy", "PodDisruptionBudget") => &BUDGET,
         ("coordination.k8s.io", "Lease") => &LEASE,
+        ("", "ComponentStatus") => &COMPONENT,
         ("scheduling.k8s.io", "PriorityClass") => &PRIORITY_CLASS,
         ("node.k8s.io", "RuntimeClass") => &RUNTIME_CLASS,
         ("storage.k8s.io", "StorageClass") => &STORAGE_CLASS,
@@ -170,6 +171,26 @@ static BUDGET: Columns = Columns::new(
 static LEASE: Columns = Columns::new(&[NAME, text("Holder", "Who holds the lease."), AGE], |object, now| {
     vec![name(object), Value::from(text_at(object, &["spec", "holderIdentity"])), created(object, now)]
 });
+
+static COMPONENT: Columns = Columns::new(
+    &[
+        NAME,
+        text("Status", "Whether the component is well."),
+        text("Message", "What the component says."),
+        text("Error", "Why it could not be asked."),
+    ],
+    |object, _| {
+        let conditions = list_at(object, &["conditions"]);
+        let healthy = conditions.iter().find(|condition| text_at(condition, &["type"]) == "Healthy");
+        let status = match healthy.map(|condition| text_at(condition, &["status"])) {
+            None => "Unknown",
+            Some("True") => "Healthy",
+            Some(_) => "Unhealthy",
+        };
+        let of = |field: &str| Value::from(healthy.map_or("", |condition| text_at(condition, &[field])));
+        vec![name(object), status.into(), of("message"), of("error")]
+    },
+);
 
 static PRIORITY_CLASS: Columns = Columns::new(
     &[
