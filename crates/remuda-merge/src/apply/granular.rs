@@ -1,4 +1,4 @@
-//! Merging a configuration nobody is to own: that of a mutating admission policy.
+//! Merging a configuration whose fields get no owner: that of a mutating admission policy.
 
 use remuda_schema::Schema;
 use serde_json::Value;
