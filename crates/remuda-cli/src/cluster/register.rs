@@ -1,6 +1,9 @@
 //! `remuda cluster registration-command`.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::{Args, ValueEnum};
@@ -63,31 +66,24 @@ pub struct Register {
     pub insecure: bool,
 }
 
+/// How long a new cluster is given to get its token: what is copied from a guide comes right after its creation.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(250);
+
 pub(super) async fn run(session: &Session, arguments: Register) -> Result<(), Failure> {
     let name = arguments.name.as_str();
-    let cluster = gather::existing(session, &session.namespace, name).await?;
-    let early = || {
-        let failure = Failure::new(Code::NotFound, format!("cluster {name} has no registration token yet"));
-        failure.hint("it takes a moment after a cluster was created; try again")
-    };
-    let managed = cluster.text("/status/clusterName");
-    if managed.is_empty() {
-        return Err(early());
-    }
-    let tokens = api::management("ClusterRegistrationToken");
-    let mut found = api::list(&session.client, &tokens, Some(managed), api::Which::All).await?;
-    found.sort_by(|one, other| {
-        (one.name() != name::DEFAULT_TOKEN, one.name())
-            .cmp(&(other.name() != name::DEFAULT_TOKEN, other.name()))
-    });
-    let token = found.first().ok_or_else(early)?;
-    let (template, note) = command_of(token, &cluster, &arguments);
-    if template.is_empty() {
-        return Err(early());
-    }
-    let template = match template.contains("{token}") {
-        true => template.replace("{token}", &secret_token(session, managed, token).await?.ok_or_else(early)?),
-        false => template,
+    let began = Instant::now();
+    let (cluster, template, note) = loop {
+        let cluster = gather::existing(session, &session.namespace, name).await?;
+        match whole_command(session, &cluster, &arguments).await? {
+            Some((template, note)) => break (cluster, template, note),
+            None if began.elapsed() < PATIENCE => tokio::time::sleep(PAUSE).await,
+            None => {
+                let told = format!("cluster {name} has no registration token yet");
+                let hint = format!("remuda why {name} says what it waits for");
+                return Err(Failure::new(Code::NotFound, told).hint(hint));
+            }
+        }
     };
     if let Some(note) = note {
         session.out.note(note);
@@ -102,6 +98,34 @@ pub(super) async fn run(session: &Session, arguments: Register) -> Result<(), Fa
     }
     session.out.line(&format!("{}{}", with_sudo_where_it_is(&template), flags(&arguments)?));
     Ok(())
+}
+
+/// The command with its token, and what there is to say about it; nothing as long as there is no token.
+async fn whole_command(
+    session: &Session,
+    cluster: &Object,
+    arguments: &Register,
+) -> Result<Option<(String, Option<&'static str>)>, Failure> {
+    let managed = cluster.text("/status/clusterName");
+    if managed.is_empty() {
+        return Ok(None);
+    }
+    let tokens = api::management("ClusterRegistrationToken");
+    let mut found = api::list(&session.client, &tokens, Some(managed), api::Which::All).await?;
+    found.sort_by(|one, other| {
+        (one.name() != name::DEFAULT_TOKEN, one.name())
+            .cmp(&(other.name() != name::DEFAULT_TOKEN, other.name()))
+    });
+    let Some(token) = found.first() else { return Ok(None) };
+    let (template, note) = command_of(token, cluster, arguments);
+    if template.is_empty() {
+        return Ok(None);
+    }
+    if !template.contains("{token}") {
+        return Ok(Some((template, note)));
+    }
+    let secret = secret_token(session, managed, token).await?;
+    Ok(secret.map(|secret| (template.replace("{token}", &secret), note)))
 }
 
 /// Who is root on a small system has no sudo, and needs none.

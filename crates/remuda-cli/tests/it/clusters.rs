@@ -171,8 +171,9 @@ async fn registration_commands_carry_the_token_and_the_roles() {
     let secret = json!({
         "metadata": {"name": "crt-token-default-token", "namespace": "c-m-1"}, "stringData": {"token": "s3cret"},
     });
-    world.put("v1", "Secret", secret).await;
-    let said = world.run("cluster registration-command edge --role worker --node-name edge-1").await;
+    // It is asked for as soon as the cluster is made, and its token comes a moment later.
+    let asked = world.run("cluster registration-command edge --role worker --node-name edge-1");
+    let (said, ()) = tokio::join!(asked, world.put("v1", "Secret", secret));
     assert_eq!(
         said,
         "curl https://x | $(command -v sudo) sh -s - --token s3cret --worker --node-name edge-1\n"
