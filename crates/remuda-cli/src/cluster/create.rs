@@ -3,7 +3,10 @@
 use std::{io::Read, path::PathBuf};
 
 use clap::Args;
-use remuda_names::rancher::{condition, group};
+use remuda_names::{
+    driver::facts,
+    rancher::{condition, group},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -196,21 +199,29 @@ pub(super) fn driver_of(config: &Object) -> String {
     config.kind().strip_suffix("Config").unwrap_or(config.kind()).to_lowercase()
 }
 
-/// Whether a driver is in use, so that its kinds are to be expected. Where nobody has listed drivers yet, it may be.
+/// Whether a driver is in use, so that its kinds are to be expected. A server that has just started lists the drivers
+/// that come with it one after the other.
 pub(super) async fn is_coming(session: &Session, driver: &str) -> Result<bool, Failure> {
     let drivers = match api::list(&session.client, &api::management("NodeDriver"), None, Which::All).await {
         Err(failure) if failure.code == Code::Forbidden => return Ok(false),
         drivers => drivers?,
     };
-    Ok(drivers.is_empty() || drivers.iter().any(|found| will_serve(found, driver)))
+    let mut named = drivers.iter().filter(|found| is_named(found, driver)).peekable();
+    match named.peek() {
+        None => Ok(drivers.is_empty() || facts(driver).listing.is_some()),
+        Some(_) => Ok(named.any(will_serve)),
+    }
 }
 
-fn will_serve(found: &Object, driver: &str) -> bool {
-    let named = found.name() == driver || found.text("/spec/displayName").eq_ignore_ascii_case(driver);
+fn is_named(found: &Object, driver: &str) -> bool {
+    found.name() == driver || found.text("/spec/displayName").eq_ignore_ascii_case(driver)
+}
+
+fn will_serve(found: &Object) -> bool {
     let failed = found.conditions().any(|condition| {
         [condition::DOWNLOADED, condition::INSTALLED].contains(&condition.kind) && condition.is_false()
     });
-    named && found.flag("/spec/active") && !failed
+    found.flag("/spec/active") && !failed
 }
 
 /// Every field of `wanted` is in `there`.

@@ -1,7 +1,7 @@
 use remuda_cli::Code;
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{World, driver_kind};
 
 #[tokio::test]
 async fn a_cluster_is_created_listed_changed_and_deleted() {
@@ -151,6 +151,23 @@ async fn a_server_that_is_down_is_said_to_be() {
     let (code, text) = world.fails("cluster list").await;
     assert_eq!(code, Code::Unreachable);
     assert!(text.contains("is the server running?"), "{text}");
+}
+
+#[tokio::test]
+async fn a_cluster_is_created_while_the_server_lists_its_drivers() {
+    let world = World::new().await;
+    let driver =
+        json!({"metadata": {"name": "amazonec2"}, "spec": {"displayName": "amazonec2", "active": false}});
+    world.put("management.cattle.io/v3", "NodeDriver", driver).await;
+    let asked = world.run("cluster create demo --driver hetzner");
+    let late = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        world.api.define(driver_kind("rke-machine-config.cattle.io", "HetznerConfig")).await;
+    };
+    let (said, ()) = tokio::join!(asked, late);
+    assert!(said.contains("demo"), "{said}");
+    let (code, _) = world.fails("cluster create other --driver amazonec2").await;
+    assert_eq!(code, Code::NotFound, "one that is listed and not active is not waited for");
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ pub(crate) struct World {
     said: Arc<Mutex<String>>,
 }
 
-fn driver_kind(group: &str, kind: &str) -> Value {
+pub(crate) fn driver_kind(group: &str, kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
