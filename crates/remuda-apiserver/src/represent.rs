@@ -140,7 +140,7 @@ pub(crate) fn shape_scale(mut scale: Value, form: Form, include: IncludeObject, 
         Shape::PartialMetadata | Shape::PartialMetadataList => partial(&mut scale, form),
         Shape::Table => {
             let columns = columns::builtin("autoscaling", "Scale").unwrap_or(&columns::DEFAULT);
-            let metadata = json!({"resourceVersion": scale["metadata"]["resourceVersion"]});
+            let metadata = table_metadata(&scale);
             let cells = columns.cells(&scale, now);
             let object = included(scale, form, include);
             json!({
@@ -148,6 +148,14 @@ pub(crate) fn shape_scale(mut scale: Value, form: Form, include: IncludeObject, 
                 "columnDefinitions": definitions(columns), "rows": [{"cells": cells, "object": object}],
             })
         }
+    }
+}
+
+/// Of a table of one object. What is not stored has no version, and neither has its table.
+fn table_metadata(object: &Value) -> Value {
+    match &object["metadata"]["resourceVersion"] {
+        Value::Null => json!({}),
+        version => json!({"resourceVersion": version}),
     }
 }
 
@@ -163,7 +171,7 @@ pub(crate) fn shape_object(
         Shape::Object => object,
         Shape::PartialMetadata | Shape::PartialMetadataList => partial(&mut object, form),
         Shape::Table => {
-            let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+            let metadata = table_metadata(&object);
             table(resource, vec![object], metadata, form, include, now)
         }
     }

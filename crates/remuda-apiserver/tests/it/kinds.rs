@@ -32,6 +32,8 @@ async fn component_statuses_say_whether_the_store_is_well() {
     let form = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let table = server.ask("GET", path).accept(form).send().await.expect(200);
     assert_eq!(table["rows"][0]["cells"], json!(["etcd-0", "Healthy", "ok", ""]));
+    let one = server.ask("GET", &format!("{path}/etcd-0")).accept(form).send().await.expect(200);
+    assert_eq!(one["metadata"], json!({}), "what is not stored has no version");
     for (method, path) in [("POST", path), ("DELETE", path), ("PUT", "/api/v1/componentstatuses/etcd-0")] {
         server.ask(method, path).json(&json!({})).send().await.fails(405, "MethodNotAllowed");
     }
