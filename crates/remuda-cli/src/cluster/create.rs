@@ -334,10 +334,12 @@ mod tests {
                 "status": {"conditions": [{"type": "Installed", "status": installed}]},
             }))
         };
-        assert!(will_serve(&driver(true, "Unknown"), "demo"));
-        assert!(!will_serve(&driver(true, "Unknown"), "other"));
-        assert!(!will_serve(&driver(false, "True"), "demo"));
-        assert!(!will_serve(&driver(true, "False"), "demo"));
+        assert!(is_named(&driver(true, "Unknown"), "demo"));
+        assert!(is_named(&driver(true, "Unknown"), "nd-1"));
+        assert!(!is_named(&driver(true, "Unknown"), "other"));
+        assert!(will_serve(&driver(true, "Unknown")));
+        assert!(!will_serve(&driver(false, "True")));
+        assert!(!will_serve(&driver(true, "False")));
     }
 
     #[test]
