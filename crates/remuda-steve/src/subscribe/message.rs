@@ -80,6 +80,11 @@ impl Wish {
         self.mode == "resource.changes"
     }
 
+    /// The revision it begins after. What is told at once says no more than that there may be changes, so none is too old.
+    pub(crate) fn after(&self, asked: Option<u64>) -> Option<u64> {
+        asked.filter(|_| !self.is_without_data())
+    }
+
     pub(crate) fn debounce(&self) -> std::time::Duration {
         let wanted = if self.debounce == 0 { DEBOUNCE } else { self.debounce };
         std::time::Duration::from_millis(wanted.clamp(SHORTEST, LONGEST))

@@ -171,7 +171,7 @@ impl Told<'_> {
 
 async fn follow(told: &Told<'_>, index: &Arc<Index>, after: Option<u64>, out: &Out) -> Ended {
     let wish = told.wish;
-    let (missed, mut events) = match index.subscribe(after) {
+    let (missed, mut events) = match index.subscribe(wish.after(after)) {
         Ok(subscribed) => subscribed,
         Err(old) => {
             let (asked, oldest) = (old.asked.to_string(), Some(old.oldest));
@@ -259,7 +259,7 @@ async fn of_cluster(
     out: &Out,
 ) -> Ended {
     let path = kind.path(&wish.namespace, "");
-    let after = match after {
+    let after = match wish.after(after) {
         Some(after) => after.to_string(),
         None => {
             let Some(request) = table_request(&format!("{path}?limit=1&includeObject=None")) else {

@@ -158,3 +158,25 @@ async fn notices_without_data_are_debounced() {
     // At once, then once in four seconds of nine, and once for the last changes.
     assert_eq!(told.len(), 1 + 1 + 3, "{told:?}");
 }
+
+/// Rancher's dashboard asks for the newest revision of the objects it has. Of a kind that has been quiet that is from
+/// before the index was made: refused, it lists and asks for the same one again, for ever.
+#[tokio::test]
+async fn notices_without_data_begin_at_any_revision() {
+    let (socket, index) = (socket(&[]), index());
+    let labels = LabelSelector::everything();
+    for (mode, begins) in [(r#","mode":"resource.changes""#, true), ("", false)] {
+        let wish = wish(mode);
+        let (out, mut queue) = queue::channel(64);
+        let told_to =
+            Told { socket: &socket, visit: &socket.visit, kind: &index.kind, wish: &wish, labels: &labels };
+        let ended = tokio::select! {
+            biased;
+            ended = follow(&told_to, &index, Some(1), &out) => Some(ended),
+            () = sleep(Duration::from_millis(50)) => None,
+        };
+        assert_eq!(ended.is_none(), begins, "{mode}");
+        let expected: &[&str] = if begins { &["resource.start ", "resource.changes "] } else { &[] };
+        assert_eq!(told(&mut queue), expected, "{mode}");
+    }
+}
