@@ -1,8 +1,11 @@
-//! Relationships between objects: who owns whom, and which management Cluster a Cluster has.
+//! Relationships between objects: who owns whom, and which management Cluster a Cluster has, from both ends.
 
 use remuda_names::{
     capi::group::CORE as CAPI,
-    rancher::group::{MANAGEMENT, PROVISIONING, RKE},
+    rancher::{
+        group::{MANAGEMENT, PROVISIONING, RKE},
+        object_set::{OWNER_GVK, OWNER_NAME, OWNER_NAMESPACE},
+    },
 };
 use serde_json::{Value, json};
 
@@ -97,7 +100,27 @@ pub(crate) fn of_object(
             name: name.to_owned(),
         });
     }
+    if (kind.group.as_str(), kind.kind.as_str()) == (MANAGEMENT, "Cluster") {
+        found.extend(made_from(catalogue, object));
+    }
     found
+}
+
+/// The provisioning Cluster a management Cluster was made from.
+fn made_from(catalogue: &Catalogue, object: &Value) -> Option<Relationship> {
+    let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
+    let (version, owner) = annotation(OWNER_GVK)?.split_once(", Kind=")?;
+    let kind = catalogue.of(version, owner)?;
+    if (kind.group.as_str(), kind.kind.as_str()) != (PROVISIONING, "Cluster") {
+        return None;
+    }
+    Some(Relationship {
+        rel: "creates",
+        from: true,
+        kind: kind.id.clone(),
+        namespace: annotation(OWNER_NAMESPACE)?.to_owned(),
+        name: annotation(OWNER_NAME)?.to_owned(),
+    })
 }
 
 /// The other end of an ownership.
@@ -144,5 +167,30 @@ mod tests {
         let found = of_object(&catalogue, &kind, "ns", &[], &json!({"status": {"clusterName": "c-1"}}));
         let expected = json!({"rel": "creates", "toType": "management.cattle.io.cluster", "toId": "c-1"});
         assert_eq!(found[0].to_value(None), expected);
+    }
+
+    #[test]
+    fn a_management_cluster_says_what_it_was_made_from() {
+        let clusters = |group: &str, version: &str| {
+            json!({"metadata": {"name": group}, "versions": [{"version": version, "resources": [
+                {"resource": "clusters", "responseKind": {"kind": "Cluster"}, "scope": "Namespaced", "verbs": ["get"]}]}]})
+        };
+        let groups = json!({"items": [clusters(PROVISIONING, "v1"), clusters(CAPI, "v1beta2")]});
+        let catalogue = Catalogue::from_discovery(&[groups]);
+        let kind = Kind { group: MANAGEMENT.to_owned(), kind: "Cluster".to_owned(), ..Kind::default() };
+        let made_from = |version: &str| {
+            let annotations = json!({OWNER_GVK: version, OWNER_NAMESPACE: "ns", OWNER_NAME: "demo"});
+            of_object(&catalogue, &kind, "", &[], &json!({"metadata": {"annotations": annotations}}))
+        };
+        let found = made_from("provisioning.cattle.io/v1, Kind=Cluster");
+        let expected =
+            json!({"rel": "creates", "fromType": "provisioning.cattle.io.cluster", "fromId": "ns/demo"});
+        assert_eq!(found.iter().map(|one| one.to_value(None)).collect::<Vec<_>>(), [expected]);
+        for other in
+            ["cluster.x-k8s.io/v1, Kind=Cluster", "provisioning.cattle.io/v1, Kind=Other", "", ", Kind="]
+        {
+            assert_eq!(made_from(other), [], "{other}");
+        }
+        assert_eq!(of_object(&catalogue, &kind, "", &[], &json!({})), []);
     }
 }
