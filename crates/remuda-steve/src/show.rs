@@ -1,5 +1,6 @@
 //! Objects as the list API shows them, and back into what the Kubernetes API takes.
 
+use remuda_names::rancher::group::MANAGEMENT;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -66,6 +67,10 @@ pub(crate) fn shown(base: &Base, kind: &Kind, rights: &Rights, mut object: Value
         links.insert("view".to_owned(), base.view(kind, &namespace, &name).into());
     }
     let Some(map) = object.as_object_mut() else { return Value::Null };
+    if is_setting(kind) && !has_text(map, "value") {
+        let default = map.get("default").filter(|default| default.is_string()).cloned();
+        map.insert("value".to_owned(), default.unwrap_or_else(|| "".into()));
+    }
     // The object's own `type` would be taken for that of the schema.
     if let Some(own_type) = map.remove("type") {
         map.insert("_type".to_owned(), own_type);
@@ -89,6 +94,14 @@ pub(crate) fn shown(base: &Base, kind: &Kind, rights: &Rights, mut object: Value
         mark(condition);
     }
     object
+}
+
+fn is_setting(kind: &Kind) -> bool {
+    (kind.group.as_str(), kind.kind.as_str()) == (MANAGEMENT, "Setting")
+}
+
+fn has_text(map: &Map<String, Value>, field: &str) -> bool {
+    map.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty())
 }
 
 /// Says of a condition whether it is an error or moves, and when it was written.
@@ -117,6 +130,10 @@ pub(crate) fn stored(kind: &Kind, mut object: Value) -> Value {
     }
     if let Some(own_type) = map.remove("_type") {
         map.insert("type".to_owned(), own_type);
+    }
+    // A default that was shown as the value would stay when this server's default becomes another one.
+    if is_setting(kind) && has_text(map, "value") && map.get("value") == map.get("default") {
+        map.insert("value".to_owned(), "".into());
     }
     map.insert("apiVersion".to_owned(), kind.api_version().into());
     map.insert("kind".to_owned(), kind.kind.as_str().into());
@@ -177,6 +194,31 @@ mod tests {
         assert_eq!(shown["status"]["conditions"][0]["lastUpdateTime"], "t");
         let links = secret(false)["links"].clone();
         assert_eq!(links, json!({"self": "https://h/v1/secrets/n/s"}), "links follow rights");
+    }
+
+    #[test]
+    fn the_value_of_a_setting_is_the_one_that_counts() {
+        let kind = Kind { group: MANAGEMENT.to_owned(), kind: "Setting".to_owned(), ..Kind::default() };
+        let base = Base { api: "https://h".to_owned() };
+        let seen = |object: Value| {
+            let state = State::active();
+            let added = Added { state: &state, fields: Vec::new(), relationships: Vec::new() };
+            shown(&base, &kind, &rights(true), object, added)
+        };
+        let of = |value: Value, default: Value| json!({"metadata": {"name": "s"}, "value": value, "default": default});
+        for (value, default, counts) in [
+            (json!(null), json!("{}"), "{}"),
+            (json!(""), json!("{}"), "{}"),
+            (json!("mine"), json!("{}"), "mine"),
+            (json!(null), json!(null), ""),
+        ] {
+            assert_eq!(seen(of(value, default))["value"], counts);
+        }
+        // What was read can be written again, and sets nothing that was not set.
+        assert_eq!(stored(&kind, seen(of(json!(""), json!("{}"))))["value"], "");
+        assert_eq!(stored(&kind, seen(of(json!("mine"), json!("{}"))))["value"], "mine");
+        let secret = json!({"metadata": {"name": "s"}, "value": "a", "default": "a"});
+        assert_eq!(stored(&Kind::default(), secret)["value"], "a", "only of settings");
     }
 
     #[test]
