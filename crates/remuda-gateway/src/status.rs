@@ -25,7 +25,6 @@ use remuda_control::{
     Action, Controller, Error, ObjectKey, drive,
     write::{get_or_create, write_status},
 };
-use remuda_distro::Distro;
 use remuda_names::{
     gateway::{DRIVER_IMPORTED, UPLOADING_DRIVERS, label, secret},
     rancher::{
@@ -173,13 +172,8 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
             minor: version.minor.clone(),
             other: status.version.take().map(|known| known.other).unwrap_or_default(),
         });
-        if status.driver.is_empty() && !observed.administrated {
+        if status.driver.is_empty() {
             status.driver = DRIVER_IMPORTED.to_owned();
-        }
-        if let Some(distribution) = Distro::reported(&version.git_version).map(Distro::name)
-            && status.driver.is_empty()
-        {
-            status.driver = distribution.to_owned();
         }
         // Nodes know more than the version: Harvester runs on RKE2. They may come to be known later.
         let by_nodes = observed.fact.nodes.as_ref().and_then(|nodes| nodes.provider);

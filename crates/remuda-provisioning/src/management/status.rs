@@ -56,9 +56,9 @@ fn info(view: &View<'_>, status: &mut ClusterStatus) {
     if !runtime.is_empty() {
         runtime.clone_into(&mut status.provider);
     }
-    let driver = if made.is_some() { runtime } else { IMPORTED };
-    if !driver.is_empty() && (made.is_some() || status.driver.is_empty()) {
-        driver.clone_into(&mut status.driver);
+    // Clients take a cluster whose driver is its distribution for one that others made.
+    if made.is_some() || status.driver.is_empty() {
+        IMPORTED.clone_into(&mut status.driver);
     }
     let nodes = match made {
         Some(_) => i64::try_from(view.machines).unwrap_or(i64::MAX),
@@ -179,7 +179,7 @@ mod tests {
                 {"type": "Ready", "status": "Unknown", "reason": "Waiting", "message": "configuring"},
                 {"type": "Provisioned", "status": "True"}]}})),
             json!({
-                "driver": "rke2", "provider": "rke2", "readyReconciling": true,
+                "driver": "imported", "provider": "rke2", "readyReconciling": true,
                 "info": {
                     "machineProvider": "digitalocean", "kubernetesVersion": "v1.35.1+rke2r1", "nodeCount": 3,
                     "provisioningClusterRef": {
