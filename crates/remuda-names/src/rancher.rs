@@ -471,6 +471,19 @@ pub mod setting {
     pub const K8S_VERSION: &str = "k8s-version";
     /// Page people land on after their login, in Rancher's dashboard. Clients set it and do nothing without it.
     pub const UI_DEFAULT_LANDING: &str = "ui-default-landing";
+    /// What Rancher's dashboard knows of a server before and after a login. It reads them without asking whether they are
+    /// there: without the first two its login page stays empty, without the last one its namespace filter.
+    pub const UI_VENDOR: &str = "ui-pl";
+    /// Texts of its pages, as JSON.
+    pub const UI_BANNERS: &str = "ui-banners";
+    /// Colours and pictures of its pages.
+    pub const UI_BRAND: &str = "ui-brand";
+    /// Where its users tell of faults.
+    pub const UI_ISSUES: &str = "ui-issues";
+    /// How it keeps what it has read, as JSON.
+    pub const UI_PERFORMANCE: &str = "ui-performance";
+    /// Whether nobody has logged in yet and its pages begin with that.
+    pub const FIRST_LOGIN: &str = "first-login";
     /// Whether telemetry is sent: `out`, this server sends none.
     pub const TELEMETRY: &str = "telemetry-opt";
     /// `false`: tokens machines boot with stay good.
