@@ -611,7 +611,7 @@ fn password_secret(user: &User, hash: String, first: bool) -> Secret {
 }
 
 /// The user as their provider has them.
-fn principal(user: &User) -> Principal {
+pub fn principal(user: &User) -> Principal {
     let name = user.principal_ids.iter().find(|id| id.starts_with(LOCAL_PRINCIPAL)).cloned();
     let name = name.unwrap_or_else(|| format!("{LOCAL_PRINCIPAL}{}", user.name_any()));
     let other = serde_json::Map::from_iter([("metadata".to_owned(), json!({"name": name}))]);

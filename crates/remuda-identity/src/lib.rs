@@ -30,7 +30,7 @@ mod user_cleanup;
 
 pub use self::{
     access::{Access, Role},
-    account::{Attempt, Error, FirstUser, Issued, NewToken, setting_defaults, shown},
+    account::{Attempt, Error, FirstUser, Issued, NewToken, principal, setting_defaults, shown},
     identity::{Held, Identity},
     second_factor::{Enrolment, SecondFactorState},
     sso::{Back, Begun, Finished},

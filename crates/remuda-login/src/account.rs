@@ -1,14 +1,15 @@
 //! Tokens, passwords and kubeconfigs of users.
 
-use http::{Method, StatusCode};
+use http::{Method, Response, StatusCode};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use remuda_api::management::Principal;
 use remuda_auth::attributes::Attributes;
 use remuda_door::{Answer, Body, Call, Refusal};
 use remuda_identity::NewToken;
-use remuda_names::identity::{token_kind, token_reason::NOT_A_USER};
+use remuda_names::identity::{path, token_kind, token_reason::NOT_A_USER};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Login, collection, json_response, kubeconfig, may, ok, refusal, shown, token};
 
@@ -167,6 +168,19 @@ impl Login {
         Ok(ok(&json!({})))
     }
 
+    /// The caller first, then the groups they have from their provider. Who is no user of this server is nobody to any.
+    pub(crate) fn principals(&self, call: &Call) -> Response<Body> {
+        let Some(user) = self.identity.user(&call.caller.name) else { return collection(Vec::new()) };
+        let known = token(call).and_then(|name| self.identity.token(name));
+        let own = known.as_deref().map(|token| &token.user_principal).filter(|own| !id(own).is_empty());
+        let own = own.cloned().unwrap_or_else(|| remuda_identity::principal(&user));
+        let list = format!("{}{}", self.kubeconfigs.server(&call.head), path::PRINCIPALS);
+        let groups = known.iter().flat_map(|token| &token.group_principals);
+        let groups =
+            groups.filter(|group| !id(group).is_empty()).map(|group| shown_principal(&list, group, false));
+        collection(std::iter::once(shown_principal(&list, &own, true)).chain(groups).collect())
+    }
+
     pub(crate) async fn change_password(&self, call: &Call, body: Body) -> Answer {
         let asked: PasswordBody = body.json().await?;
         let (user, keep, address) = (&call.caller.name, token(call), call.peer.ip());
@@ -190,4 +204,18 @@ impl Login {
         set.map_err(refusal)?;
         Ok(ok(&json!({})))
     }
+}
+
+/// Such as `local://user`.
+fn id(principal: &Principal) -> &str {
+    principal.other.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default()
+}
+
+fn shown_principal(list: &str, principal: &Principal, me: bool) -> Value {
+    let names = [&*principal.display_name, &*principal.login_name, id(principal)];
+    json!({
+        "type": "principal", "baseType": "principal", "id": id(principal), "links": {"self": list}, "actions": {},
+        "name": names.into_iter().find(|name| !name.is_empty()), "loginName": principal.login_name,
+        "principalType": principal.principal_type, "provider": principal.provider, "me": me, "memberOf": !me,
+    })
 }

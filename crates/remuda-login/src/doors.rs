@@ -92,6 +92,13 @@ pub static TOKENS: Door = known(
 pub static USERS: Door =
     known("users", "the caller, and passwords", &[Owned::Tree(path::USERS)], &["GET", "POST"]);
 
+pub static PRINCIPALS: Door = known(
+    "principals",
+    "the caller, as providers of logins know them",
+    &[Owned::Exact(path::PRINCIPALS)],
+    &["GET"],
+);
+
 pub static KUBECONFIGS: Door = known(
     "kubeconfigs",
     "kubeconfigs of clusters the caller has a role in",
@@ -100,5 +107,15 @@ pub static KUBECONFIGS: Door = known(
 );
 
 /// All of them.
-pub static ALL: [&Door; 9] =
-    [&LOGIN, &LOCAL_LOGIN, &PROVIDERS, &NOTHING_PUBLIC, &SSO, &LOGOUT, &TOKENS, &USERS, &KUBECONFIGS];
+pub static ALL: [&Door; 10] = [
+    &LOGIN,
+    &LOCAL_LOGIN,
+    &PROVIDERS,
+    &NOTHING_PUBLIC,
+    &SSO,
+    &LOGOUT,
+    &TOKENS,
+    &USERS,
+    &PRINCIPALS,
+    &KUBECONFIGS,
+];

@@ -9,6 +9,7 @@
 //! | `/v3/tokens`, `/v3/tokens/NAME` | tokens of the caller: list, make, look at, revoke |
 //! | `POST /v3/tokens?action=revokeothers` | the end of all other sessions of the caller |
 //! | `GET /v3/users?me=true`, `POST /v3/users?action=changepassword` | the caller |
+//! | `GET /v3/principals` | the same, as providers of logins know them, and their groups |
 //! | `POST /v3/users?action=enrolsecondfactor`, `…=confirmsecondfactor`, `…=removesecondfactor` | their second factor |
 //! | `POST /v3/users/NAME?action=setpassword` | a password for another user |
 //! | `POST /v3/users/NAME?action=resetsecondfactor` | the end of another user's second factor |
@@ -91,6 +92,7 @@ impl Login {
             path::USERS if post && second_factor::is_action(&action) => {
                 self.second_factor(&call, &action, body).await
             }
+            path::PRINCIPALS => Ok(self.principals(&call)),
             path::USERS if !post && call.query("me").as_deref() == Some("true") => self.me(&call).await,
             _ => {
                 if let Some(name) = below(path::TOKENS) {

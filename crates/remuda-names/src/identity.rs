@@ -26,6 +26,8 @@ pub mod path {
     pub const TOKENS: &str = "/v3/tokens";
     /// Users. With `?action=changepassword` callers choose another password.
     pub const USERS: &str = "/v3/users";
+    /// Who the caller is to providers of logins: users and groups of them.
+    pub const PRINCIPALS: &str = "/v3/principals";
     /// Clusters, by the names of their management Clusters. With `?action=generateKubeconfig` callers get a
     /// kubeconfig of their own.
     pub const CLUSTERS: &str = "/v3/clusters";

@@ -12,6 +12,8 @@ pub mod path {
     pub const SETTINGS: &str = "/v1/management.cattle.io.settings";
     /// The same, as older clients ask for them.
     pub const SETTINGS_V3: &str = "/v3/settings";
+    /// Which kinds there are below `/v3`.
+    pub const SCHEMAS_V3: &str = "/v3/schemas";
 }
 
 /// HTTP headers of answers.
@@ -51,19 +53,19 @@ pub mod preferences {
 /// trusted by.
 pub const PUBLIC_SETTINGS: &[&str] = &[
     setting::CACERTS,
-    "first-login",
+    setting::FIRST_LOGIN,
     "ui-banner-footer",
     "ui-banner-header",
     "ui-banner-login-consent",
-    "ui-banners",
-    "ui-brand",
+    setting::UI_BANNERS,
+    setting::UI_BRAND,
     setting::UI_DEFAULT_LANDING,
     "ui-favicon",
-    "ui-issues",
+    setting::UI_ISSUES,
     "ui-link-color",
     "ui-login-background-dark",
     "ui-login-background-light",
-    "ui-pl",
+    setting::UI_VENDOR,
     "ui-primary-color",
 ];
 

@@ -24,7 +24,7 @@ use crate::{
     answer::{answer, failure, nothing},
     cluster, counts,
     discovery::{Remembered, definitions},
-    doors::{LIST_API, OLDER_SETTINGS, SETTINGS},
+    doors::{LIST_API, OLDER_SCHEMAS, OLDER_SETTINGS, SETTINGS},
     ext::{self, Ext},
     indexes::Indexes,
     kind::Kind,
@@ -34,7 +34,7 @@ use crate::{
     query::{ListQuery, Parameters},
     rights::Rights,
     schema,
-    settings::{self, OlderSettings},
+    settings::{self, OlderSchemas, OlderSettings},
     show::Base,
     subscribe,
     visit::{Source, Visit, unknown},
@@ -114,6 +114,7 @@ impl ListApi {
             Opening { door: &LIST_API, handler: own.clone() },
             Opening { door: &SETTINGS, handler: own },
             Opening { door: &OLDER_SETTINGS, handler: Arc::new(OlderSettings(self.0.clone())) },
+            Opening { door: &OLDER_SCHEMAS, handler: Arc::new(OlderSchemas) },
         ]
     }
 

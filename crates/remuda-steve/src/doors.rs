@@ -37,5 +37,14 @@ pub static OLDER_SETTINGS: Door = Door {
     ..LIST_API
 };
 
+/// Kinds there are below `/v3`, to read.
+pub static OLDER_SCHEMAS: Door = Door {
+    name: "older-schemas",
+    purpose: "which kinds there are below `/v3`",
+    paths: &[Owned::Tree(path::SCHEMAS_V3)],
+    access: Access::Authenticated,
+    ..OLDER_SETTINGS
+};
+
 /// All doors of the list API.
-pub static ALL: [&Door; 3] = [&LIST_API, &SETTINGS, &OLDER_SETTINGS];
+pub static ALL: [&Door; 4] = [&LIST_API, &SETTINGS, &OLDER_SETTINGS, &OLDER_SCHEMAS];

@@ -30,7 +30,9 @@ async fn strangers_see_the_settings_of_a_login_page_and_nothing_else() {
         ("server-url", "https://here"),
         ("server-version", "v0.0.0"),
         ("telemetry-opt", "out"),
+        ("ui-banners", "{}"),
         ("ui-default-landing", "vue"),
+        ("ui-performance", ""),
     ] {
         let setting = json!({"metadata": {"name": name}, "value": "", "default": default});
         let made = site.send(Some(&token), "POST", SETTINGS, &[], setting).await;
@@ -43,10 +45,11 @@ async fn strangers_see_the_settings_of_a_login_page_and_nothing_else() {
     assert_eq!((open.code.as_u16(), &open.headers["x-api-cattle-auth"]), (200, &"false".parse().unwrap()));
     let names: Vec<&str> =
         open.body["data"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
-    assert_eq!(names, ["cacerts", "ui-default-landing"], "{}", open.text);
-    assert!(all > 2 && open.body["count"] == 2, "how many others there are is not told");
+    assert_eq!(names, ["cacerts", "ui-banners", "ui-default-landing"], "{}", open.text);
+    assert_eq!(open.body["data"][1]["value"], "{}", "the value that counts: {}", open.text);
+    assert!(all > 3 && open.body["count"] == 3, "how many others there are is not told");
     let related = "sort=metadata.name=%3E[v1][Secret][metadata.name][metadata.namespace]";
-    assert_eq!(get(None, &format!("{SETTINGS}?{related}")).await.body["count"], 2);
+    assert_eq!(get(None, &format!("{SETTINGS}?{related}")).await.body["count"], 3);
     let links = open.body["data"][0]["links"].as_object().unwrap();
     assert_eq!(links.keys().collect::<Vec<_>>(), ["self"]);
     assert_eq!(get(None, &format!("{SETTINGS}/ui-default-landing")).await.code.as_u16(), 200);
@@ -89,6 +92,45 @@ async fn strangers_see_the_settings_of_a_login_page_and_nothing_else() {
     assert_eq!(get(Some(&ann), "/v3/settings/telemetry-opt").await.body["value"], "out");
     assert_eq!(get(Some(&ann), "/v3/settings/rke-metadata-config").await.code.as_u16(), 404);
     assert_eq!(get(Some("token-a:wrong"), SETTINGS).await.code.as_u16(), 401);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_find_kinds_and_themselves_below_v3() {
+    let site = Site::start().await;
+    let ann = site.user("u-ann", json!({})).await;
+    let get = async |token: Option<&str>, path: &str| site.send(token, "GET", path, &[], json!(null)).await;
+    let schemas = site.gets(&ann, "/v3/schemas", 200).await;
+    assert_eq!(schemas.headers["x-api-cattle-auth"], "true");
+    let known = schemas.body["data"].as_array().unwrap();
+    assert!(!known.is_empty());
+    let own =
+        |url: &Value| url.as_str().unwrap().splitn(4, '/').last().map(|path| format!("/{path}")).unwrap();
+    for schema in known {
+        assert_eq!(get(Some(&ann), &own(&schema["links"]["self"])).await.body["id"], schema["id"]);
+        let list = get(Some(&ann), &own(&schema["links"]["collection"])).await;
+        assert_eq!((list.code.as_u16(), &list.body["type"]), (200, &json!("collection")), "{schema}");
+    }
+    assert_eq!(get(Some(&ann), "/v3/schemas/Token").await.body["id"], "token");
+    assert_eq!(get(Some(&ann), "/v3/schemas/nodepool").await.code.as_u16(), 404);
+
+    let principals = get(Some(&ann), "/v3/principals").await;
+    let me = &principals.body["data"][0];
+    assert_eq!(
+        (&me["id"], &me["me"], &me["provider"], &me["loginName"]),
+        (&json!("local://u-ann"), &json!(true), &json!("local"), &json!("u-ann")),
+        "{}",
+        principals.text
+    );
+    assert_eq!(principals.body["data"].as_array().unwrap().len(), 1, "others are not told of");
+    for path in ["/v3/schemas", "/v3/principals"] {
+        let refused = get(None, path).await;
+        assert_eq!(
+            (refused.code.as_u16(), &refused.headers["x-api-cattle-auth"]),
+            (401, &"false".parse().unwrap()),
+            "{path}"
+        );
+    }
     site.stop().await;
 }
 
