@@ -168,7 +168,7 @@ impl Login {
         Ok(ok(&json!({})))
     }
 
-    /// The caller first, then the groups they have from their provider. Who is no user of this server is nobody to any.
+    /// The caller first, then the groups they have from their provider. Callers that are not users of this server have none.
     pub(crate) fn principals(&self, call: &Call) -> Response<Body> {
         let Some(user) = self.identity.user(&call.caller.name) else { return collection(Vec::new()) };
         let known = token(call).and_then(|name| self.identity.token(name));

@@ -482,7 +482,7 @@ pub mod setting {
     pub const UI_ISSUES: &str = "ui-issues";
     /// How it keeps what it has read, as JSON.
     pub const UI_PERFORMANCE: &str = "ui-performance";
-    /// Whether nobody has logged in yet and its pages begin with that.
+    /// Whether its pages begin with a first password. They do not: the one of this server is printed when it starts.
     pub const FIRST_LOGIN: &str = "first-login";
     /// Whether telemetry is sent: `out`, this server sends none.
     pub const TELEMETRY: &str = "telemetry-opt";
