@@ -56,8 +56,9 @@ fn info(view: &View<'_>, status: &mut ClusterStatus) {
     if !runtime.is_empty() {
         runtime.clone_into(&mut status.provider);
     }
-    // Clients take a cluster whose driver is its distribution for one that others made.
-    if made.is_some() || status.driver.is_empty() {
+    // Clients take a cluster whose driver is its distribution for one that others made. One that others made has none
+    // until its agent has been connected, by which clients know that it waits for it.
+    if made.is_some() || view.cluster.spec.internal {
         IMPORTED.clone_into(&mut status.driver);
     }
     let nodes = match made {
@@ -202,7 +203,6 @@ mod tests {
             Some(json!({"metadata": {"name": "theirs", "namespace": "ws"}})),
             None,
             json!({
-                "driver": "imported",
                 "info": {"machineProvider": "imported"},
                 "conditions": [
                     {"type": "Provisioned", "status": "Unknown", "reason": "Waiting", "message": waiting},
