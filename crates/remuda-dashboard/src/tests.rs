@@ -77,7 +77,7 @@ fn files_stay_small() {
         files.map(|(_, file)| file.compressed().len()).sum::<usize>() + FILES.shell().compressed().len()
     };
     assert!(sent(true) < 112 << 10, "{} bytes before the first page", sent(true));
-    assert!(sent(false) < 250_000, "{} bytes", sent(false));
+    assert!(sent(false) < 176 << 10, "{} bytes", sent(false));
 }
 
 #[test]
