@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Operation, Review,
     matching::{BUDGET, Condition, Rules, all_hold},
-    policies::{Binding, Named, is_exempt, param_kind, tell},
+    policies::{Binding, Named, is_exempt, param_kind, tell, variables},
     webhooks::{Seen, request},
 };
 use crate::{
@@ -92,14 +92,10 @@ impl Policy {
     fn parse(object: &Value) -> Self {
         let spec = &object["spec"];
         let list = |field: &str| spec[field].as_array().map(Vec::as_slice).unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
             constraints: Rules::parse_policy(&spec["matchConstraints"]),
             conditions: list("matchConditions").iter().map(Condition::parse_policy).collect(),
-            variables: list("variables")
-                .iter()
-                .map(|variable| Ok((text(&variable["name"]), compile(&text(&variable["expression"]))?)))
-                .collect(),
+            variables: variables(spec, compile),
             mutations: list("mutations").iter().map(Mutation::parse).collect(),
             fail: spec["failurePolicy"] != "Ignore",
             again: spec["reinvocationPolicy"] == "IfNeeded",

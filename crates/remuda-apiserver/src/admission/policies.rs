@@ -113,19 +113,28 @@ impl Policy {
     fn parse(object: &Value) -> Self {
         let spec = &object["spec"];
         let list = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
             constraints: Rules::parse_policy(&spec["matchConstraints"]),
             conditions: list("matchConditions").iter().map(Condition::parse_policy).collect(),
-            variables: list("variables")
-                .iter()
-                .map(|variable| Ok((text(&variable["name"]), compile(&text(&variable["expression"]))?)))
-                .collect(),
+            variables: variables(spec, compile),
             validations: list("validations").iter().map(Validation::parse).collect(),
             fail: spec["failurePolicy"] != "Ignore",
             param_kind: param_kind(spec),
         }
     }
+}
+
+/// The variables of a policy in order, or what is wrong with one. Kinds of policies have environments of their own.
+pub(super) fn variables(
+    spec: &Value,
+    compile: fn(&str) -> Result<Program, String>,
+) -> Result<Vec<(String, Program)>, String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let listed = spec["variables"].as_array().map(Vec::as_slice).unwrap_or_default();
+    listed
+        .iter()
+        .map(|variable| Ok((text(&variable["name"]), compile(&text(&variable["expression"]))?)))
+        .collect()
 }
 
 /// `apiVersion` and `kind` of a policy's parameters.
