@@ -11,27 +11,32 @@ mod definitions;
 mod expiry;
 mod garbage;
 mod namespaces;
-mod queue;
 mod signing;
 mod triage;
 pub(crate) mod volumes;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
+use remuda_base::Backoff;
+use remuda_coordination::queue::{QueueMetrics, WorkQueue};
 use remuda_store::Record;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
-use self::{queue::Queue, triage::Triage};
+use self::triage::Triage;
 use crate::{
     follow::News,
     server::{Inner, StartError},
     status::ApiResult,
 };
 
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 /// Workers sharing the queue. Work is mostly waiting for the store.
 const WORKERS: usize = 8;
 
@@ -64,11 +69,15 @@ pub(crate) enum Work {
 }
 
 pub(crate) struct Controllers {
-    pub(crate) queue: Queue<Work>,
+    pub(crate) queue: WorkQueue<Work>,
     pub(crate) triage: parking_lot::Mutex<Triage>,
     /// The last change of a CRD that has been told. What is served follows CRDs by a watch of its
     /// own, which may be behind: work waits for it, or it would judge by what was served before.
     definitions: AtomicU64,
+}
+
+fn queue() -> WorkQueue<Work> {
+    WorkQueue::new("api", BACKOFF, &QueueMetrics::default())
 }
 
 impl Controllers {
@@ -96,7 +105,7 @@ pub(crate) struct Term {
 
 pub(crate) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartError> {
     let controllers = Arc::new(Controllers {
-        queue: Queue::default(),
+        queue: queue(),
         triage: Default::default(),
         definitions: AtomicU64::default(),
     });
@@ -115,19 +124,18 @@ pub(crate) async fn start(inner: &Arc<Inner>, term: &Term) -> Result<(), StartEr
 }
 
 async fn work(server: &Arc<Inner>, controllers: &Controllers) {
-    loop {
-        let item = controllers.queue.take().await;
+    while let Some(item) = controllers.queue.next().await {
         server.knows(crate::crd::PREFIX, controllers.definitions.load(Ordering::Acquire)).await;
         match server.look_at(controllers, &item).await {
-            Ok(()) => controllers.queue.done(&item),
+            Ok(()) => controllers.queue.succeed(&item),
             // Somebody was faster; what they did has been told and will be looked at.
             Err(error) if error.code == 409 || error.code == 404 => {
                 debug!(?item, %error, "looking again");
-                controllers.queue.retry(&item);
+                controllers.queue.fail(&item);
             }
             Err(error) => {
                 warn!(?item, %error, "controller failed, trying again");
-                controllers.queue.retry(&item);
+                controllers.queue.fail(&item);
             }
         }
     }

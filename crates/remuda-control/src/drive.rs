@@ -78,7 +78,7 @@ impl<K: Cached> Controller<K> {
 
     /// A controller of the objects an informer has, of whatever kind they are.
     pub fn on(name: &'static str, ctx: &Ctx, root: Informer<K>) -> Self {
-        let queue = WorkQueue::new(name, BACKOFF, &ctx.metrics);
+        let queue = WorkQueue::new(name, BACKOFF, ctx.metrics.queues());
         Self {
             name,
             root,

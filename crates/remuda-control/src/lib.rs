@@ -17,10 +17,11 @@ pub mod informer;
 mod key;
 pub mod leases;
 mod metrics;
-pub mod queue;
 mod run_all;
 mod wait;
 pub mod write;
+
+pub use remuda_coordination::queue;
 
 pub use self::{
     ctx::Ctx,

@@ -1,26 +1,13 @@
 //! What controllers count, under the names dashboards for controller-runtime know.
 
-use std::sync::{Arc, Weak, atomic::AtomicU64};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{
-        MetricType,
-        counter::Counter,
-        family::Family,
-        gauge::{ConstGauge, Gauge},
-        histogram::Histogram,
-    },
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QueueLabels {
-    name: String,
-    controller: String,
-}
+use remuda_coordination::queue::QueueMetrics;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ControllerLabels {
@@ -56,11 +43,7 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 pub struct Metrics(Arc<Families>);
 
 struct Families {
-    depth: Family<QueueLabels, Gauge>,
-    adds: Family<QueueLabels, Counter>,
-    retries: Family<QueueLabels, Counter>,
-    waited: Histograms<QueueLabels>,
-    worked: Histograms<QueueLabels>,
+    queues: QueueMetrics,
     reconciles: Family<ResultLabels, Counter>,
     errors: Family<ControllerLabels, Counter>,
     terminal_errors: Family<ControllerLabels, Counter>,
@@ -76,28 +59,6 @@ struct Families {
     events_dropped: Counter,
     provisioned: Histogram,
     phases: Histograms<PhaseLabels>,
-    running: Mutex<Vec<(String, Weak<dyn Running>)>>,
-}
-
-/// A queue that can tell how long its keys wait and are being worked on.
-pub(crate) trait Running: Send + Sync {
-    fn ages(&self) -> Ages;
-}
-
-/// In seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Ages {
-    /// Of all work under way.
-    pub(crate) unfinished: f64,
-    /// Of the oldest of it.
-    pub(crate) longest: f64,
-    /// Of the key that waits longest for a worker.
-    pub(crate) waiting: f64,
-}
-
-/// 10 ns to 10 s by powers of ten, as client-go's.
-fn queue_buckets() -> Histogram {
-    Histogram::new([1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0])
 }
 
 fn reconcile_buckets() -> Histogram {
@@ -112,11 +73,7 @@ fn provisioning_buckets() -> Histogram {
 impl Default for Metrics {
     fn default() -> Self {
         Self(Arc::new(Families {
-            depth: Family::default(),
-            adds: Family::default(),
-            retries: Family::default(),
-            waited: Family::new_with_constructor(queue_buckets as fn() -> Histogram),
-            worked: Family::new_with_constructor(queue_buckets as fn() -> Histogram),
+            queues: QueueMetrics::default(),
             reconciles: Family::default(),
             errors: Family::default(),
             terminal_errors: Family::default(),
@@ -132,7 +89,6 @@ impl Default for Metrics {
             events_dropped: Counter::default(),
             provisioned: provisioning_buckets(),
             phases: Family::new_with_constructor(provisioning_buckets as fn() -> Histogram),
-            running: Mutex::default(),
         }))
     }
 }
@@ -144,15 +100,7 @@ impl Metrics {
         // They are told before there is a machine: a graph of nothing is no graph.
         self.phases(&["Pending", "Provisioning", "Provisioned"]);
         let all = &self.0;
-        registry.register("workqueue_depth", "Keys that wait", all.depth.clone());
-        registry.register("workqueue_adds", "Keys added", all.adds.clone());
-        registry.register("workqueue_retries", "Keys added again after a failure", all.retries.clone());
-        registry.register("workqueue_queue_duration_seconds", "How long keys waited", all.waited.clone());
-        registry.register(
-            "workqueue_work_duration_seconds",
-            "How long keys were worked on",
-            all.worked.clone(),
-        );
+        all.queues.register(registry);
         registry.register(
             "controller_runtime_reconcile",
             "Reconciles by controller and result",
@@ -200,7 +148,6 @@ impl Metrics {
             "How long machines were in a phase of their making before they left it",
             all.phases.clone(),
         );
-        registry.register_collector(Box::new(self.clone()));
     }
 
     /// A cluster was ready for the first time, so long after it was created.
@@ -220,22 +167,8 @@ impl Metrics {
         self.0.phases.get_or_create(&PhaseLabels { phase }).observe(seconds);
     }
 
-    pub(crate) fn queue(&self, name: &str) -> QueueMetrics {
-        let labels = QueueLabels { name: name.to_owned(), controller: name.to_owned() };
-        QueueMetrics {
-            depth: self.0.depth.get_or_create_owned(&labels),
-            adds: self.0.adds.get_or_create_owned(&labels),
-            retries: self.0.retries.get_or_create_owned(&labels),
-            waited: self.0.waited.get_or_create_owned(&labels),
-            worked: self.0.worked.get_or_create_owned(&labels),
-        }
-    }
-
-    /// A queue of the same name, from before a restart of its controller, is forgotten.
-    pub(crate) fn watch_queue(&self, name: &str, queue: Weak<dyn Running>) {
-        let mut running = self.0.running.lock();
-        running.retain(|(known, queue)| known != name && queue.strong_count() > 0);
-        running.push((name.to_owned(), queue));
+    pub(crate) fn queues(&self) -> &QueueMetrics {
+        &self.0.queues
     }
 
     pub(crate) fn controller(&self, name: &str) -> ControllerMetrics {
@@ -282,40 +215,6 @@ impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Metrics")
     }
-}
-
-/// The age of work under way is only known when somebody asks.
-impl Collector for Metrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let ages: Vec<(QueueLabels, Ages)> = {
-            let running = self.0.running.lock();
-            let alive = running.iter().filter_map(|(name, queue)| Some((name, queue.upgrade()?)));
-            alive
-                .map(|(name, queue)| {
-                    (QueueLabels { name: name.clone(), controller: name.clone() }, queue.ages())
-                })
-                .collect()
-        };
-        let mut write = |name, help, pick: fn(&Ages) -> f64| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, age) in &ages {
-                let gauge = ConstGauge::new(pick(age));
-                gauge.encode(family.encode_family(labels)?)?;
-            }
-            Ok::<_, std::fmt::Error>(())
-        };
-        write("workqueue_unfinished_work_seconds", "Work under way, summed", |ages| ages.unfinished)?;
-        write("workqueue_longest_running_processor_seconds", "Oldest work under way", |ages| ages.longest)?;
-        write("workqueue_longest_waiting_seconds", "Oldest key that waits for a worker", |ages| ages.waiting)
-    }
-}
-
-pub(crate) struct QueueMetrics {
-    pub(crate) depth: Gauge,
-    pub(crate) adds: Counter<u64, AtomicU64>,
-    pub(crate) retries: Counter<u64, AtomicU64>,
-    pub(crate) waited: Histogram,
-    pub(crate) worked: Histogram,
 }
 
 pub(crate) struct ControllerMetrics {

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use remuda_coordination::queue::WorkQueue;
 use remuda_objects::quota;
 use remuda_store::{Change, Record};
 use serde::Deserialize;
@@ -14,7 +15,6 @@ use serde_json::value::RawValue;
 use super::{
     Work,
     accounts::{ACCOUNT_NAME, TOKEN_TYPE},
-    queue::Queue,
     volumes,
 };
 use crate::{
@@ -159,7 +159,7 @@ fn split(key: &str) -> Option<Parts<'_>> {
 }
 
 impl Triage {
-    pub(crate) fn tell(&mut self, news: News<'_>, queue: &Queue<Work>) {
+    pub(crate) fn tell(&mut self, news: News<'_>, queue: &WorkQueue<Work>) {
         match news {
             News::Reset(records) => {
                 let unresolved = std::mem::take(&mut self.unresolved);
@@ -207,7 +207,7 @@ impl Triage {
         self.unresolved.insert(key.clone());
     }
 
-    fn changed(&mut self, record: &Record, change: Change, queue: &Queue<Work>) {
+    fn changed(&mut self, record: &Record, change: Change, queue: &WorkQueue<Work>) {
         let Some(parts) = split(&record.key) else { return };
         let gone = change == Change::Deleted;
         // Events own nothing, are owned by nothing, and are many.
@@ -235,7 +235,7 @@ impl Triage {
     }
 
     /// What is created is charged when it is; what becomes less is counted again, and so is a quota that changes.
-    fn quotas(&mut self, record: &Record, parts: &Parts<'_>, change: Change, queue: &Queue<Work>) {
+    fn quotas(&mut self, record: &Record, parts: &Parts<'_>, change: Change, queue: &WorkQueue<Work>) {
         let Some((namespace, name)) = parts.rest.split_once('/') else { return };
         if record.key.starts_with(crate::quotas::PREFIX) {
             let names = self.quotas.entry(namespace.to_owned()).or_default();
@@ -263,7 +263,7 @@ impl Triage {
         }
     }
 
-    fn owners(&mut self, key: &Arc<str>, meta: &HeadMeta<'_>, gone: bool, queue: &Queue<Work>) {
+    fn owners(&mut self, key: &Arc<str>, meta: &HeadMeta<'_>, gone: bool, queue: &WorkQueue<Work>) {
         let new: Vec<OwnerRef> = if gone {
             Vec::new()
         } else {
@@ -318,7 +318,7 @@ impl Triage {
     }
 
     /// Pods are looked through for a claim only while it is held.
-    fn held_claim(&mut self, key: &Arc<str>, place: &str, held: bool, queue: &Queue<Work>) {
+    fn held_claim(&mut self, key: &Arc<str>, place: &str, held: bool, queue: &WorkQueue<Work>) {
         let namespace = place.split_once('/').map_or("", |(namespace, _)| namespace);
         if held {
             self.held_claims.entry(namespace.to_owned()).or_default().insert(key.clone());
@@ -337,7 +337,7 @@ impl Triage {
         parts: &Parts<'_>,
         head: &Head<'_>,
         gone: bool,
-        queue: &Queue<Work>,
+        queue: &WorkQueue<Work>,
     ) {
         let going = head.metadata.deletion_timestamp.is_some();
         match (parts.group, parts.plural) {
@@ -427,7 +427,7 @@ mod tests {
 
     use super::*;
 
-    fn tell(triage: &mut Triage, queue: &Queue<Work>, change: Change, key: &str, object: &Value) {
+    fn tell(triage: &mut Triage, queue: &WorkQueue<Work>, change: Change, key: &str, object: &Value) {
         let value = Bytes::from(object.to_string());
         let record = Record { key: key.into(), created: 1, revision: 1, value, slot: None };
         triage.changed(&record, change, queue);
@@ -439,11 +439,11 @@ mod tests {
 
     #[test]
     fn an_account_that_goes_concerns_its_own_token_secrets() {
-        let (mut triage, queue) = (Triage::default(), Queue::default());
+        let (mut triage, queue) = (Triage::default(), crate::controllers::queue());
         let secret = |name: &str| format!("/core/secrets/ns/{name}");
         let account = json!({"metadata": {"uid": "u"}});
         let mut learn = |change, name: &str, object: &Value| {
-            tell(&mut triage, &Queue::default(), change, &secret(name), object);
+            tell(&mut triage, &crate::controllers::queue(), change, &secret(name), object);
         };
         learn(Change::Created, "mine", &token_of("a"));
         learn(Change::Created, "other", &token_of("b"));
@@ -453,10 +453,10 @@ mod tests {
         learn(Change::Deleted, "gone", &token_of("a"));
         learn(Change::Created, "plain", &json!({"metadata": {}, "type": {"a": "b"}}));
         tell(&mut triage, &queue, Change::Deleted, "/core/serviceaccounts/elsewhere/a", &account);
-        assert_eq!(queue.take().now_or_never(), None);
+        assert_eq!(queue.next().now_or_never().flatten(), None);
         tell(&mut triage, &queue, Change::Deleted, "/core/serviceaccounts/ns/a", &account);
-        assert_eq!(queue.take().now_or_never(), Some(Work::TokenSecret(secret("mine").into())));
-        assert_eq!(queue.take().now_or_never(), None);
+        assert_eq!(queue.next().now_or_never().flatten(), Some(Work::TokenSecret(secret("mine").into())));
+        assert_eq!(queue.next().now_or_never().flatten(), None);
         assert_eq!((triage.tokens.accounts.len(), triage.tokens.secrets.len()), (3, 2));
     }
 }

@@ -4,6 +4,8 @@
 //! added while it is worked on is worked on once more afterwards. Failures are counted per key
 //! and make its next turn later and later until a success forgets them.
 
+mod metrics;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap},
@@ -16,7 +18,8 @@ use parking_lot::Mutex;
 pub use remuda_base::Backoff;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::metrics::{Ages, Metrics, QueueMetrics, Running};
+pub use self::metrics::QueueMetrics;
+use self::metrics::{Ages, Counters, Running};
 
 /// Higher goes first; the same goes in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -46,7 +49,7 @@ struct Shared<T> {
     wake: Notify,
     /// Work ended while draining.
     idle: Notify,
-    metrics: QueueMetrics,
+    metrics: Counters,
 }
 
 struct State<T> {
@@ -113,15 +116,15 @@ impl<T> Ord for Later<T> {
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
-    pub fn new(name: &str, backoff: Backoff, metrics: &Metrics) -> Self {
+    pub fn new(name: &str, backoff: Backoff, metrics: &QueueMetrics) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State { backoff, ..State::default() }),
             wake: Notify::new(),
             idle: Notify::new(),
-            metrics: metrics.queue(name),
+            metrics: metrics.of(name),
         });
         let running: Arc<dyn Running> = shared.clone();
-        metrics.watch_queue(name, Arc::downgrade(&running));
+        metrics.watch(name, Arc::downgrade(&running));
         Self(shared)
     }
 
@@ -191,6 +194,21 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.0.state.lock().failures.remove(key);
     }
 
+    /// Ends work that succeeded: failures are forgotten, and so is the turn that was planned after the last one.
+    pub fn succeed(&self, key: &T) {
+        let mut state = self.0.state.lock();
+        state.failures.remove(key);
+        state.due.remove(key);
+        drop(state);
+        self.done(key);
+    }
+
+    /// Ends work that failed: the key has its next turn later, or at once if it was added meanwhile.
+    pub fn fail(&self, key: &T) {
+        self.retry(key.clone());
+        self.done(key);
+    }
+
     pub fn failures(&self, key: &T) -> u32 {
         self.0.state.lock().failures.get(key).copied().unwrap_or(0)
     }
@@ -200,7 +218,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.0.state.lock().ready.len()
     }
 
-    /// Whether nobody works and nothing waits, delayed keys aside.
+    /// Whether no worker works and nothing waits, delayed keys aside.
     pub fn is_idle(&self) -> bool {
         let mut state = self.0.state.lock();
         state.promote(Instant::now(), &self.0.metrics);
@@ -266,7 +284,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.0.wake.notify_one();
     }
 
-    /// Shuts down and waits until nobody works any more.
+    /// Shuts down and waits until no worker works any more.
     pub async fn drain(&self) {
         self.shut_down();
         loop {
@@ -304,7 +322,7 @@ impl<T> Default for State<T> {
 }
 
 impl<T: Clone + Eq + Hash> State<T> {
-    fn add(&mut self, key: T, priority: Priority, now: Instant, metrics: &QueueMetrics) {
+    fn add(&mut self, key: T, priority: Priority, now: Instant, metrics: &Counters) {
         if let Some(processing) = self.processing.get_mut(&key) {
             match &mut processing.again {
                 Some((known, _)) => *known = priority.max(*known),
@@ -328,7 +346,7 @@ impl<T: Clone + Eq + Hash> State<T> {
         }
     }
 
-    fn enqueue(&mut self, key: T, priority: Priority, since: Instant, metrics: &QueueMetrics) {
+    fn enqueue(&mut self, key: T, priority: Priority, since: Instant, metrics: &Counters) {
         self.sequence += 1;
         let place = Place { priority: Reverse(priority), sequence: self.sequence };
         self.ready.insert(place, key.clone());
@@ -337,7 +355,7 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     /// Moves keys whose moment has come; tells the next moment.
-    fn promote(&mut self, now: Instant, metrics: &QueueMetrics) -> Option<Instant> {
+    fn promote(&mut self, now: Instant, metrics: &Counters) -> Option<Instant> {
         loop {
             let Reverse(first) = self.later.peek()?;
             let current = self.due.get(&first.key).filter(|due| due.sequence == first.sequence).copied();
@@ -352,7 +370,7 @@ impl<T: Clone + Eq + Hash> State<T> {
         }
     }
 
-    fn take(&mut self, now: Instant, metrics: &QueueMetrics) -> (Taken<T>, Option<Instant>) {
+    fn take(&mut self, now: Instant, metrics: &Counters) -> (Taken<T>, Option<Instant>) {
         let next = self.promote(now, metrics);
         let Some((_, key)) = self.ready.pop_first() else {
             return (if self.draining { Taken::Drained } else { Taken::Nothing }, next);

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::*;
 
 fn queue() -> WorkQueue<&'static str> {
-    WorkQueue::new("test", BACKOFF, &Metrics::default())
+    WorkQueue::new("test", BACKOFF, &QueueMetrics::default())
 }
 
 /// What `next` gives without waiting.
@@ -44,6 +44,22 @@ async fn a_key_added_while_worked_on_waits_for_the_end_of_that_work() {
     queue.done(&"a");
     assert_eq!(now(&queue), None);
     assert!(queue.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_forgets_the_turn_that_a_failure_planned() {
+    let queue = queue();
+    queue.add("a");
+    assert_eq!(now(&queue), Some("a"));
+    queue.fail(&"a");
+    assert_eq!(queue.next().await, Some("a"), "a failure has another turn");
+    queue.fail(&"a");
+    queue.add("a");
+    assert_eq!(now(&queue), Some("a"));
+    queue.succeed(&"a");
+    assert_eq!(queue.failures(&"a"), 0);
+    tokio::time::advance(Duration::from_secs(5000)).await;
+    assert_eq!(now(&queue), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +134,7 @@ async fn draining_waits_for_work_and_drops_what_waits() {
 async fn many_workers_never_share_a_key_and_lose_none() {
     const KEYS: usize = 50;
     const ROUNDS: usize = 40;
-    let queue: WorkQueue<usize> = WorkQueue::new("many", BACKOFF, &Metrics::default());
+    let queue: WorkQueue<usize> = WorkQueue::new("many", BACKOFF, &QueueMetrics::default());
     let held: Arc<Mutex<HashSet<usize>>> = Arc::default();
     let done = Arc::new(AtomicUsize::new(0));
     let mut workers = JoinSet::new();
@@ -156,7 +172,7 @@ async fn many_workers_never_share_a_key_and_lose_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_wake_up_is_lost_between_threads() {
     const KEYS: usize = 2000;
-    let queue: WorkQueue<usize> = WorkQueue::new("threads", BACKOFF, &Metrics::default());
+    let queue: WorkQueue<usize> = WorkQueue::new("threads", BACKOFF, &QueueMetrics::default());
     let done = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..8 {
@@ -196,7 +212,7 @@ async fn no_wake_up_is_lost_between_threads() {
 
 #[tokio::test(start_paused = true)]
 async fn metrics_have_the_names_of_client_go() {
-    let metrics = Metrics::default();
+    let metrics = QueueMetrics::default();
     let queue = WorkQueue::new("machine", BACKOFF, &metrics);
     queue.add("a");
     queue.add("b");
