@@ -10,7 +10,6 @@ use crate::{
     informer::{Informers, Options},
     leases::Leadership,
     metrics::Metrics,
-    write::Memory,
 };
 
 /// The outside world, as controllers see it. Made once per API and shared by its controllers.
@@ -24,7 +23,6 @@ pub struct Ctx {
     pub metrics: Metrics,
     /// Owns the fields we apply.
     pub field_manager: Arc<str>,
-    pub(crate) applied: Arc<Memory>,
 }
 
 impl Ctx {
@@ -38,7 +36,6 @@ impl Ctx {
             recorder: Recorder::start(client.clone(), clock.clone(), name, &metrics),
             leadership: Leadership::always(),
             field_manager: name.into(),
-            applied: Arc::default(),
             client,
             clock,
             metrics,

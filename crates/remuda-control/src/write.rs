@@ -13,9 +13,8 @@ use std::fmt;
 
 use kube::Resource;
 
-pub(crate) use self::children::Memory;
 pub use self::{
-    children::{Applied, ApplySet},
+    children::{Applied, ApplySet, Child, Need, delete_exactly, dynamic_api},
     create::get_or_create,
     delete::delete,
     evict::evict,

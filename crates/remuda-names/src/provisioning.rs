@@ -2,8 +2,9 @@
 
 /// Labels.
 pub mod label {
-    /// On objects made from provisioning Clusters: hash of what was last applied, by which a server that starts
-    /// again knows that there is nothing to do. A label, since annotations of MachineDeployments are copied on.
+    /// On objects made from provisioning Clusters and RKEBootstraps: hash of what was last applied, by which a server
+    /// that starts again knows that there is nothing to do. A label, since annotations of MachineDeployments are
+    /// copied on.
     pub const APPLIED: &str = "remuda.io/applied";
 }
 

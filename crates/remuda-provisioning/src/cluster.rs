@@ -57,7 +57,7 @@ use crate::{
     condition::{self, ConditionUpdate},
     error::Error,
     naming,
-    object_set::{self, Child, Need, ObjectSet},
+    object_set::{self, Child, Foreign, Need, ObjectSet},
     settings::Settings,
 };
 
@@ -385,8 +385,8 @@ impl Clusters {
         let encode = |source| Error::Encode { what: "a management cluster", source };
         let current = existing.map(serde_json::to_value).transpose().map_err(encode)?;
         // Whose it is was told above; an old one has no label yet.
-        if matches!(object_set::need(&child, current.as_ref()), Need::Write | Need::Foreign) {
-            let written = object_set::apply(&self.ctx, &child).await?;
+        if matches!(object_set::need(&child, current.as_ref()), Ok(Need::Write) | Err(Foreign)) {
+            let written = child.apply(&self.ctx).await?;
             progress.management = Some(typed(&written)?);
         }
         Ok(true)

@@ -1,18 +1,21 @@
 //! Children of an object, as a set: what is in it is applied, what has left it is deleted.
+//!
+//! Nothing is remembered here: what was applied stands in the objects themselves, as a hash.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use aws_lc_rs::digest::{SHA256, digest};
 use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject, ObjectMeta},
 };
-use parking_lot::Mutex;
+use remuda_base::hex;
+use remuda_names::provisioning::label::APPLIED;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -24,31 +27,96 @@ use crate::{
     key::{Kind, ObjectKey},
 };
 
-/// Objects remembered before all are forgotten, and applied once more.
-const MEMORY: usize = 100_000;
+/// An object as its controller wants it: only the fields that are the controller's to decide.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Child {
+    pub kind: Kind,
+    pub key: ObjectKey,
+    pub value: Value,
+}
 
-/// What we last applied, as a hash. An object that still has every field we want, and was given
-/// exactly these fields by this process, needs no request; a field that has left the wanted
-/// object shows in the hash only.
-#[derive(Default)]
-pub(crate) struct Memory(Mutex<HashMap<(Kind, ObjectKey), (String, u64)>>);
+/// What there is to do about a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    Nothing,
+    Write,
+    /// Its predecessor is still being deleted.
+    Wait,
+}
 
-impl Memory {
-    fn knows(&self, kind: &Kind, key: &ObjectKey, uid: &str, hash: u64) -> bool {
-        let memory = self.0.lock();
-        memory.get(&(kind.clone(), key.clone())).is_some_and(|known| known.0 == uid && known.1 == hash)
+impl Child {
+    pub fn new<K>(object: &K) -> Result<Self, Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        Self::of(object, &())
     }
 
-    fn learn(&self, kind: &Kind, key: &ObjectKey, uid: String, hash: u64) {
-        let mut memory = self.0.lock();
-        if memory.len() >= MEMORY {
-            memory.clear();
+    fn of<K: Resource + Serialize>(object: &K, dynamic: &K::DynamicType) -> Result<Self, Error> {
+        let what = || Named::of(object, dynamic).to_string();
+        let value = serde_json::to_value(object).map_err(|source| Error::Encode { what: what(), source })?;
+        Ok(Self { kind: Kind::of::<K>(dynamic), key: ObjectKey::of(object.meta()), value })
+    }
+
+    /// Notes in the child what is applied, as a hash. An object that has it and still has every field that is wanted
+    /// needs no request, also after a restart; a field that has left the wanted object shows in the hash only.
+    pub fn mark(&mut self) {
+        if let Some(fields) = self.value.as_object_mut() {
+            fields.remove("status");
+            fields.insert("apiVersion".to_owned(), self.kind.api_version().into());
+            fields.insert("kind".to_owned(), self.kind.kind.clone().into());
         }
-        memory.insert((kind.clone(), key.clone()), (uid, hash));
+        // Object maps of `serde_json` are ordered, so equal values have equal texts.
+        let mut applied = hex(digest(&SHA256, self.value.to_string().as_bytes()));
+        applied.truncate(16);
+        self.metadata("labels").insert(APPLIED.to_owned(), applied.into());
     }
 
-    fn forget(&self, kind: &Kind, key: &ObjectKey) {
-        self.0.lock().remove(&(kind.clone(), key.clone()));
+    /// Labels or annotations.
+    pub fn metadata(&mut self, field: &str) -> &mut Map<String, Value> {
+        let map = &mut self.value["metadata"][field];
+        if !map.is_object() {
+            *map = Value::Object(Map::new());
+        }
+        map.as_object_mut().expect("it was just made an object")
+    }
+
+    /// What there is to do, given what exists under the name of this marked child.
+    pub fn need(&self, existing: Option<&Value>) -> Need {
+        match existing {
+            None => Need::Write,
+            Some(existing) if !existing["metadata"]["deletionTimestamp"].is_null() => Need::Wait,
+            Some(existing) if contains(existing, &self.value) => Need::Nothing,
+            Some(_) => Need::Write,
+        }
+    }
+
+    /// Applies it. Fields that others decide stay theirs; fields that are no longer wanted go.
+    pub async fn apply(&self, ctx: &Ctx) -> Result<DynamicObject, Error> {
+        let api = dynamic_api(&ctx.client, &self.kind.api_resource(), self.key.namespace.as_deref());
+        let params = PatchParams::apply(&ctx.field_manager).force();
+        let written = api.patch(&self.key.name, &params, &Patch::Apply(&self.value)).await;
+        written.context("apply", format_args!("{} {}", self.kind, self.key))
+    }
+}
+
+pub fn dynamic_api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+/// Asks for the deletion of exactly this object; tells whether it was still there.
+pub async fn delete_exactly(ctx: &Ctx, resource: &ApiResource, meta: &ObjectMeta) -> Result<bool, Error> {
+    let key = ObjectKey::of(meta);
+    let uid = Preconditions { uid: meta.uid.clone(), resource_version: None };
+    let params = DeleteParams::background().preconditions(uid);
+    match dynamic_api(&ctx.client, resource, key.namespace.as_deref()).delete(&key.name, &params).await {
+        Ok(_) => Ok(true),
+        // Gone already, or another one by now, which is not ours to delete.
+        Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(false),
+        Err(error) => Err(error).context("delete", format_args!("{} {key}", resource.kind)),
     }
 }
 
@@ -86,12 +154,6 @@ enum Source {
     /// Each by its name.
     Names(Vec<String>),
     Known(Vec<Existing>),
-}
-
-struct Child {
-    kind: Kind,
-    key: ObjectKey,
-    value: Value,
 }
 
 struct Existing {
@@ -136,15 +198,11 @@ impl<'a> ApplySet<'a> {
     where
         S: Resource<DynamicType = ()> + Serialize,
     {
-        let what = Named::of(child, &()).to_string();
-        let value = serde_json::to_value(child).map_err(|source| Error::Encode { what, source })?;
-        self.want(Kind::of::<S>(&()), child.meta(), value)
+        self.want(Child::new(child)?, child.meta())
     }
 
     pub fn add_dynamic(&mut self, child: &DynamicObject, resource: &ApiResource) -> Result<&mut Self, Error> {
-        let what = Named::of(child, resource).to_string();
-        let value = serde_json::to_value(child).map_err(|source| Error::Encode { what, source })?;
-        self.want(Kind::of::<DynamicObject>(resource), child.meta(), value)
+        self.want(Child::of(child, resource)?, child.meta())
     }
 
     /// Prunes a kind even if none of it is wanted now.
@@ -193,29 +251,27 @@ impl<'a> ApplySet<'a> {
         label == Some(&self.label.1)
     }
 
-    fn want(&mut self, kind: Kind, meta: &ObjectMeta, mut value: Value) -> Result<&mut Self, Error> {
+    fn want(&mut self, mut child: Child, meta: &ObjectMeta) -> Result<&mut Self, Error> {
         let mut meta = meta.clone();
         if meta.name.is_none() {
-            return Err(Error::Incomplete { what: format!("a child {kind}"), field: "name" });
+            return Err(Error::Incomplete { what: format!("a child {}", child.kind), field: "name" });
         }
         meta.namespace = self.namespace.clone().or(meta.namespace);
         meta.labels.get_or_insert_default().insert(self.label.0.clone(), self.label.1.clone());
         set_controller_reference(&mut meta, &self.owner)?;
-        let key = ObjectKey::of(&meta);
-        let what = || format!("{kind} {key}");
+        child.key = ObjectKey::of(&meta);
         let encoded = serde_json::to_value(applied_metadata(meta));
+        let what = || format!("{} {}", child.kind, child.key);
         let metadata = encoded.map_err(|source| Error::Encode { what: what(), source })?;
-        if let Value::Object(fields) = &mut value {
-            fields.remove("status");
-            if kind.group.is_empty() && kind.kind == "Secret" {
+        if let Value::Object(fields) = &mut child.value {
+            if child.kind.group.is_empty() && child.kind.kind == "Secret" {
                 encode_string_data(fields);
             }
-            fields.insert("apiVersion".to_owned(), kind.api_version().into());
-            fields.insert("kind".to_owned(), kind.kind.clone().into());
             fields.insert("metadata".to_owned(), metadata);
         }
-        self.kinds.entry(kind.clone()).or_default();
-        self.wanted.push(Child { kind, key, value });
+        child.mark();
+        self.kinds.entry(child.kind.clone()).or_default();
+        self.wanted.push(child);
         Ok(self)
     }
 
@@ -239,17 +295,17 @@ impl<'a> ApplySet<'a> {
             self.apply_child(child, found, &mut applied).await?;
         }
         for ((kind, key), object) in existing {
-            self.prune(&kind, key, &object, &mut applied).await?;
+            let is_ours = is_controlled_by(&object.meta, &self.owner.uid);
+            if is_ours && object.meta.deletion_timestamp.is_none() {
+                delete_exactly(self.ctx, &kind.api_resource(), &object.meta).await?;
+                applied.pruned.push(key);
+            }
         }
         Ok(applied)
     }
 
     fn api(&self, kind: &Kind) -> Api<DynamicObject> {
-        let (client, resource) = (self.ctx.client.clone(), kind.api_resource());
-        match &self.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-            None => Api::all_with(client, &resource),
-        }
+        dynamic_api(&self.ctx.client, &kind.api_resource(), self.namespace.as_deref())
     }
 
     async fn read(&self, kind: &Kind) -> Result<Vec<Existing>, Error> {
@@ -278,52 +334,16 @@ impl<'a> ApplySet<'a> {
         found: Option<Existing>,
         applied: &mut Applied,
     ) -> Result<(), Error> {
-        let what = || format!("{} {}", child.kind, child.key);
-        let hash = hash(&child.value);
-        if let Some(found) = found {
-            if found.meta.deletion_timestamp.is_some() {
-                applied.dying.push(child.key.clone());
-                return Ok(());
+        match child.need(found.as_ref().map(|found| &found.value)) {
+            Need::Nothing => applied.unchanged += 1,
+            Need::Wait => applied.dying.push(child.key.clone()),
+            Need::Write => {
+                if let Some(found) = found {
+                    set_controller_reference(&mut found.meta.clone(), &self.owner)?;
+                }
+                applied.written.push(child.apply(self.ctx).await?);
             }
-            let uid = found.meta.uid.as_deref().unwrap_or_default();
-            if self.ctx.applied.knows(&child.kind, &child.key, uid, hash)
-                && contains(&found.value, &child.value)
-            {
-                applied.unchanged += 1;
-                return Ok(());
-            }
-            set_controller_reference(&mut found.meta.clone(), &self.owner)?;
         }
-        let params = PatchParams::apply(&self.ctx.field_manager).force();
-        let name = &child.key.name;
-        let written = self.api(&child.kind).patch(name, &params, &Patch::Apply(&child.value)).await;
-        let written = written.context("apply", what())?;
-        let uid = written.uid().unwrap_or_default();
-        self.ctx.applied.learn(&child.kind, &child.key, uid, hash);
-        applied.written.push(written);
-        Ok(())
-    }
-
-    async fn prune(
-        &self,
-        kind: &Kind,
-        key: ObjectKey,
-        object: &Existing,
-        applied: &mut Applied,
-    ) -> Result<(), Error> {
-        if !is_controlled_by(&object.meta, &self.owner.uid) || object.meta.deletion_timestamp.is_some() {
-            return Ok(());
-        }
-        let uid = Preconditions { uid: object.meta.uid.clone(), resource_version: None };
-        let params = DeleteParams::background().preconditions(uid);
-        match self.api(kind).delete(&key.name, &params).await {
-            Ok(_) => {}
-            // Gone already, or replaced by something that is not ours to delete.
-            Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
-            Err(error) => return Err(error).context("prune", format!("{kind} {key}")),
-        }
-        self.ctx.applied.forget(kind, &key);
-        applied.pruned.push(key);
         Ok(())
     }
 }
@@ -358,15 +378,8 @@ fn encode_string_data(secret: &mut Map<String, Value>) {
     }
 }
 
-/// Object maps of `serde_json` are ordered, so equal values have equal texts.
-fn hash(value: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.to_string().hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Whether everything in `part` is in `whole`. Lists of named things may hold more and be in
-/// another order, as several writers share them; other lists must match.
+/// Whether everything in `part` is in `whole`. Owners may be more and in another order, as several write them; other
+/// lists must match.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part.iter().all(|(key, part)| match whole.get(key) {
@@ -376,28 +389,25 @@ fn contains(whole: &Value, part: &Value) -> bool {
         (Value::Array(whole), Value::Array(part)) => {
             let in_place = whole.len() == part.len()
                 && whole.iter().zip(part).all(|(whole, part)| contains(whole, part));
-            in_place || part.iter().all(|part| identity(part).is_some_and(|id| named(whole, &id, part)))
+            in_place || !part.is_empty() && part.iter().all(|part| is_owner_in(whole, part))
         }
         (whole, part) => whole == part,
     }
+}
+
+fn is_owner_in(whole: &[Value], part: &Value) -> bool {
+    part.get("uid")
+        .is_some_and(|uid| whole.iter().any(|whole| whole.get("uid") == Some(uid) && contains(whole, part)))
 }
 
 /// Empty values come back as absent ones.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Object(fields) => fields.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
         Value::Array(items) => items.is_empty(),
         _ => false,
     }
-}
-
-fn identity(item: &Value) -> Option<(&'static str, &Value)> {
-    ["uid", "name"].into_iter().find_map(|field| Some((field, item.get(field)?)))
-}
-
-fn named(whole: &[Value], (field, id): &(&'static str, &Value), part: &Value) -> bool {
-    whole.iter().any(|whole| whole.get(field) == Some(*id) && contains(whole, part))
 }
 
 #[cfg(test)]
@@ -428,5 +438,35 @@ mod tests {
         assert!(!contains(&whole, &json!({"spec": {"ports": [{"port": 1}, {"port": 2}]}})));
         assert!(!contains(&whole, &json!({"metadata": {"ownerReferences": [{"uid": "3"}]}})));
         assert!(!contains(&whole, &json!({"spec": {"paused": true}})));
+        // A list of things with names is whole all the same: a subject that was slipped into a RoleBinding goes.
+        let bound = json!({"subjects": [{"name": "a"}, {"name": "b"}]});
+        assert!(!contains(&bound, &json!({"subjects": [{"name": "a"}]})));
+        assert!(!contains(&json!(["a", "b"]), &json!(["b"])));
+    }
+
+    #[test]
+    fn what_was_applied_and_is_still_there_needs_nothing() {
+        let make = |spec: Value| {
+            let map = k8s_openapi::api::core::v1::ConfigMap::default();
+            let mut child = Child::new(&map).unwrap();
+            child.value["spec"] = spec;
+            child.value["status"] = json!({});
+            child.mark();
+            child
+        };
+        let wanted = make(json!({"replicas": 1, "list": [{"a": 1}]}));
+        assert_eq!(wanted.value.get("status"), None);
+        let mut existing = wanted.value.clone();
+        existing["spec"]["paused"] = json!(true);
+        existing["metadata"]["labels"]["theirs"] = json!("x");
+        existing["status"] = json!({"replicas": 1});
+        assert_eq!(wanted.need(None), Need::Write);
+        assert_eq!(wanted.need(Some(&existing)), Need::Nothing);
+        // A field that left the wanted object shows in the hash only.
+        assert_eq!(make(json!({"replicas": 1})).need(Some(&existing)), Need::Write);
+        existing["spec"]["replicas"] = json!(2);
+        assert_eq!(wanted.need(Some(&existing)), Need::Write);
+        existing["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(wanted.need(Some(&existing)), Need::Wait);
     }
 }

@@ -68,11 +68,15 @@ async fn what_is_in_the_set_exists_and_what_left_it_does_not() {
     assert_eq!(maps.get("a").await.unwrap().data.unwrap()["k"], "1");
     assert!(maps.get_opt("b").await.unwrap().is_none());
 
-    // After a restart everything is applied once, and nothing is written.
+    // What was applied is known after a restart as well.
     let before = maps.get("a").await.unwrap().resource_version();
     let applied = apply(&world.ctx(), &owner, &[map("a", &[("k", "1")])]).await.unwrap();
-    assert_eq!(counts(&applied), (1, 0, 0));
+    assert_eq!(counts(&applied), (0, 1, 0));
     assert_eq!(maps.get("a").await.unwrap().resource_version(), before);
+    let applied = apply(&world.ctx(), &owner, &[map("a", &[])]).await.unwrap();
+    assert_eq!(counts(&applied), (1, 0, 0));
+    let keys: Vec<String> = maps.get("a").await.unwrap().data.unwrap().into_keys().collect();
+    assert_eq!(keys, ["theirs"], "also that a key has left it since");
 }
 
 #[tokio::test(start_paused = true)]

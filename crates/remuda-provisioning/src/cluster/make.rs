@@ -25,7 +25,7 @@ use crate::{
     archive,
     error::{Error, is_code},
     naming,
-    object_set::{self, Child, Need},
+    object_set::{self, Child, Foreign, Need},
 };
 
 impl Clusters {
@@ -191,7 +191,7 @@ impl Clusters {
             needs.push((object_set::need(child, existing.as_ref()), existing.is_some()));
         }
         let going =
-            children.iter().zip(&needs).find(|(child, (need, _))| is_root(child) && *need == Need::Wait);
+            children.iter().zip(&needs).find(|(child, (need, _))| is_root(child) && *need == Ok(Need::Wait));
         if let Some((child, _)) = going {
             return Ok(Some(awaits(child)));
         }
@@ -200,20 +200,20 @@ impl Clusters {
         let mut is_alive = false;
         for (child, (need, exists)) in children.into_iter().zip(needs) {
             match need {
-                Need::Nothing => {}
-                Need::Foreign => {
+                Ok(Need::Nothing) => {}
+                Err(Foreign) => {
                     let (kind, name) = (child.kind.kind.clone(), child.key.name.to_string());
                     return Err(Problem::Foreign { kind, name }.into());
                 }
-                Need::Wait => waiting = Some(awaits(&child)),
-                Need::Write => {
+                Ok(Need::Wait) => waiting = Some(awaits(&child)),
+                Ok(Need::Write) => {
                     if child.kind.kind == "MachineDeployment" && !exists && !is_alive {
                         if let Some(going) = self.going(cluster).await? {
                             return Ok(Some(going));
                         }
                         is_alive = true;
                     }
-                    let written = object_set::apply(&self.ctx, &child).await?;
+                    let written = child.apply(&self.ctx).await?;
                     // What was just written is known to stay.
                     is_alive |= is_capi_cluster(&child) && written.metadata.deletion_timestamp.is_none();
                     if child.kind.kind == "RKEControlPlane" {
