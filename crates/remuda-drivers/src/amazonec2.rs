@@ -24,6 +24,7 @@ use crate::{
     driver::{Base, Config, Driver, Hidden, Owned, Pending, Ssh, State, from_config, to_config},
     error::{Class, Error, Result},
     flags::{Flag, Flags},
+    kit,
     secret::Secret,
 };
 
@@ -289,30 +290,7 @@ fn check(record: &Record) -> Result<()> {
 }
 
 impl Driver for AmazonEc2 {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn flags(&self) -> Pending<'_, Vec<Flag>> {
-        Box::pin(async { Ok(flags::flags()) })
-    }
-
-    fn load(&self, config: Config) -> Pending<'_, ()> {
-        Box::pin(async {
-            let mut record = self.record.lock();
-            *record = from_config(&*record, config)?;
-            self.learn_secrets(&record);
-            Ok(())
-        })
-    }
-
-    fn config(&self) -> Pending<'_, Config> {
-        Box::pin(async { Ok(to_config(&*self.record.lock())) })
-    }
-
-    fn configure(&self, values: Flags) -> Pending<'_, ()> {
-        Box::pin(async move { self.take(&values) })
-    }
+    kit::by_record!(flags::flags; access_key, secret_key, session_token);
 
     fn renew(&self, values: Flags) -> Pending<'_, ()> {
         Box::pin(async move {
@@ -335,14 +313,6 @@ impl Driver for AmazonEc2 {
             self.resolve(&api).await?;
             self.image(&api).await.map(drop)
         })
-    }
-
-    fn create(&self) -> Pending<'_, ()> {
-        Box::pin(self.make())
-    }
-
-    fn remove(&self) -> Pending<'_, ()> {
-        Box::pin(self.clean())
     }
 
     fn state(&self) -> Pending<'_, State> {

@@ -256,30 +256,7 @@ fn check(record: &Record) -> Result<()> {
 }
 
 impl Driver for Azure {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn flags(&self) -> Pending<'_, Vec<Flag>> {
-        Box::pin(async { Ok(all()) })
-    }
-
-    fn load(&self, config: Config) -> Pending<'_, ()> {
-        Box::pin(async {
-            let mut record = self.record.lock();
-            *record = from_config(&*record, config)?;
-            self.context.log.redactor().learn(record.client_secret.expose());
-            Ok(())
-        })
-    }
-
-    fn config(&self) -> Pending<'_, Config> {
-        Box::pin(async { Ok(to_config(&*self.record.lock())) })
-    }
-
-    fn configure(&self, values: Flags) -> Pending<'_, ()> {
-        Box::pin(async move { self.take(&values) })
-    }
+    kit::by_record!(all; client_secret);
 
     fn renew(&self, values: Flags) -> Pending<'_, ()> {
         Box::pin(async move {
@@ -300,14 +277,6 @@ impl Driver for Azure {
 
     fn pre_create_check(&self) -> Pending<'_, ()> {
         Box::pin(self.check())
-    }
-
-    fn create(&self) -> Pending<'_, ()> {
-        Box::pin(self.make())
-    }
-
-    fn remove(&self) -> Pending<'_, ()> {
-        Box::pin(self.clean())
     }
 
     fn state(&self) -> Pending<'_, State> {

@@ -107,6 +107,32 @@ impl DigitalOcean {
         Self { context, record: Mutex::default() }
     }
 
+    fn take(&self, values: &Flags) -> Result<()> {
+        values.teach(self.context.log.redactor());
+        let mut record = self.record.lock();
+        record.access_token = values.secret("digitalocean-access-token");
+        record.base.ssh_user = values.str("digitalocean-ssh-user").into();
+        record.base.ssh_port = values.port("digitalocean-ssh-port")?;
+        record.ssh_key_fingerprint = values.str("digitalocean-ssh-key-fingerprint").into();
+        record.ssh_key = values.str("digitalocean-ssh-key-path").into();
+        record.image = values.str("digitalocean-image").into();
+        record.region = values.str("digitalocean-region").into();
+        record.size = values.str("digitalocean-size").into();
+        record.ipv6 = values.bool("digitalocean-ipv6");
+        record.private_networking = values.bool("digitalocean-private-networking");
+        record.backups = values.bool("digitalocean-backups");
+        record.user_data_file = values.str("digitalocean-userdata").into();
+        record.monitoring = values.bool("digitalocean-monitoring");
+        record.tags = values.str("digitalocean-tags").into();
+        if record.remuda_id.is_empty() {
+            record.remuda_id = identity();
+        }
+        if record.access_token.is_empty() {
+            return Err(kit::no_credential(NAME, "access-token"));
+        }
+        Ok(())
+    }
+
     fn record(&self) -> Record {
         self.record.lock().clone()
     }
@@ -316,54 +342,7 @@ fn flags() -> Vec<Flag> {
 }
 
 impl Driver for DigitalOcean {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn flags(&self) -> Pending<'_, Vec<Flag>> {
-        Box::pin(async { Ok(flags()) })
-    }
-
-    fn load(&self, config: Config) -> Pending<'_, ()> {
-        Box::pin(async {
-            let mut record = self.record.lock();
-            *record = from_config(&*record, config)?;
-            self.context.log.redactor().learn(record.access_token.expose());
-            Ok(())
-        })
-    }
-
-    fn config(&self) -> Pending<'_, Config> {
-        Box::pin(async { Ok(to_config(&*self.record.lock())) })
-    }
-
-    fn configure(&self, values: Flags) -> Pending<'_, ()> {
-        Box::pin(async move {
-            values.teach(self.context.log.redactor());
-            let mut record = self.record.lock();
-            record.access_token = values.secret("digitalocean-access-token");
-            record.base.ssh_user = values.str("digitalocean-ssh-user").into();
-            record.base.ssh_port = values.port("digitalocean-ssh-port")?;
-            record.ssh_key_fingerprint = values.str("digitalocean-ssh-key-fingerprint").into();
-            record.ssh_key = values.str("digitalocean-ssh-key-path").into();
-            record.image = values.str("digitalocean-image").into();
-            record.region = values.str("digitalocean-region").into();
-            record.size = values.str("digitalocean-size").into();
-            record.ipv6 = values.bool("digitalocean-ipv6");
-            record.private_networking = values.bool("digitalocean-private-networking");
-            record.backups = values.bool("digitalocean-backups");
-            record.user_data_file = values.str("digitalocean-userdata").into();
-            record.monitoring = values.bool("digitalocean-monitoring");
-            record.tags = values.str("digitalocean-tags").into();
-            if record.remuda_id.is_empty() {
-                record.remuda_id = identity();
-            }
-            if record.access_token.is_empty() {
-                return Err(kit::no_credential(NAME, "access-token"));
-            }
-            Ok(())
-        })
-    }
+    kit::by_record!(flags; access_token);
 
     fn renew(&self, values: Flags) -> Pending<'_, ()> {
         Box::pin(async move {
@@ -378,14 +357,6 @@ impl Driver for DigitalOcean {
 
     fn pre_create_check(&self) -> Pending<'_, ()> {
         Box::pin(self.check())
-    }
-
-    fn create(&self) -> Pending<'_, ()> {
-        Box::pin(self.make())
-    }
-
-    fn remove(&self) -> Pending<'_, ()> {
-        Box::pin(self.clean())
     }
 
     fn state(&self) -> Pending<'_, State> {

@@ -452,30 +452,7 @@ fn flags() -> Vec<Flag> {
 }
 
 impl Driver for Hetzner {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn flags(&self) -> Pending<'_, Vec<Flag>> {
-        Box::pin(async { Ok(flags()) })
-    }
-
-    fn load(&self, config: Config) -> Pending<'_, ()> {
-        Box::pin(async {
-            let mut record = self.record.lock();
-            *record = from_config(&*record, config)?;
-            self.context.log.redactor().learn(record.access_token.expose());
-            Ok(())
-        })
-    }
-
-    fn config(&self) -> Pending<'_, Config> {
-        Box::pin(async { Ok(to_config(&*self.record.lock())) })
-    }
-
-    fn configure(&self, values: Flags) -> Pending<'_, ()> {
-        Box::pin(async move { self.take(&values) })
-    }
+    kit::by_record!(flags; access_token);
 
     fn renew(&self, values: Flags) -> Pending<'_, ()> {
         Box::pin(async move {
@@ -493,14 +470,6 @@ impl Driver for Hetzner {
             let record = self.record();
             self.resolve(&self.api(&record)?, &record).await.map(drop)
         })
-    }
-
-    fn create(&self) -> Pending<'_, ()> {
-        Box::pin(self.make())
-    }
-
-    fn remove(&self) -> Pending<'_, ()> {
-        Box::pin(self.clean())
     }
 
     fn state(&self) -> Pending<'_, State> {

@@ -17,6 +17,46 @@ const LONGEST_SECRET: usize = 64 << 10;
 /// The most items of a list.
 const MOST: usize = 100;
 
+/// What drivers do alike whose machine is a record, inside of `impl Driver`: where their flags are, and which fields of
+/// the record are secrets. The rest is `take` for the values of flags, `make` and `clean`.
+macro_rules! by_record {
+    ($flags:path; $($secret:ident),+) => {
+        fn name(&self) -> &str {
+            NAME
+        }
+
+        fn flags(&self) -> Pending<'_, Vec<Flag>> {
+            Box::pin(async { Ok($flags()) })
+        }
+
+        fn load(&self, config: Config) -> Pending<'_, ()> {
+            Box::pin(async {
+                let mut record = self.record.lock();
+                *record = from_config(&*record, config)?;
+                $(self.context.log.redactor().learn(record.$secret.expose());)+
+                Ok(())
+            })
+        }
+
+        fn config(&self) -> Pending<'_, Config> {
+            Box::pin(async { Ok(to_config(&*self.record.lock())) })
+        }
+
+        fn configure(&self, values: Flags) -> Pending<'_, ()> {
+            Box::pin(async move { self.take(&values) })
+        }
+
+        fn create(&self) -> Pending<'_, ()> {
+            Box::pin(self.make())
+        }
+
+        fn remove(&self) -> Pending<'_, ()> {
+            Box::pin(self.clean())
+        }
+    };
+}
+pub(crate) use by_record;
+
 /// Flags of one driver, which all begin with its name.
 pub(crate) struct Table {
     driver: &'static str,
