@@ -291,6 +291,59 @@ fn facts_about_drivers_and_distributions_are_asked_at_home() {
     }
 }
 
+/// What makes a client of HTTP.
+const CLIENTS: &[&str] = &[
+    "Client::builder(",
+    "ClientBuilder",
+    "reqwest::Client::new",
+    "reqwest::get(",
+    "client::conn::",
+    "client::legacy",
+];
+
+/// Where `remuda-http` is not what is needed.
+const OWN_CLIENTS: &[Exception] = &[
+    (
+        "remuda-agent/src/client.rs",
+        "client::conn::",
+        "the node agent stays small, and tunnels begin below HTTP",
+    ),
+    (
+        "remuda-apiserver/src/admission/client.rs",
+        "client::conn::",
+        "webhooks: TLS by bundle as Kubernetes has it",
+    ),
+    ("remuda-bench/src/http.rs", "client::conn::", "measures a server, with as little of its own as can be"),
+    ("remuda-gateway/src/route.rs", "Client::builder(", THROUGH_A_TUNNEL),
+    ("remuda-gateway/src/route.rs", "client::legacy", THROUGH_A_TUNNEL),
+    ("remuda-sandbox-distro/src/http.rs", "client::conn::", "nodes of the sandbox speak as the agent does"),
+    (
+        "remuda-sandbox-distro/src/server/kubelets.rs",
+        "client::conn::",
+        "connections are handed over by upgrades",
+    ),
+    (
+        "remuda-server/src/admin.rs",
+        "client::conn::",
+        "one connection to a server of this program, with its certificate",
+    ),
+    ("remuda-sim/src/provision/door.rs", "client::conn::", "thousands of simulated agents"),
+];
+
+const THROUGH_A_TUNNEL: &str = "connections go through the tunnel of a cluster";
+
+#[test]
+fn clients_of_http_are_made_in_one_place() {
+    let mut found = Vec::new();
+    for source in crates().filter(|name| *name != "remuda-http").flat_map(source::production) {
+        for made in CLIENTS {
+            let at = source.code.match_indices(made).map(|(at, _)| at);
+            found.extend(at.map(|at| (source.path.clone(), source.line(at), (*made).to_owned())));
+        }
+    }
+    check(found, OWN_CLIENTS, "remuda_http::client bounds waits and follows no redirects");
+}
+
 #[test]
 fn the_rules_see_what_they_are_about() {
     let source =

@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rand::RngExt;
 use remuda_base::{Backoff, Chain};
-use reqwest::{Certificate, Client, RequestBuilder, header::HeaderMap};
+use remuda_http::{Client, Options, ReadError, Trust, Url, certificates};
+use reqwest::{RequestBuilder, header::HeaderMap};
 use tokio::time::Instant;
 
 use crate::{
@@ -104,8 +105,7 @@ impl Connections {
     /// The client for an endpoint. This machine's own addresses are not reached through a proxy, and need no
     /// certificates of the public web.
     pub(crate) fn to(&self, endpoint: &str) -> Result<Client> {
-        let url =
-            reqwest::Url::parse(endpoint).map_err(|_| Error::other(format!("{endpoint:?} is no address")))?;
+        let url = Url::parse(endpoint).map_err(|_| Error::other(format!("{endpoint:?} is no address")))?;
         let local = url.scheme() == "http"
             && url.host_str().is_some_and(|host| {
                 host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
@@ -114,25 +114,15 @@ impl Connections {
         if let Some(client) = slot.get() {
             return Ok(client.clone());
         }
-        let mut builder = bounded();
-        if local {
-            builder = builder.no_proxy().tls_certs_only([]);
-        }
-        let client = built(builder)?;
+        let trust = if local { Trust::Only(Vec::new()) } else { Trust::System };
+        let client = client(trust, local)?;
         Ok(slot.get_or_init(|| client).clone())
     }
 }
 
-fn bounded() -> reqwest::ClientBuilder {
-    Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(Duration::from_secs(10))
-        .timeout(Duration::from_secs(60))
-        .user_agent("remuda")
-}
-
-fn built(builder: reqwest::ClientBuilder) -> Result<Client> {
-    builder.build().map_err(|error| Error::other(format!("set up HTTP: {}", Chain(&error))))
+fn client(trust: Trust, direct: bool) -> Result<Client> {
+    let options = Options { trust, direct, ..Options::within(Duration::from_secs(60)) };
+    remuda_http::client(options).map_err(|error| Error::other(format!("set up HTTP: {}", Chain(&error))))
 }
 
 impl Http {
@@ -143,11 +133,8 @@ impl Http {
     /// The same, where servers are known by these authorities and no others.
     pub(crate) fn trusting(self, authorities: &str) -> Result<Self> {
         let wrong = || Error::other("the authority for the server's certificate is no certificate in PEM");
-        let certificates = Certificate::from_pem_bundle(authorities.as_bytes()).map_err(|_| wrong())?;
-        if certificates.is_empty() {
-            return Err(wrong());
-        }
-        Ok(Self { client: built(bounded().tls_certs_only(certificates))?, ..self })
+        let certificates = certificates(authorities.as_bytes()).ok_or_else(wrong)?;
+        Ok(Self { client: client(Trust::Only(certificates), false)?, ..self })
     }
 
     /// Makes a call, again and again where that is allowed. `build` runs for every attempt, because
@@ -198,16 +185,13 @@ impl Http {
     }
 
     async fn once(&self, request: RequestBuilder) -> Result<Answer> {
-        let mut response = request.send().await.map_err(transport)?;
+        let response = request.send().await.map_err(transport)?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(transport)? {
-            if body.len() + chunk.len() > LARGEST {
-                return Err(Error::network("the answer is too large"));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(Answer { status, headers, body: body.freeze() })
+        let body = remuda_http::read(response, LARGEST).await.map_err(|error| match error {
+            ReadError::Transport(error) => transport(error),
+            ReadError::TooLarge(_) => Error::network("the answer is too large"),
+        })?;
+        Ok(Answer { status, headers, body: Bytes::from(body) })
     }
 }
 

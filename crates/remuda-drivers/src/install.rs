@@ -19,6 +19,7 @@ use std::{
 use aws_lc_rs::digest;
 use md5::Digest as _;
 use remuda_base::hex;
+use remuda_http::{ReadError, keeps_tls, redirected};
 
 use crate::{
     builtin::{Context, Registry},
@@ -171,45 +172,28 @@ async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 's
 
 async fn download(url: &str) -> Result<Vec<u8>> {
     let get = async {
-        let client = Connections::default().to(url)?;
-        let mut request = client.get(url).timeout(PATIENCE).send().await.map_err(transport)?;
+        let connections = Connections::default();
+        let ask =
+            async |url: &str| connections.to(url)?.get(url).timeout(PATIENCE).send().await.map_err(transport);
+        let mut response = ask(url).await?;
         // The client follows no redirects by itself; where programs are published they are common.
         for _ in 0..10 {
-            let Some(next) = redirect(&request, url)? else { break };
-            request = Connections::default()
-                .to(&next)?
-                .get(&next)
-                .timeout(PATIENCE)
-                .send()
-                .await
-                .map_err(transport)?;
-        }
-        if !request.status().is_success() {
-            return Err(Error::network(format!("the server answered {}", request.status())));
-        }
-        let mut content = Vec::new();
-        while let Some(chunk) = request.chunk().await.map_err(transport)? {
-            if (content.len() + chunk.len()) as u64 > LARGEST {
-                return Err(Error::other(format!("more than {} MiB", LARGEST >> 20)));
+            let next = redirected(&response).map_err(|nowhere| Error::network(nowhere.to_string()))?;
+            let Some(next) = next else { break };
+            if !keeps_tls(response.url(), &next) {
+                return Err(Error::other("it redirects to an address without TLS"));
             }
-            content.extend_from_slice(&chunk);
+            response = ask(next.as_str()).await?;
         }
-        Ok(content)
+        if !response.status().is_success() {
+            return Err(Error::network(format!("the server answered {}", response.status())));
+        }
+        remuda_http::read(response, LARGEST as usize).await.map_err(|error| match error {
+            ReadError::Transport(error) => transport(error),
+            ReadError::TooLarge(most) => Error::other(format!("more than {} MiB", most >> 20)),
+        })
     };
     get.await.map_err(|error| error.context(&format!("download {url}")))
-}
-
-fn redirect(response: &reqwest::Response, first: &str) -> Result<Option<String>> {
-    if !response.status().is_redirection() {
-        return Ok(None);
-    }
-    let place = response.headers().get("location").and_then(|place| place.to_str().ok());
-    let next = place.and_then(|place| response.url().join(place).ok());
-    let next = next.ok_or_else(|| Error::network("it redirects to nowhere"))?;
-    if first.starts_with("https:") && next.scheme() != "https" {
-        return Err(Error::other("it redirects to an address without TLS"));
-    }
-    Ok(Some(next.to_string()))
 }
 
 /// A checksum by its length.

@@ -7,17 +7,17 @@ use std::{collections::HashMap, fmt, pin::Pin, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{Stream, TryStreamExt};
 use http::{HeaderMap, Method, StatusCode, header};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Certificate, Client, Response, Url, redirect};
+use remuda_http::{Client, Options, ReadError, Response, Trust, Url, redirected};
+use reqwest::Certificate;
 
 use self::challenge::Challenge;
 pub use self::push::PushError;
 use crate::manifest::{LARGEST, Manifest, ManifestError, accepted, has_digest};
 
-const CONNECT: Duration = Duration::from_secs(10);
 /// Between two pieces of an answer, and before the first.
 const IDLE: Duration = Duration::from_secs(30);
 const REDIRECTS: usize = 5;
@@ -72,6 +72,10 @@ impl UpstreamError {
     }
 }
 
+fn transport(host: String, source: remuda_http::Error) -> UpstreamError {
+    UpstreamError::Transport { host, source: source.without_url() }
+}
+
 /// A part of an answer that is on its way.
 pub struct Blob {
     /// Where in the blob it begins.
@@ -110,17 +114,9 @@ impl Upstream {
         }
         let host = base.host_str().unwrap_or_default().to_owned();
         let failed = |source| UpstreamError::Certificates { host: host.clone(), source };
-        let mut builder = Client::builder()
-            .user_agent(concat!("remuda/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT)
-            .read_timeout(IDLE)
-            .redirect(redirect::Policy::none());
-        for certificate in
-            ca.map(Certificate::from_pem_bundle).transpose().map_err(failed)?.unwrap_or_default()
-        {
-            builder = builder.add_root_certificate(certificate);
-        }
-        let client = builder.build().map_err(failed)?;
+        let authorities = ca.map(Certificate::from_pem_bundle).transpose().map_err(failed)?;
+        let trust = authorities.map_or(Trust::System, Trust::Beside);
+        let client = remuda_http::client(Options { trust, ..Options::streaming(IDLE) }).map_err(failed)?;
         Ok(Upstream { base, namespace, credentials, client, authorizations: Mutex::default() })
     }
 
@@ -169,10 +165,7 @@ impl Upstream {
         let offset = if response.status() == StatusCode::PARTIAL_CONTENT { from } else { 0 };
         let host = self.host();
         let pieces = response.bytes_stream();
-        let pieces = pieces.map_err(move |source| UpstreamError::Transport {
-            host: host.clone(),
-            source: source.without_url(),
-        });
+        let pieces = pieces.map_err(move |source| transport(host.clone(), source));
         Ok(Blob { offset, length: length.map(|length| offset + length), pieces: Box::pin(pieces) })
     }
 
@@ -236,16 +229,10 @@ impl Upstream {
                 request = request.header(header::AUTHORIZATION, authorization);
             }
             let sent = request.send().await;
-            let response = sent.map_err(|source| UpstreamError::Transport {
-                host: self.host(),
-                source: source.without_url(),
-            })?;
-            if !response.status().is_redirection() {
-                return Ok(response);
-            }
-            let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-            let next = location.and_then(|location| url.join(location).ok());
-            url = next.ok_or_else(|| self.unusable("redirects to nowhere"))?;
+            let response = sent.map_err(|source| transport(self.host(), source))?;
+            let next = redirected(&response).map_err(|_| self.unusable("redirects to nowhere"))?;
+            let Some(next) = next else { return Ok(response) };
+            url = next;
             // Without TLS only where its own address has none, and nowhere else: a registry must not make this server
             // ask what only this server can reach.
             let may = url.scheme() == "https" || url.origin() == self.base.origin();
@@ -288,11 +275,7 @@ impl Upstream {
         if let Some(basic) = basic {
             request = request.header(header::AUTHORIZATION, basic);
         }
-        let failed = |source: reqwest::Error| UpstreamError::Transport {
-            host: self.host(),
-            source: source.without_url(),
-        };
-        let response = request.send().await.map_err(failed)?;
+        let response = request.send().await.map_err(|source| transport(self.host(), source))?;
         let code = response.status();
         if !code.is_success() {
             return Err(UpstreamError::Refused { host: self.host(), code, what: "a token".to_owned() });
@@ -305,18 +288,9 @@ impl Upstream {
     }
 
     async fn read(&self, response: Response, most: usize, what: &str) -> Result<Vec<u8>, UpstreamError> {
-        let mut bytes = Vec::new();
-        let mut pieces = response.bytes_stream();
-        while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|source| UpstreamError::Transport {
-                host: self.host(),
-                source: source.without_url(),
-            })?;
-            if bytes.len() + piece.len() > most {
-                return Err(self.unusable(&format!("sends more than {most} bytes for {what}")));
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes)
+        remuda_http::read(response, most).await.map_err(|error| match error {
+            ReadError::Transport(source) => transport(self.host(), source),
+            ReadError::TooLarge(_) => self.unusable(&format!("sends more than {most} bytes for {what}")),
+        })
     }
 }

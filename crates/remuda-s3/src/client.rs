@@ -3,12 +3,13 @@
 use std::{error::Error as _, io, path::Path, time::Duration};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rand::RngExt;
 use remuda_base::{Backoff, hex};
-use reqwest::{Body, Certificate, Client, Method, Response, StatusCode, redirect};
+use remuda_http::{Options, ReadError, Trust};
+use reqwest::{Body, Certificate, Client, Method, Response, StatusCode};
 use tokio::{fs::File, io::AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 
@@ -22,11 +23,10 @@ use crate::{
 /// Calls are tried so often.
 const ATTEMPTS: u32 = 4;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(300), Duration::from_secs(5));
-const CONNECT: Duration = Duration::from_secs(10);
 /// A store that sends nothing for so long has hung.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Of answers that are read whole.
-const ANSWER: u64 = 8 << 20;
+const ANSWER: usize = 8 << 20;
 /// Pages of a list, of a thousand objects each.
 const PAGES: usize = 100;
 /// What stores take in one piece.
@@ -84,20 +84,16 @@ impl Store {
             host: place.host.clone(),
             source: source.without_url(),
         };
-        let mut builder = Client::builder()
-            .redirect(redirect::Policy::none())
-            .connect_timeout(CONNECT.min(config.timeout))
-            .read_timeout(SILENCE.min(config.timeout))
-            .timeout(config.timeout)
-            .user_agent("remuda");
-        if let Some(pem) = config.authorities()? {
-            let certificates = Certificate::from_pem_bundle(&pem).map_err(unusable)?;
-            builder = builder.tls_certs_only(certificates);
-        }
-        if config.skip_verify {
-            builder = builder.tls_danger_accept_invalid_certs(true);
-        }
-        let client = builder.build().map_err(unusable)?;
+        let authorities = config.authorities()?;
+        let authorities = authorities.as_deref().map(Certificate::from_pem_bundle).transpose();
+        let trust = match authorities.map_err(unusable)? {
+            _ if config.skip_verify => Trust::Anything,
+            Some(certificates) => Trust::Only(certificates),
+            None => Trust::System,
+        };
+        let silence = SILENCE.min(config.timeout);
+        let options = Options { whole: Some(config.timeout), trust, ..Options::streaming(silence) };
+        let client = remuda_http::client(options).map_err(unusable)?;
         Ok(Store { config, place, client })
     }
 
@@ -308,15 +304,12 @@ impl Store {
         Err(self.refusal(call, response).await)
     }
 
-    async fn read(&self, call: Call<'_>, mut response: Response) -> Result<Bytes, S3Error> {
-        let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.transport(call.what, error))? {
-            if (body.len() + chunk.len()) as u64 > ANSWER {
-                return Err(S3Error::TooLarge { key: call.key.to_owned(), limit: ANSWER });
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(body.freeze())
+    async fn read(&self, call: Call<'_>, response: Response) -> Result<Bytes, S3Error> {
+        let read = remuda_http::read(response, ANSWER).await;
+        read.map(Bytes::from).map_err(|error| match error {
+            ReadError::Transport(source) => self.transport(call.what, source),
+            ReadError::TooLarge(most) => S3Error::TooLarge { key: call.key.to_owned(), limit: most as u64 },
+        })
     }
 
     async fn save(

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::{client::legacy::Client, rt::TokioExecutor};
-use kube::{Config, client::ConfigExt};
+use http::{StatusCode, header};
 use remuda_control::Chain;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use remuda_http::{Options, Trust, certificates};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LARGEST: usize = 512 << 10;
@@ -30,10 +27,10 @@ pub(crate) async fn send(
 ) -> Result<Bytes, Unanswered> {
     let url = request.uri_ref().map(ToString::to_string).unwrap_or_default();
     let failed = |why: String| Unanswered { url: url.clone(), why };
-    let request = request.header(header::ACCEPT, "application/json").body(Full::new(Bytes::from(body)));
+    let request = request.header(header::ACCEPT, "application/json").body(body);
     let request = request.map_err(|error| failed(error.to_string()))?;
     match tokio::time::timeout(PATIENCE, exchange(certificate, request)).await {
-        Ok(Ok((code, body))) if code.is_success() => Ok(body),
+        Ok(Ok((code, body))) if code.is_success() => Ok(body.into()),
         Ok(Ok((code, body))) => {
             let said: String = String::from_utf8_lossy(&body).chars().take(200).collect();
             Err(failed(format!("{code} {said:?}")))
@@ -43,19 +40,19 @@ pub(crate) async fn send(
     }
 }
 
-async fn exchange(certificate: &str, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
-    let mut config = Config::new(request.uri().clone());
-    if !certificate.trim().is_empty() {
-        let certificates: Result<Vec<_>, _> =
-            CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
-        let certificates = certificates.map_err(|error| format!("the certificate is no PEM: {error}"))?;
-        config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
-    }
-    let connector = config.rustls_https_connector().map_err(|error| Chain(&error).to_string())?;
-    let client = Client::builder(TokioExecutor::new()).build(connector);
-    let answer = client.request(request).await.map_err(|error| Chain(&error).to_string())?;
+async fn exchange(
+    certificate: &str,
+    request: http::Request<String>,
+) -> Result<(StatusCode, Vec<u8>), String> {
+    let trust = match certificate.trim() {
+        "" => Trust::System,
+        pem => Trust::Only(certificates(pem.as_bytes()).ok_or("the certificate is no PEM")?),
+    };
+    let failed = |error: remuda_http::Error| Chain(&error.without_url()).to_string();
+    let options = Options { trust, direct: true, ..Options::within(PATIENCE) };
+    let client = remuda_http::client(options).map_err(failed)?;
+    let answer = client.execute(request.try_into().map_err(failed)?).await.map_err(failed)?;
     let code = answer.status();
-    let body =
-        Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| error.to_string())?;
-    Ok((code, body.to_bytes()))
+    let body = remuda_http::read(answer, LARGEST).await.map_err(|error| Chain(&error).to_string())?;
+    Ok((code, body))
 }

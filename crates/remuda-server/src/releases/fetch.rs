@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
 use http::{StatusCode, header};
-use reqwest::redirect;
+use remuda_http::{Options, ReadError, keeps_tls, redirected};
 
 /// Of the whole exchange.
 const TIMEOUT: Duration = Duration::from_secs(60);
-const CONNECT: Duration = Duration::from_secs(10);
 /// Documents of Rancher are a few MiB.
 const MAX_BYTES: usize = 32 << 20;
 const MAX_REDIRECTS: usize = 3;
@@ -19,6 +17,8 @@ pub(super) enum FetchError {
     Transport { url: String, source: reqwest::Error },
     #[error("{url} answered {code}")]
     Status { url: String, code: StatusCode },
+    #[error("{url} {reason}")]
+    Redirect { url: String, reason: &'static str },
     #[error("{url} has more than {MAX_BYTES} bytes")]
     TooLarge { url: String },
 }
@@ -36,18 +36,30 @@ pub(super) enum Fetched {
 pub(super) async fn fetch(url: &str, etag: Option<&str>) -> Result<Fetched, FetchError> {
     let failed =
         |source: reqwest::Error| FetchError::Transport { url: url.to_owned(), source: source.without_url() };
-    let client = reqwest::Client::builder()
-        .user_agent(concat!("remuda/", env!("CARGO_PKG_VERSION")))
-        .timeout(TIMEOUT)
-        .connect_timeout(CONNECT)
-        .redirect(redirect::Policy::custom(follow))
-        .build()
-        .map_err(failed)?;
-    let mut request = client.get(url);
-    if let Some(etag) = etag {
-        request = request.header(header::IF_NONE_MATCH, etag);
+    let redirect = |reason| FetchError::Redirect { url: url.to_owned(), reason };
+    let client = remuda_http::client(Options::within(TIMEOUT)).map_err(failed)?;
+    let ask = |url: &str| {
+        let request = client.get(url);
+        match etag {
+            Some(etag) => request.header(header::IF_NONE_MATCH, etag),
+            None => request,
+        }
+    };
+    let mut response = ask(url).send().await.map_err(failed)?;
+    let mut followed = 0;
+    while response.status() != StatusCode::NOT_MODIFIED {
+        let next = redirected(&response).map_err(|_| redirect("redirects to nowhere"))?;
+        let Some(next) = next else { break };
+        // A few, and never from encryption to none.
+        followed += 1;
+        if followed > MAX_REDIRECTS {
+            return Err(redirect("answers with too many redirections"));
+        }
+        if !keeps_tls(response.url(), &next) {
+            return Err(redirect("redirects to an address without encryption"));
+        }
+        response = ask(next.as_str()).send().await.map_err(failed)?;
     }
-    let response = request.send().await.map_err(failed)?;
     let code = response.status();
     if code == StatusCode::NOT_MODIFIED && etag.is_some() {
         return Ok(Fetched::Unchanged);
@@ -57,26 +69,9 @@ pub(super) async fn fetch(url: &str, etag: Option<&str>) -> Result<Fetched, Fetc
     }
     let etag = response.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
     let etag = etag.filter(|etag| etag.len() <= 256);
-    let mut bytes = Vec::new();
-    let mut stream = response.bytes_stream();
-    while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(failed)?;
-        if bytes.len() + piece.len() > MAX_BYTES {
-            return Err(FetchError::TooLarge { url: url.to_owned() });
-        }
-        bytes.extend_from_slice(&piece);
-    }
+    let bytes = remuda_http::read(response, MAX_BYTES).await.map_err(|error| match error {
+        ReadError::Transport(source) => failed(source),
+        ReadError::TooLarge(_) => FetchError::TooLarge { url: url.to_owned() },
+    })?;
     Ok(Fetched::Document { bytes, etag })
-}
-
-/// A few, and never from encryption to none.
-fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    let was_encrypted = attempt.previous().iter().any(|url| url.scheme() == "https");
-    if attempt.previous().len() > MAX_REDIRECTS {
-        attempt.error("too many redirections")
-    } else if was_encrypted && attempt.url().scheme() != "https" {
-        attempt.error("a redirection to an address without encryption")
-    } else {
-        attempt.follow()
-    }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::{StatusCode, header};
 use jiff::Timestamp;
+use remuda_http::{Options, Trust};
 use remuda_names::webhook;
-use reqwest::redirect;
 
 use super::{due::Message, target::Target};
 
@@ -24,16 +24,9 @@ pub(super) enum SendError {
 
 /// A client for one receiver.
 pub(super) fn client(target: &Target) -> Result<reqwest::Client, SendError> {
-    let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("remuda/", env!("CARGO_PKG_VERSION")))
-        .timeout(TIMEOUT)
-        .connect_timeout(CONNECT)
-        // Who answers with another address does not choose where this server speaks to.
-        .redirect(redirect::Policy::none());
-    if let Some(authorities) = &target.authorities {
-        builder = builder.tls_certs_only(authorities.clone());
-    }
-    builder.build().map_err(|error| SendError::Transport(error.without_url()))
+    let trust = target.authorities.clone().map_or(Trust::System, Trust::Only);
+    let options = Options { connect: CONNECT, trust, ..Options::within(TIMEOUT) };
+    remuda_http::client(options).map_err(SendError::Transport)
 }
 
 /// Sends a message once. What the receiver says beside the code is not read.

@@ -96,8 +96,9 @@ fn authorities(pem: &str) -> Result<Option<Vec<Certificate>>, String> {
     if pem.is_empty() {
         return Ok(None);
     }
-    let found = Certificate::from_pem_bundle(pem.as_bytes()).ok().filter(|found| !found.is_empty());
-    found.map(Some).ok_or_else(|| "must be certificates in PEM".to_owned())
+    remuda_http::certificates(pem.as_bytes())
+        .map(Some)
+        .ok_or_else(|| "must be certificates in PEM".to_owned())
 }
 
 /// Refuses Secrets of this type that could not be followed.
