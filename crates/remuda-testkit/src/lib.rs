@@ -1,10 +1,13 @@
-//! An API server in memory that can be switched off, for tests of controllers.
+//! An API server in memory that can be switched off, with a time of its own and controllers at work, for tests of
+//! controllers.
 
 // Helpers of tests are tests.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 pub mod doors;
 pub mod oidc;
+mod running;
+pub mod time;
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +22,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client, api::PostParams};
+use kube::{Api, Client, api::PostParams, core::ApiResource};
 use parking_lot::{Mutex, RwLock};
 use remuda_apiserver::{ApiServer, Body, Config, Controllers, Limits};
 use remuda_auth::{
@@ -31,9 +34,10 @@ use remuda_auth::{
     tokens::StaticTokens,
 };
 use remuda_store::{Memory, Store};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::Service;
 
+pub use self::running::Running;
 pub use remuda_auth::component::Component;
 
 /// What a server is started with, unless a test says otherwise.
@@ -58,11 +62,49 @@ pub fn config() -> Config {
         version: None,
         descriptions: None,
         controllers: Controllers::Never,
-        clock: Timestamp::now,
+        clock: time::now,
         former_manager: |_| None,
         strict_fields: |_, _| false,
         watch_observer: None,
     }
+}
+
+/// The same for a server that knows how kinds of Cluster API are converted.
+pub fn management_config() -> Config {
+    let mut config = config();
+    for name in remuda_api::crd::names() {
+        if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
+            config.conversions.insert(name.to_owned(), Arc::new(conversion));
+        }
+    }
+    config
+}
+
+/// A definition of a kind of tests: namespaced, with whatever fields, and a status of its own.
+pub fn definition(resource: &ApiResource) -> Value {
+    let (kind, plural) = (&resource.kind, &resource.plural);
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{}", resource.group)},
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
+            },
+            "versions": [{
+                "name": resource.version, "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                "subresources": {"status": {}},
+            }],
+        },
+    })
+}
+
+/// The same with the API's own controllers at work.
+pub fn working_config() -> Config {
+    Config { controllers: Controllers::Always, ..management_config() }
 }
 
 type MakeConfig = Arc<dyn Fn() -> Config + Send + Sync>;

@@ -5,7 +5,7 @@ mod failing;
 mod odd;
 mod seeing;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -13,40 +13,9 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use remuda_api::core::{Cluster, Machine};
-use remuda_control::Ctx;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use crate::world::{GROUP, World};
-
-/// Controllers at work.
-struct Running {
-    ctx: Arc<Ctx>,
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
-}
-
-impl Running {
-    /// As when the process is killed.
-    async fn kill(mut self) {
-        self.tasks.shutdown().await;
-        self.ctx.stop().await;
-    }
-
-    async fn stop(self) {
-        self.stop.cancel();
-        self.tasks.join_all().await;
-        self.ctx.stop().await;
-    }
-}
-
-fn run(world: &World) -> Running {
-    let ctx = world.ctx();
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(world.controllers(&ctx, remuda_capi::Options::default(), stop.clone()));
-    Running { ctx, stop, tasks }
-}
+use crate::world::{GROUP, Running, World};
 
 /// A reference to an object of the provider.
 fn reference(kind: &str, name: &str) -> Value {
@@ -232,7 +201,7 @@ async fn settle(world: &World) {
 #[tokio::test(start_paused = true)]
 async fn a_machine_goes_from_pending_to_running() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({"node.cluster.x-k8s.io/pool": "a", "x": "y"}), json!({})).await;
     in_phase(&world, "m", "Pending").await;
     report_bootstrap(&world, "m").await;
@@ -305,7 +274,7 @@ async fn a_machine_goes_from_pending_to_running() {
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_over_stays() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     let patch = json!({"initialization": {"provisioned": false}, "addresses": null});
     world.report("FakeMachine", "m", patch).await;
@@ -325,7 +294,7 @@ async fn what_was_taken_over_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_settled_machine_asks_nothing_and_a_restart_writes_nothing() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     for name in ["m1", "m2", "m3"] {
         running(&world, &workload, name, json!({}), json!({})).await;
     }
@@ -338,7 +307,7 @@ async fn a_settled_machine_asks_nothing_and_a_restart_writes_nothing() {
     controllers.stop().await;
 
     let before = world.writes().len();
-    let controllers = run(&world);
+    let controllers = world.run();
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(world.writes().split_off(before), Vec::<String>::new());
     assert_eq!(workload.writes(), beyond);
@@ -348,7 +317,7 @@ async fn a_settled_machine_asks_nothing_and_a_restart_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_paused_machine_is_left_alone_until_its_cluster_goes_on() {
     let (world, _workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     let pause = |paused: bool| Patch::Merge(json!({"spec": {"paused": paused}}));
     let clusters = world.api::<Cluster>();
     clusters.patch("c", &PatchParams::default(), &pause(true)).await.unwrap();
@@ -366,7 +335,7 @@ async fn a_paused_machine_is_left_alone_until_its_cluster_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn available_waits_for_min_ready_seconds() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({}), json!({"minReadySeconds": 600})).await;
     report_bootstrap(&world, "m").await;
     report_server(&world, "m").await;
@@ -389,7 +358,7 @@ async fn a_machine_survives_being_let_down_at_any_moment() {
     }
     let kill_often = async |moments: std::ops::Range<usize>| {
         for moments in moments {
-            let controllers = run(&world);
+            let controllers = world.run();
             for _ in 0..moments * 14 {
                 tokio::task::yield_now().await;
             }
@@ -397,14 +366,14 @@ async fn a_machine_survives_being_let_down_at_any_moment() {
         }
     };
     kill_often(0..30).await;
-    let controllers = run(&world);
+    let controllers = world.run();
     for name in ["cp", "m"] {
         says(&world, name, "Available", "True Available").await;
     }
     controllers.kill().await;
     world.api::<Machine>().delete("m", &Default::default()).await.unwrap();
     kill_often(0..30).await;
-    let controllers = run(&world);
+    let controllers = world.run();
     until("it is gone", async || world.api::<Machine>().get_opt("m").await.unwrap().is_none()).await;
     settle(&world).await;
     let nodes = Api::<Node>::all(workload.client()).list(&Default::default()).await.unwrap().items;

@@ -4,7 +4,7 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
-use std::{cell::Cell, collections::HashMap, ops::Deref, sync::Arc};
+use std::{collections::HashMap, ops::Deref, sync::Arc};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -14,14 +14,14 @@ use kube::{
     core::GroupVersionKind,
 };
 use parking_lot::Mutex;
-use remuda_control::{
-    Ctx, ObjectKey,
-    clock::{Clock, TimerClock},
+use remuda_control::{Ctx, ObjectKey};
+pub(crate) use remuda_testkit::{Component, Running, until};
+use remuda_testkit::{
+    definition, management_config,
+    time::{self, TimerClock},
 };
-pub(crate) use remuda_testkit::{Component, until};
 use remuda_workload::{Connect, Down};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::odd;
@@ -47,36 +47,9 @@ pub(crate) fn fake(kind: &str) -> ApiResource {
 }
 
 pub(crate) fn fake_crd(kind: &str) -> Value {
-    let plural = format!("{}s", kind.to_lowercase());
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{plural}.{GROUP}"),
-            "labels": {"cluster.x-k8s.io/v1beta2": "v1"},
-        },
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
-            },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-                "subresources": {"status": {}},
-            }],
-        },
-    })
-}
-
-thread_local! {
-    /// API servers ask a function for the time. Each test has a thread, and with it a time of its own.
-    static CLOCK: Cell<Option<TimerClock>> = const { Cell::new(None) };
-}
-
-fn now() -> Timestamp {
-    CLOCK.get().map_or_else(Timestamp::now, |clock| clock.now())
+    let mut definition = definition(&fake(kind));
+    definition["metadata"]["labels"] = json!({"cluster.x-k8s.io/v1beta2": "v1"});
+    definition
 }
 
 /// The management API.
@@ -107,17 +80,10 @@ pub(crate) struct Workloads {
 
 impl Workloads {
     pub(crate) async fn start(&self, cluster: &str) -> remuda_testkit::World {
-        let world = remuda_testkit::World::with(config).await;
+        let world = remuda_testkit::World::bare().await;
         self.clusters.lock().insert(ObjectKey::namespaced("default", cluster), world.clone());
         world
     }
-}
-
-/// Of an API server by our time.
-fn config() -> remuda_apiserver::Config {
-    let mut config = remuda_testkit::config();
-    config.clock = now;
-    config
 }
 
 impl Connect for Workloads {
@@ -128,35 +94,10 @@ impl Connect for Workloads {
     }
 }
 
-/// Controllers at work.
-pub(crate) struct Running {
-    ctx: Arc<Ctx>,
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    pub(crate) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-        self.ctx.stop().await;
-    }
-}
-
 impl World {
     pub(crate) async fn start() -> Self {
-        let clock = TimerClock::starting_at(Timestamp::now());
-        CLOCK.set(Some(clock));
-        let api = remuda_testkit::World::with(|| {
-            let mut config = config();
-            for name in remuda_api::crd::names() {
-                if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
-                    config.conversions.insert(name.to_owned(), Arc::new(conversion));
-                }
-            }
-            config
-        })
-        .await;
+        let clock = time::begin(Timestamp::now());
+        let api = remuda_testkit::World::with(management_config).await;
         for definition in remuda_api::crd::all().chain(KINDS.iter().map(|kind| fake_crd(kind))) {
             api.define(definition).await;
         }
@@ -175,9 +116,8 @@ impl World {
     }
 
     pub(crate) fn run_with(&self, options: remuda_capi::Options) -> Running {
-        let (ctx, stop) = (self.ctx(), CancellationToken::new());
-        let task = tokio::spawn(self.controllers(&ctx, options, stop.clone()));
-        Running { ctx, stop, task }
+        let ctx = self.ctx();
+        Running::start(ctx.clone(), |stop| self.controllers(&ctx, options, stop))
     }
 
     /// All controllers and the connections they use, as one thing that can be cut off.

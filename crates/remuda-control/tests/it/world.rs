@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, ops::Deref, sync::Arc, time::Duration};
 
-use kube::{Api, CustomResource};
+use kube::{Api, CustomResource, core::ApiResource};
 use remuda_control::Ctx;
+use remuda_testkit::definition;
 pub(crate) use remuda_testkit::until;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// What should happen happens by then.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -43,25 +43,6 @@ pub(crate) fn thing(name: &str) -> Thing {
     thing
 }
 
-fn things_crd() -> Value {
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "things.test.remuda"},
-        "spec": {
-            "group": "test.remuda",
-            "scope": "Namespaced",
-            "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema},
-                "subresources": {"status": {}},
-            }],
-        },
-    })
-}
-
 /// A server with the kind of this module.
 #[derive(Clone)]
 pub(crate) struct World(remuda_testkit::World);
@@ -86,7 +67,7 @@ impl World {
     }
 
     pub(crate) async fn define_things(&self) {
-        self.define(things_crd()).await;
+        self.define(definition(&ApiResource::erase::<Thing>(&()))).await;
     }
 
     pub(crate) fn ctx(&self) -> Arc<Ctx> {

@@ -14,7 +14,6 @@ use kube::{
     core::GroupVersionKind,
 };
 use remuda_api::management::Cluster;
-use remuda_apiserver::Controllers;
 use remuda_control::Ctx;
 use remuda_gateway::{Gateway, GatewayOptions};
 use remuda_testkit::{Component, doors::Doors, until};
@@ -47,17 +46,7 @@ impl World {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {
-        let api = remuda_testkit::World::with(|| {
-            let mut config = remuda_testkit::config();
-            config.controllers = Controllers::Always;
-            for name in remuda_api::crd::names() {
-                if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
-                    config.conversions.insert(name.to_owned(), Arc::new(conversion));
-                }
-            }
-            config
-        })
-        .await;
+        let api = remuda_testkit::World::with(remuda_testkit::working_config).await;
         let wanted = [
             "settings.management.cattle.io",
             "clusters.management.cattle.io",

@@ -180,7 +180,7 @@ async fn a_server_killed_anywhere_in_such_a_deletion_goes_on_with_it() {
             for _ in 0..step {
                 tokio::task::yield_now().await;
             }
-            running.crash().await;
+            running.kill().await;
             let finished = is_gone(&world, &name).await;
             running = world.run_with(patient(&world));
             until_gone(&world, &yard, &name).await;
@@ -217,7 +217,7 @@ async fn an_attempt_under_way_is_waited_for_and_is_the_last() {
         })
         .await;
         if killed {
-            running.crash().await;
+            running.kill().await;
             running = world.run();
         }
         let (_, message) = world.condition_of("YardMachine", "m1", "Ready").await;

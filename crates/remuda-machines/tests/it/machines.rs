@@ -163,7 +163,7 @@ async fn a_server_that_dies_finds_its_jobs_again() {
     world.machine("m1").await;
     until("a job runs", async || !processes(&world).is_empty()).await;
     let before = processes(&world);
-    running.crash().await;
+    running.kill().await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let running = world.run();
     world.until_ready("m1").await;
@@ -458,7 +458,7 @@ async fn servers_and_jobs_killed_at_random_lose_and_leave_nothing() {
         }
         tokio::time::sleep(Duration::from_millis(next(250))).await;
         if next(2) == 0 {
-            running.crash().await;
+            running.kill().await;
             tokio::time::sleep(Duration::from_millis(next(100))).await;
             running = world.run();
         } else if let Some(pid) = processes(&world).first() {

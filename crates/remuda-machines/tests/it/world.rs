@@ -17,10 +17,10 @@ use remuda_drivers::{
     fake::{Fake, digitalocean::DigitalOcean},
 };
 use remuda_machines::Options;
-use remuda_testkit::Component;
+pub(crate) use remuda_testkit::Running;
+use remuda_testkit::{Component, management_config};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
 
 pub(crate) const TOKEN: &str = "canary-token-5678";
 pub(crate) const NAMESPACE: &str = "fleet-default";
@@ -31,28 +31,6 @@ pub(crate) struct World {
     pub data: tempfile::TempDir,
     url: String,
     _bridge: JoinHandle<()>,
-}
-
-pub(crate) struct Running {
-    pub ctx: Arc<Ctx>,
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    pub(crate) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-        self.ctx.stop().await;
-    }
-
-    /// As a server that is killed: nothing gets to say goodbye.
-    pub(crate) async fn crash(self) {
-        self.task.abort();
-        let _ = self.task.await;
-        self.stop.cancel();
-        self.ctx.stop().await;
-    }
 }
 
 /// A directory for programs of drivers, which are another user where the tests are root.
@@ -73,16 +51,7 @@ pub(crate) fn program() -> PathBuf {
 
 impl World {
     pub(crate) async fn start() -> Self {
-        let api = remuda_testkit::World::with(|| {
-            let mut config = remuda_testkit::config();
-            for name in remuda_api::crd::names() {
-                if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
-                    config.conversions.insert(name.to_owned(), Arc::new(conversion));
-                }
-            }
-            config
-        })
-        .await;
+        let api = remuda_testkit::World::with(management_config).await;
         let wanted = [
             "Cluster",
             "Machine",
@@ -126,9 +95,7 @@ impl World {
     pub(crate) fn run_with(&self, options: Options) -> Running {
         let ctx = Ctx::new(self.api.client_of(Component::Shared), "remuda-test");
         let ctx = Arc::new(ctx.acting_as(self.api.client_of(Component::Machines), "remuda-test"));
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(remuda_machines::run(ctx.clone(), options, stop.clone()));
-        Running { ctx, stop, task }
+        Running::start(ctx.clone(), |stop| remuda_machines::run(ctx, options, stop))
     }
 
     pub(crate) fn objects(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {

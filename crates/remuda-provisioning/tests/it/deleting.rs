@@ -186,11 +186,11 @@ async fn whenever_a_deletion_begins_nothing_stays() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         if moment % 3 == 0 {
-            running.crash();
+            running.kill().await;
             world.clusters().delete("demo", &DeleteParams::default()).await.unwrap();
         } else {
             world.clusters().delete("demo", &DeleteParams::default()).await.unwrap();
-            running.crash();
+            running.kill().await;
         }
         let running = world.run();
         until("the cluster is gone", async || world.clusters().get_opt("demo").await.unwrap().is_none())

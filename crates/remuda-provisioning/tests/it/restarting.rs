@@ -57,7 +57,7 @@ async fn a_crash_at_any_moment_leaves_one_of_everything() {
         settings.get_opt("install-uuid").await.unwrap().is_some()
     })
     .await;
-    running.crash();
+    running.kill().await;
     world.create("edge", edge()).await;
     // Each life lasts for one more write than the one before.
     for life in 0..12 {
@@ -69,7 +69,7 @@ async fn a_crash_at_any_moment_leaves_one_of_everything() {
             }
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        running.crash();
+        running.kill().await;
     }
     let running = world.run();
     let cluster = world.told("edge", "RKECluster", "True", "").await;

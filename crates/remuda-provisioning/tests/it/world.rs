@@ -3,7 +3,7 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
-use std::{cell::Cell, fmt::Debug, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt::Debug, ops::Deref, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::Secret};
@@ -13,28 +13,19 @@ use kube::{
     core::GroupVersionKind,
 };
 use remuda_api::{management, provisioning, rke};
-use remuda_apiserver::Controllers;
-use remuda_control::{
-    Ctx,
-    clock::{Clock, TimerClock},
-};
+use remuda_control::Ctx;
 use remuda_provisioning::Options;
-pub(crate) use remuda_testkit::{Component, until};
+pub(crate) use remuda_testkit::{Component, Running, until};
+use remuda_testkit::{
+    definition,
+    time::{self, TimerClock},
+    working_config,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 pub(crate) const NAMESPACE: &str = "fleet-default";
 pub(crate) const SERVER: &str = "https://mgr.example.com";
-
-thread_local! {
-    static CLOCK: Cell<Option<TimerClock>> = const { Cell::new(None) };
-}
-
-fn now() -> Timestamp {
-    CLOCK.get().map_or_else(Timestamp::now, |clock| clock.now())
-}
 
 pub(crate) fn driver(kind: &str) -> ApiResource {
     let group =
@@ -49,27 +40,14 @@ fn driver_crd(kind: &str) -> Value {
     let defaulted = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
         "sshUser": {"type": "string", "default": "root"},
     }});
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{}.{}", resource.plural, resource.group),
-            "labels": {"cluster.x-k8s.io/v1beta2": "v1"},
-        },
-        "spec": {
-            "group": resource.group,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind, "plural": resource.plural, "singular": kind.to_lowercase(),
-                "listKind": format!("{kind}List"),
-            },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": if kind.ends_with("Config") { defaulted } else { open }},
-            }],
-        },
-    })
+    let mut definition = definition(&resource);
+    definition["metadata"]["labels"] = json!({"cluster.x-k8s.io/v1beta2": "v1"});
+    let version = definition["spec"]["versions"][0].as_object_mut().unwrap();
+    version.remove("subresources");
+    if kind.ends_with("Config") {
+        version.insert("schema".to_owned(), json!({"openAPIV3Schema": defaulted}));
+    }
+    definition
 }
 
 pub(crate) fn schema_spec() -> Value {
@@ -98,42 +76,10 @@ impl Deref for World {
     }
 }
 
-/// Controllers at work.
-pub(crate) struct Running {
-    ctx: Arc<Ctx>,
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    pub(crate) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-        self.ctx.stop().await;
-    }
-
-    /// As if the power failed.
-    pub(crate) fn crash(self) {
-        self.task.abort();
-    }
-}
-
 impl World {
     pub(crate) async fn start() -> Self {
-        let clock = TimerClock::starting_at(Timestamp::now());
-        CLOCK.set(Some(clock));
-        let api = remuda_testkit::World::with(|| {
-            let mut config = remuda_testkit::config();
-            config.clock = now;
-            config.controllers = Controllers::Always;
-            for name in remuda_api::crd::names() {
-                if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
-                    config.conversions.insert(name.to_owned(), Arc::new(conversion));
-                }
-            }
-            config
-        })
-        .await;
+        let clock = time::begin(Timestamp::now());
+        let api = remuda_testkit::World::with(working_config).await;
         let drivers = ["DigitaloceanConfig", "DigitaloceanMachine", "DigitaloceanMachineTemplate"];
         let ours = remuda_api::crd::all().chain(remuda_api::crd::rancher());
         let definitions = ours.chain(drivers.iter().map(|kind| driver_crd(kind)));
@@ -158,9 +104,7 @@ impl World {
             agent_image: "rancher/rancher-agent:v1".to_owned(),
             ..Options::default()
         };
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(remuda_provisioning::run(ctx.clone(), options, stop.clone()));
-        Running { ctx, stop, task }
+        Running::start(ctx.clone(), |stop| remuda_provisioning::run(ctx, options, stop))
     }
 
     /// Controllers, and what they rely on.

@@ -1,6 +1,6 @@
 //! A management API with one cluster, and that cluster's own API.
 
-use std::{cell::Cell, collections::BTreeMap, ops::Deref, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Deref, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -14,16 +14,17 @@ use remuda_api::{
     management,
     rke::{RkeCluster, RkeControlPlane},
 };
-use remuda_control::{
-    Ctx, ObjectKey,
-    clock::{Clock, TimerClock},
+use remuda_apiserver::{Config, Controllers};
+use remuda_control::{Ctx, ObjectKey};
+pub(crate) use remuda_testkit::Running;
+use remuda_testkit::{
+    Component, Line, World as Api2,
+    time::{self, TimerClock},
+    working_config,
 };
-use remuda_testkit::{Component, Line, World as Api2};
 use remuda_workload::{Connect, Down};
 use serde_json::{Value, json};
 use sha2_hex::short;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agents;
 
@@ -42,22 +43,6 @@ mod sha2_hex {
 
 pub(crate) fn machine_name(id: &str) -> String {
     format!("custom-{}", short(id))
-}
-
-thread_local! {
-    /// API servers ask a function for the time. Each test has a thread, and with it a time of its own.
-    static CLOCK: Cell<Option<TimerClock>> = const { Cell::new(None) };
-}
-
-fn now() -> Timestamp {
-    CLOCK.get().map_or_else(Timestamp::now, |clock| clock.now())
-}
-
-fn config() -> remuda_apiserver::Config {
-    let mut config = remuda_testkit::config();
-    config.clock = now;
-    config.controllers = remuda_apiserver::Controllers::Always;
-    config
 }
 
 /// The management API, the workload cluster and what runs on its nodes.
@@ -89,28 +74,6 @@ impl Connect for Tunnel {
     }
 }
 
-/// Controllers at work.
-pub(crate) struct Running {
-    ctx: Arc<Ctx>,
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    /// As when the process is killed.
-    pub(crate) async fn kill(self) {
-        self.task.abort();
-        let _ = self.task.await;
-        self.ctx.stop().await;
-    }
-
-    pub(crate) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-        self.ctx.stop().await;
-    }
-}
-
 fn needed(name: &str) -> bool {
     (name.ends_with(".cluster.x-k8s.io") && !name.contains(".addons.") && !name.contains(".clusterctl."))
         || name.ends_with(".rke.cattle.io")
@@ -120,24 +83,15 @@ fn needed(name: &str) -> bool {
 impl World {
     /// A world with a cluster that has no machines, and nobody at work.
     pub(crate) async fn start(spec: Value) -> Self {
-        let clock = TimerClock::starting_at(Timestamp::now());
-        CLOCK.set(Some(clock));
-        let api = Api2::with(|| {
-            let mut config = config();
-            for name in remuda_api::crd::names() {
-                if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
-                    config.conversions.insert(name.to_owned(), Arc::new(conversion));
-                }
-            }
-            config
-        })
-        .await;
+        let clock = time::begin(Timestamp::now());
+        let api = Api2::with(working_config).await;
         for definition in remuda_api::crd::all().chain(remuda_api::crd::rancher()) {
             if needed(definition["metadata"]["name"].as_str().unwrap()) {
                 api.define(definition).await;
             }
         }
-        let workload = Api2::with(config).await;
+        let workload =
+            Api2::with(|| Config { controllers: Controllers::Always, ..remuda_testkit::config() }).await;
         let agents = Agents::new(&api, &workload);
         let tunnel = workload.line();
         let world = Self { api, workload, agents, tunnel, clock };
@@ -193,11 +147,9 @@ impl World {
     pub(crate) fn run(&self) -> Running {
         let ctx = Ctx::new(self.client_of(Component::Shared), "remuda-test").with_clock(Arc::new(self.clock));
         let acting = |component| Arc::new(ctx.acting_as(self.client_of(component), "remuda-test"));
-        let stop = CancellationToken::new();
         let tunnel = Arc::new(Tunnel(self.tunnel.clone()));
         let workloads =
             remuda_workload::Workloads::new(acting(Component::Workloads), Default::default(), tunnel);
-        let connections = remuda_workload::run(workloads.clone(), stop.clone());
         let leave = vec![
             "ClusterResourceSet",
             "MachinePool",
@@ -206,13 +158,14 @@ impl World {
             "MachineHealthCheck",
         ];
         let options = remuda_capi::Options { leave, ..Default::default() };
-        let capi = remuda_capi::run(acting(Component::ClusterApi), options, workloads.clone(), stop.clone());
-        let rke =
-            remuda_rke::run(acting(Component::ControlPlane), Default::default(), workloads, stop.clone());
-        let task = tokio::spawn(async move {
-            tokio::join!(connections, capi, rke);
-        });
-        Running { ctx: Arc::new(ctx), stop, task }
+        let (core, control_plane) = (acting(Component::ClusterApi), acting(Component::ControlPlane));
+        Running::start(Arc::new(ctx), |stop| async move {
+            tokio::join!(
+                remuda_workload::run(workloads.clone(), stop.clone()),
+                remuda_capi::run(core, options, workloads.clone(), stop.clone()),
+                remuda_rke::run(control_plane, Default::default(), workloads, stop),
+            );
+        })
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>

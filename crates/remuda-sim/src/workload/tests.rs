@@ -12,7 +12,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
-use remuda_control::clock::TimerClock;
+use remuda_testkit::time::TimerClock;
 use serde_json::json;
 
 use super::*;

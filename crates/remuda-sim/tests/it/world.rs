@@ -1,52 +1,24 @@
 //! A management API with the kinds of Cluster API and of the simulation, and the controllers of Cluster API.
 
-use std::{cell::Cell, sync::Arc};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use kube::Client;
-use remuda_control::{
-    Ctx, ObjectKey,
-    clock::{Clock, TimerClock},
-};
+use remuda_control::{Ctx, ObjectKey, clock::Clock};
 use remuda_sim::{Contract, kinds, scenario::Controllers, workload::Workloads};
+use remuda_testkit::time;
 use remuda_workload::{Connect, Down};
 use tokio_util::sync::CancellationToken;
 
-thread_local! {
-    /// The API server asks a function for the time. Each test has a thread, and with it a time of its own.
-    static CLOCK: Cell<Option<TimerClock>> = const { Cell::new(None) };
-}
-
-fn now() -> Timestamp {
-    CLOCK.get().map_or_else(Timestamp::now, |clock| clock.now())
-}
-
 /// The time in this test: it began at a round number.
 pub(crate) fn clock() -> Arc<dyn Clock> {
-    let clock = CLOCK.get().unwrap_or_else(|| {
-        let clock = TimerClock::starting_at("2027-01-01T00:00:00Z".parse().unwrap());
-        CLOCK.set(Some(clock));
-        clock
-    });
-    Arc::new(clock)
+    Arc::new(time::clock().unwrap_or_else(|| time::begin("2027-01-01T00:00:00Z".parse().unwrap())))
 }
 
 /// An API server that knows how kinds of Cluster API are converted.
 pub(crate) async fn empty() -> remuda_testkit::World {
     clock();
-    remuda_testkit::World::with(|| {
-        let mut config = remuda_testkit::config();
-        config.clock = now;
-        config.controllers = remuda_apiserver::Controllers::Always;
-        for name in remuda_api::crd::names() {
-            if let Some(conversion) = remuda_api::convert::conversion(name, |_, _| None) {
-                config.conversions.insert(name.to_owned(), Arc::new(conversion));
-            }
-        }
-        config
-    })
-    .await
+    remuda_testkit::World::with(remuda_testkit::working_config).await
 }
 
 /// An API server with everything installed.

@@ -46,7 +46,7 @@ async fn node_exists(workload: &remuda_testkit::World, name: &str) -> bool {
 /// A world with a control plane machine, without which nothing would be drained, and a worker.
 async fn worker(spec: Value) -> (World, remuda_testkit::World, Running) {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "cp", json!({"cluster.x-k8s.io/control-plane": ""}), json!({})).await;
     running(&world, &workload, "m", json!({}), spec).await;
     (world, workload, controllers)
@@ -129,7 +129,7 @@ async fn drains(world: &World, expected: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_machine_without_a_server_takes_its_objects_along() {
     let (world, _workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({}), json!({})).await;
     in_phase(&world, "m", "Pending").await;
     delete(&world, "m").await;
@@ -142,7 +142,7 @@ async fn a_machine_without_a_server_takes_its_objects_along() {
 #[tokio::test(start_paused = true)]
 async fn providers_go_one_after_the_other() {
     let (world, _workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({}), json!({})).await;
     report_bootstrap(&world, "m").await;
     in_phase(&world, "m", "Provisioning").await;
@@ -327,7 +327,7 @@ async fn hooks_hold_their_stage_until_they_are_taken_off() {
 #[tokio::test(start_paused = true)]
 async fn the_last_control_plane_machine_is_not_drained() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({"cluster.x-k8s.io/control-plane": ""}), json!({})).await;
     create_pod(&workload, "api-0", json!({"app": "api"}), json!({})).await;
     allow(&workload, 0).await;
@@ -402,7 +402,7 @@ async fn a_node_that_cannot_be_reached_is_given_up_by_its_timeout() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_misses_a_definition_names_it_and_goes_on_when_it_is_there() {
     let (world, _workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     world.create_fake("FakeConfig", "m", json!({})).await;
     let infrastructure = json!({"infrastructureRef": reference("FakeGone", "m")});
     create_machine_only(&world, "m", json!({}), infrastructure).await;

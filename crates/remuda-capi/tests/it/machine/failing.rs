@@ -8,7 +8,7 @@ use crate::world::{fake, fake_crd};
 #[tokio::test(start_paused = true)]
 async fn a_missing_definition_is_named_and_its_arrival_noticed() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     world.create_fake("FakeConfig", "m", json!({})).await;
     create_machine_only(&world, "m", json!({}), json!({"infrastructureRef": reference("FakeLate", "m")}))
         .await;
@@ -38,7 +38,7 @@ async fn a_missing_definition_is_named_and_its_arrival_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_lost_is_told_and_the_machine_stays() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     world.fake("FakeMachine").delete("m", &DeleteParams::default()).await.unwrap();
     says(
@@ -58,7 +58,7 @@ async fn a_server_that_is_lost_is_told_and_the_machine_stays() {
 #[tokio::test(start_paused = true)]
 async fn failures_of_providers_are_told_and_taken_back() {
     let (world, _workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({}), json!({})).await;
     world
         .report("FakeMachine", "m", json!({"failureReason": "CreateError", "failureMessage": "no quota"}))
@@ -79,7 +79,7 @@ async fn failures_of_providers_are_told_and_taken_back() {
 #[tokio::test(start_paused = true)]
 async fn what_breaks_the_contract_is_named() {
     let (world, _workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({}), json!({})).await;
     world.report("FakeConfig", "m", json!({"initialization": {"dataSecretCreated": true}})).await;
     says(
@@ -102,7 +102,7 @@ async fn what_breaks_the_contract_is_named() {
 #[tokio::test(start_paused = true)]
 async fn a_machine_without_its_cluster_says_so() {
     let world = World::start().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({}), json!({})).await;
     says(&world, "m", "Ready", "Unknown InternalError Cluster default/c does not exist").await;
     let _workload = world.workloads.start("c").await;
@@ -114,7 +114,7 @@ async fn a_machine_without_its_cluster_says_so() {
 #[tokio::test(start_paused = true)]
 async fn stripped_owners_labels_and_finalizers_come_back() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     let patch = json!({"metadata": {"finalizers": null, "ownerReferences": null, "labels": null}});
     world.api::<Machine>().patch("m", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();

@@ -17,7 +17,7 @@ async fn connection(world: &World) -> String {
 async fn events_of_a_watch_need_not_be_lines() {
     let (world, workload) = demo().await;
     world.workloads.manners.lock().unsplit = true;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     for ready in ["False", "True", "False"] {
         set_ready(&workload, "m", ready).await;
@@ -30,7 +30,7 @@ async fn events_of_a_watch_need_not_be_lines() {
 async fn nodes_that_may_not_be_watched_are_listed_and_the_cluster_says_so() {
     let (world, workload) = demo().await;
     world.workloads.manners.lock().forbidden = true;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     until("it is said", async || {
         let told = connection(&world).await;
@@ -55,7 +55,7 @@ async fn nodes_that_may_not_be_watched_are_listed_and_the_cluster_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_node_is_gone_however_its_deletion_is_answered() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "cp", json!({"cluster.x-k8s.io/control-plane": ""}), json!({})).await;
     for (place, answer) in
         [(200, ""), (202, "accepted"), (200, "{\"kind\":\"Status\"}"), (204, "")].iter().enumerate()

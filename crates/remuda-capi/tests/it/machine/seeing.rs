@@ -7,7 +7,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_cluster_out_of_sight_keeps_its_conditions_for_a_while() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     settle(&world).await;
     workload.down().await;
@@ -26,7 +26,7 @@ async fn a_cluster_out_of_sight_keeps_its_conditions_for_a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_hangs_is_out_of_sight_too() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     workload.hang(true);
     tokio::time::sleep(Duration::from_secs(340)).await;
@@ -40,7 +40,7 @@ async fn a_cluster_that_hangs_is_out_of_sight_too() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_well_shows_on_its_machine_at_once() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     set_ready(&workload, "m", "False").await;
     says(&world, "m", "NodeReady", "False NodeNotReady").await;
@@ -54,7 +54,7 @@ async fn a_node_that_is_not_well_shows_on_its_machine_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_gone_is_told_only_by_a_cluster_that_can_be_seen() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     Api::<Node>::all(workload.client()).delete("node-m", &DeleteParams::default()).await.unwrap();
     says(
@@ -72,7 +72,7 @@ async fn a_node_that_is_gone_is_told_only_by_a_cluster_that_can_be_seen() {
 #[tokio::test(start_paused = true)]
 async fn labels_follow_the_machine_and_foreign_ones_stay() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({"node-role.kubernetes.io/worker": ""}), json!({})).await;
     world.report("FakeMachine", "m", json!({"interruptible": true})).await;
     let labels = json!({"node-role.kubernetes.io/worker": null, "a.node.cluster.x-k8s.io/b": "c"});
@@ -91,7 +91,7 @@ async fn labels_follow_the_machine_and_foreign_ones_stay() {
 #[tokio::test(start_paused = true)]
 async fn two_nodes_of_one_provider_id_are_an_error_that_is_told() {
     let (world, workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     running(&world, &workload, "m", json!({}), json!({})).await;
     let nodes: Api<Node> = Api::all(workload.client());
     let twin = json!({"metadata": {"name": "twin"}, "spec": {"providerID": "fake://m"}});
@@ -105,7 +105,7 @@ async fn two_nodes_of_one_provider_id_are_an_error_that_is_told() {
 #[tokio::test(start_paused = true)]
 async fn certificates_of_control_plane_machines_have_an_expiry() {
     let (world, _workload) = demo().await;
-    let controllers = run(&world);
+    let controllers = world.run();
     create_machine(&world, "m", json!({"cluster.x-k8s.io/control-plane": ""}), json!({})).await;
     let expiry = |time: Value| {
         Patch::Merge(
