@@ -1,6 +1,6 @@
 //! The part of a Kubernetes client the agent needs: one Secret, read, watched and updated.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -446,9 +446,6 @@ fn event(mut value: Value) -> Result<Event, KubeError> {
         _ => Err(KubeError::Unexpected("an event of an unknown type")),
     }
 }
-
-/// A shared client.
-pub type SharedKube = Arc<Kube>;
 
 #[cfg(test)]
 mod tests {

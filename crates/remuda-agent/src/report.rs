@@ -3,7 +3,7 @@
 use remuda_plan::{json, key, output::gzip, probe::Statuses, state};
 
 use crate::{
-    decide::{Data, Decision, Run, increment, text},
+    decide::{Data, Decision, increment, text},
     stamp::Stamp,
 };
 
@@ -119,15 +119,10 @@ pub fn merge(base: &Data, ours: &Data, latest: &Data) -> Merged {
     Merged::Data(merged)
 }
 
-/// Whether a pass that did this is followed by another after the probe period without any event.
-pub fn settles(run: &Run) -> bool {
-    !run.executes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Identity, Reason};
+    use crate::decide::{Identity, Reason, Run};
 
     fn data(text: &str) -> Data {
         text.split_whitespace()

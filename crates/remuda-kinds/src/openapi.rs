@@ -139,17 +139,6 @@ pub fn schema_name(group: &str, version: &str, kind: &str) -> String {
     name
 }
 
-/// The index at `/openapi/v3`: for each group-version, its path below `/openapi/v3/` and its hash.
-pub fn v3_index<'a>(group_versions: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> Value {
-    let mut paths = Map::new();
-    for (group, version, hash) in group_versions {
-        let path = path_of(group, version);
-        let url = format!("/openapi/v3/{path}?hash={hash}");
-        paths.insert(path, json!({ "serverRelativeURL": url }));
-    }
-    json!({ "paths": paths })
-}
-
 /// `api/v1` or `apis/apps/v1`.
 pub fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }

@@ -221,18 +221,6 @@ fn is_forbidden_change(field: &str, given: &Value, old: &Value) -> bool {
     }
 }
 
-/// What to warn about when a custom object has finalizers without a domain.
-pub fn finalizer_warnings(object: &Value) -> Vec<String> {
-    finalizers(object)
-        .filter(|finalizer| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer))
-        .map(|finalizer| {
-            format!(
-                "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"
-            )
-        })
-        .collect()
-}
-
 fn meta_field<'a>(object: &'a Value, field: &str) -> &'a Value {
     let value = object.get("metadata").and_then(|meta| meta.get(field)).unwrap_or(&Value::Null);
     // Typed clients write an empty string for an absent one.

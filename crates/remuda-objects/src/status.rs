@@ -253,20 +253,6 @@ pub fn content_changed(new: &Value, old: &Value) -> bool {
     changed(new, old, &["metadata", "apiVersion", "kind"])
 }
 
-/// True for built-in kinds whose `metadata.generation` is counted.
-pub fn counts_generation(group: &str, kind: &str) -> bool {
-    match group {
-        "" => matches!(kind, "Pod" | "ReplicationController"),
-        "apps" => kind != "ControllerRevision",
-        "batch" | "apiextensions.k8s.io" | "admissionregistration.k8s.io" | "autoscaling" | "policy" => true,
-        "networking.k8s.io" => true,
-        "storage.k8s.io" => kind == "CSIDriver",
-        "discovery.k8s.io" => true,
-        "scheduling.k8s.io" => kind == "PriorityClass",
-        _ => false,
-    }
-}
-
 fn changed(new: &Value, old: &Value, ignored: &[&str]) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new != old };
     let counts = |field: &str| !ignored.contains(&field);

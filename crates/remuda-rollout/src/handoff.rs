@@ -2,10 +2,7 @@
 //!
 //! Everything taken over stays: a provider that goes back on its word does not take its machine back.
 
-use std::{fmt, time::Duration};
-
-/// How long to wait for an object that should exist; nothing wakes us when it is created under another owner.
-pub const RETRY_MISSING: Duration = Duration::from_secs(30);
+use std::fmt;
 
 /// A provider's object, as far as a hand-off looks at it.
 #[derive(Debug, Clone, PartialEq, Eq)]

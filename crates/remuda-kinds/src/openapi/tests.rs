@@ -195,17 +195,6 @@ fn custom_schemas_are_reduced_in_version_2() {
 }
 
 #[test]
-fn the_index_names_each_group_version_with_its_hash() {
-    assert_eq!(
-        v3_index([("", "v1", "AB"), ("apps", "v1", "CD")]),
-        json!({ "paths": {
-            "api/v1": { "serverRelativeURL": "/openapi/v3/api/v1?hash=AB" },
-            "apis/apps/v1": { "serverRelativeURL": "/openapi/v3/apis/apps/v1?hash=CD" },
-        } })
-    );
-}
-
-#[test]
 fn the_version_2_document_has_a_protobuf_form() {
     let document = v2_document(&[custom(example())], "v1.35.0");
     let bytes = v2_protobuf(&document);
