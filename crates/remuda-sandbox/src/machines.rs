@@ -18,7 +18,7 @@ use std::{
     net::Ipv4Addr,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     sync::Arc,
     time::Duration,
 };
@@ -38,7 +38,7 @@ use crate::{
     },
     seed,
     server::{PUBLISHED, ServerAddress, url_in_script},
-    stage::{COMMAND, HUB, ISOLATED, users},
+    stage::{COMMAND, HUB, ISOLATED, dial, users},
 };
 
 mod process;
@@ -176,6 +176,21 @@ impl Sandbox {
             let _ = relay.write_all(format!("{PUBLISHED}\n").as_bytes());
         }
         Ok(())
+    }
+
+    /// Where installers are that all machines see.
+    pub fn images(&self) -> PathBuf {
+        self.place.images()
+    }
+
+    /// Where container images are that distributions on all machines import.
+    pub fn preloaded(&self) -> PathBuf {
+        self.place.preloaded()
+    }
+
+    /// Whether a file below [`Sandbox::images`] was made by this program, and not put there.
+    pub fn is_own_image(path: &Path) -> bool {
+        path.parent().and_then(Path::file_name).is_some_and(|name| name == OWN_IMAGES)
     }
 
     /// Finds out whether the host allows what machines need.
@@ -381,6 +396,17 @@ impl Sandbox {
             enter.args(command);
         }
         Ok(enter)
+    }
+
+    /// A command that carries the connection on its standard input to a port of a machine; `None` if that does not run.
+    pub fn dial(&self, machine: &Machine, port: u16) -> Option<Command> {
+        let pid = machine.pid?;
+        Some(self.stage(&["dial", &pid.to_string(), &format!("{}:{port}", machine.address)]))
+    }
+
+    /// Whether a command of [`Sandbox::dial`] ended because nothing listens there; the connection is as it was.
+    pub fn was_refused(ended: ExitStatus) -> bool {
+        ended.code() == Some(i32::from(dial::REFUSED))
     }
 
     /// # Errors
