@@ -39,6 +39,7 @@ use crate::{
     seed,
     server::{PUBLISHED, ServerAddress, url_in_script},
     stage::{COMMAND, HUB, ISOLATED, dial, users},
+    volume::Volume,
 };
 
 mod process;
@@ -186,6 +187,15 @@ impl Sandbox {
     /// Where container images are that distributions on all machines import.
     pub fn preloaded(&self) -> PathBuf {
         self.place.preloaded()
+    }
+
+    /// What machines see of the host that are made from now on and are not kept apart from it.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn set_volumes(&self, volumes: &[Volume]) -> Result<()> {
+        make_dir(self.place.dir(), 0o700)?;
+        write_json(&self.place.volumes(), &volumes)
     }
 
     /// Whether a file below [`Sandbox::images`] was made by this program, and not put there.
@@ -498,6 +508,12 @@ impl Sandbox {
         let hostname = data.hostname.clone().unwrap_or_else(|| new.name.clone());
         let hostname =
             hostname.chars().filter(|letter| letter.is_ascii_alphanumeric() || "-.".contains(*letter));
+        let users = if self.isolates() { Some(self.choose_users()?) } else { None };
+        // An isolated machine's root has no rights to what is the host's root's.
+        let volumes = match users {
+            None => read_json(&self.place.volumes())?.unwrap_or_default(),
+            Some(_) => Vec::new(),
+        };
         Ok(Record {
             id: new.id.clone(),
             name: new.name.clone(),
@@ -508,7 +524,8 @@ impl Sandbox {
             seeded: false,
             stopped: false,
             removing: false,
-            users: if self.isolates() { Some(self.choose_users()?) } else { None },
+            users,
+            volumes,
         })
     }
 

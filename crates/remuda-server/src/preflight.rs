@@ -43,7 +43,7 @@ const AT_ONCE: usize = 4;
 /// There are no more kinds of machines than this.
 const PLATFORMS: usize = 8;
 
-/// Where machines on this host find an installer without asking anybody.
+/// Where machines on this host find an installer without asking the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalImage {
     /// For people.
@@ -180,7 +180,7 @@ impl Preflight {
         let images = judge::system_images(&release.images, registry);
         let mut here = 0;
         for image in images.iter().filter_map(|image| Reference::parse(image).ok()) {
-            // Nobody else is asked: machines do not pull these through this server.
+            // Mirrors are not asked: machines do not pull these through this server.
             here += usize::from(self.registry.is_bundled(&image).await);
         }
         (!images.is_empty()).then(|| judge::system(version, registry, images, here))
@@ -243,7 +243,7 @@ mod tests {
     fn kinds_of_machines_are_read_or_refused() {
         let names = |text: &str| {
             let found = platforms(text).map_err(|refusal| refusal.message)?;
-            Ok::<_, String>(found.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" "))
+            Ok::<_, String>(found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(names("linux/arm64,windows/amd64,linux/arm64"), Ok("linux/arm64 windows/amd64".into()));
         assert_eq!(names(""), Ok(format!("linux/{}", Architecture::own().unwrap())));

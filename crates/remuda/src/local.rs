@@ -90,7 +90,7 @@ pub(crate) fn groups(site: &Site) -> Vec<Run> {
     groups::with_drivers(site, drivers(&site.data_dir, site.local_machines))
 }
 
-/// Where machines on this host find an installer without asking anybody: what people put there comes first.
+/// Where machines on this host find an installer without asking the server: what people put there comes first.
 fn finder(data_dir: &Path, machines: LocalMachines) -> impl Fn(&Reference) -> Option<LocalImage> + use<> {
     let directory = Sandbox::new(options(data_dir, machines)).images();
     move |wanted| {

@@ -130,7 +130,7 @@ pub(super) async fn run(session: &Session, arguments: &Preflight) -> Result<(), 
     let worst = worst(&all);
     match arguments.output {
         Format::Json | Format::Yaml => {
-            session.out.document(&document(name, &answer, &all), arguments.output)?
+            session.out.document(&document(name, &answer, &all), arguments.output)?;
         }
         Format::Name => {
             let bad = all.iter().filter(|(_, needs)| needs.iter().any(|need| need.state == State::Missing));

@@ -26,8 +26,8 @@ struct One {
 }
 
 impl Bundle {
-    /// Writes images, by their names in this bundle, into a file, which has its name when it is whole. Anybody on the
-    /// host may read it.
+    /// Writes images, by their names in this bundle, into a file, which has its name when it is whole. All users of
+    /// the host may read it.
     ///
     /// # Errors
     /// If one of them is not in the bundle for this architecture, or the file cannot be written.

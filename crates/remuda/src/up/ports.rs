@@ -88,7 +88,7 @@ impl Ports {
             }
         }
         while doors.join_next().await.is_some() {}
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

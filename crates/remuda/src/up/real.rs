@@ -19,7 +19,10 @@ use remuda_oci::{
     archive,
 };
 use remuda_registry::{Bundle, BundleError};
-use remuda_sandbox::machines::Sandbox;
+use remuda_sandbox::{
+    machines::Sandbox,
+    volume::{Volume, VolumeError},
+};
 use remuda_server::{
     config::{Bind, LocalMachines, Options, outside_address},
     datadir::DataDir,
@@ -39,6 +42,10 @@ pub(super) struct Arguments {
     /// Where its installer and images come from: a file that remuda bundle create made
     #[arg(long, value_name = "FILE", requires = "real", help_heading = "Cluster")]
     pub(super) bundle: Option<PathBuf>,
+
+    /// A directory of this host, and where machines that are made from now on see it; can be repeated
+    #[arg(long = "volume", value_name = "HOST:NODE", requires = "real", help_heading = "Machines")]
+    pub(super) volumes: Vec<String>,
 }
 
 /// What people are to know of it.
@@ -57,6 +64,7 @@ pub(super) struct Wanted {
     bundle: Option<Bundle>,
     /// Name of the installer in the bundle.
     installer: String,
+    volumes: Vec<Volume>,
 }
 
 impl Wanted {
@@ -83,6 +91,11 @@ impl Wanted {
                 "end it first, or name another directory with --data-dir and another port with --bind",
             ));
         }
+        let volumes = arguments.volumes.iter().map(|text| {
+            let refused = |error: VolumeError| Failure::new(Code::Invalid, format!("--volume {error}"));
+            Volume::parse(text).map_err(refused)
+        });
+        let volumes = volumes.collect::<Result<Vec<Volume>, Failure>>()?;
         let bundle = match &arguments.bundle {
             None => None,
             Some(path) => {
@@ -97,7 +110,7 @@ impl Wanted {
                 let named = shape.version.as_ref().map(|_| asked);
                 let distro = shape.distribution.map(|_| Distro::of(asked));
                 let (version, installer) = choose(bundle.index().images.keys(), named, distro)?;
-                Ok(Wanted { version, bundle: Some(bundle), installer })
+                Ok(Wanted { version, bundle: Some(bundle), installer, volumes })
             }
             None => {
                 let name = format!("rancher/{INSTALLER}{}:{}", Distro::of(asked), asked.replace('+', "-"));
@@ -112,7 +125,7 @@ impl Wanted {
                          images of the release make one"
                     )));
                 }
-                Ok(Wanted { version: asked.to_owned(), bundle: None, installer: name })
+                Ok(Wanted { version: asked.to_owned(), bundle: None, installer: name, volumes })
             }
         }
     }
@@ -155,6 +168,9 @@ impl Wanted {
         for directory in [&images, &preloaded] {
             fs::create_dir_all(directory)
                 .map_err(|error| wrong(&format!("make {}", directory.display()), &error))?;
+        }
+        if !self.volumes.is_empty() {
+            sandbox.set_volumes(&self.volumes).map_err(|error| wrong("write down the volumes", &error))?;
         }
         if let Some(bundle) = &self.bundle {
             let name = |digest: &str| {

@@ -127,6 +127,12 @@ fn real_clusters_are_refused_where_they_cannot_be_before_anything_is_made() {
     assert!(said.contains("--bundle FILE"), "{said}");
     let bundle = bundle(&place);
     let path = bundle.to_str().unwrap();
+    for (volume, said) in
+        [("/nonexistent:/data", "is no directory of this host"), ("/tmp:/usr/x", "is a machine's own")]
+    {
+        let refused = ended_with(&mut up(&program, &["--bundle", path, "--volume", volume]), 2);
+        assert!(refused.contains(said), "{refused}");
+    }
     let said = ended_with(&mut up(&program, &["--bundle", path, "--version", NEXT]), 3);
     assert!(said.contains(&format!("no installer of {NEXT}")) && said.contains(VERSION), "{said}");
     let mut bytes = fs::read(&bundle).unwrap();
@@ -164,6 +170,10 @@ fn a_bundle_brings_up_its_version_and_preflight_says_what_others_would_lack() {
     let bind = lab.bind.replace("127.0.0.1", "0.0.0.0");
     let mut up = lab.command(&["up", "--real", "--servers", "1", "--workers", "1", "--bind", &bind]);
     up.arg("--bundle").arg(&bundle).arg("--data-dir").arg(lab.data());
+    let shared = lab.place.join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::write(shared.join("from-host"), "hello").unwrap();
+    up.arg("--volume").arg(format!("{}:/mnt/shared", shared.display()));
     up.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
     let up = Up(up.spawn().unwrap());
     let told = || fs::read_to_string(&log).unwrap_or_default();
@@ -180,6 +190,11 @@ fn a_bundle_brings_up_its_version_and_preflight_says_what_others_would_lack() {
     let (_, listed) =
         lab.say_to(&format!("machine shell {machine}"), &["ls", "/var/lib/rancher/k3s/agent/images"]);
     assert!(listed.contains("bundle-") && listed.contains("remuda-agent-"), "{listed}");
+
+    let script = "cat /mnt/shared/from-host && hostname >/mnt/shared/from-machine";
+    let (code, text) = lab.say_to(&format!("machine shell {machine}"), &["sh", "-c", script]);
+    assert_eq!((code, text.as_str()), (0, "hello"));
+    assert_eq!(fs::read_to_string(shared.join("from-machine")).unwrap().trim(), machine);
 
     // What is there is there; the next version is not, and machines of this host can ask nobody else.
     let text = lab.run("cluster preflight demo -o wide");
@@ -207,6 +222,7 @@ fn a_bundle_brings_up_its_version_and_preflight_says_what_others_would_lack() {
     let (code, text) = lab.say("down --yes");
     assert_eq!(code, 0, "{text}");
     assert!(!lab.data().exists());
+    assert!(shared.join("from-host").exists(), "what is the host's stays");
 }
 
 /// What a server of files says on a port of this host; empty if nothing answers.

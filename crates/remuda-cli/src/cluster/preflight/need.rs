@@ -146,7 +146,7 @@ pub(super) fn needs(machine: &Machine, answer: &Answer, own: &str, offline: bool
                 (need.state, need.message, need.hint) = (State::Ready, local.at.clone(), None);
             }
             (Some(local), Kind::SystemImages) if local.needs_nothing => continue,
-            // Whether all of them are in its directory is not known; that it can ask nobody for others is.
+            // Whether all of them are in its directory is not known; that no registry gives it others is.
             (_, Kind::SystemImages) => {}
             _ if need.state == State::Elsewhere && (machine.is_local || offline) => {
                 need.state = State::Missing;
