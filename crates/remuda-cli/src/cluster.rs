@@ -10,6 +10,7 @@ mod edit;
 mod fields;
 mod list;
 mod logs;
+mod preflight;
 mod protect;
 mod register;
 
@@ -33,6 +34,7 @@ pub use self::{
     create::{Create, create, ensure},
     delete::{Delete, all_named, delete_all},
     differences::differences,
+    preflight::Preflight,
     protect::Protect,
     register::{NodeRole, Register},
 };
@@ -180,6 +182,20 @@ Examples:
   remuda cluster upgrade demo --to stable          what remuda versions shows")]
     Upgrade(Upgrade),
 
+    /// Say whether each machine can get what its next plan needs: installer, agent, images
+    #[command(
+        after_help = "Nothing is touched. What is `ready` comes from the server; what is `elsewhere` machines fetch themselves, and
+whether they reach it is not known to the server; what is `missing` they do not get, and the
+command ends with 11.
+
+Examples:
+  remuda cluster preflight demo
+  remuda cluster preflight demo --to stable        before an upgrade
+  remuda cluster preflight demo --offline -o wide  of machines that reach this server and nothing else
+  remuda cluster preflight demo -o json"
+    )]
+    Preflight(Preflight),
+
     /// Let edits of machine configurations replace machines
     #[command(
         after_help = "A configuration may be used by many clusters. What an edit of it would replace is told by
@@ -286,6 +302,7 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
         ClusterCommand::Unprotect(arguments) => protect::run(session, &arguments, false).await,
         ClusterCommand::Scale(arguments) => change::scale(session, arguments).await,
         ClusterCommand::Upgrade(arguments) => change::upgrade(session, arguments).await,
+        ClusterCommand::Preflight(arguments) => preflight::run(session, &arguments).await,
         ClusterCommand::ApplyConfig(arguments) => apply_config::run(session, arguments).await,
         ClusterCommand::Edit { name, wait } => edit::run(session, &name, wait).await,
         ClusterCommand::RegistrationCommand(arguments) => register::run(session, arguments).await,

@@ -26,7 +26,8 @@ pub enum Code {
     TimedOut,
     /// 10, of `remuda why`: not there yet, and nothing is wrong.
     Waiting,
-    /// 11, of `remuda why`: not there, and it will not get there by itself.
+    /// 11, of `remuda why`: not there, and it will not get there by itself; of `remuda cluster preflight`: something is
+    /// missing.
     Blocked,
     /// 130: Ctrl-C.
     Interrupted,

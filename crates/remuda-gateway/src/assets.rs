@@ -21,7 +21,7 @@ use remuda_names::{
     gateway::{header as ours, path},
     rancher::setting,
 };
-use remuda_oci::{Architecture, Format, Reference, agent::AgentImageError};
+use remuda_oci::{Architecture, Format, Reference, agent::AgentImageError, executable};
 use serde_json::json;
 use tokio::{io::AsyncReadExt, time::timeout};
 use tokio_util::io::ReaderStream;
@@ -42,6 +42,18 @@ const SCRIPT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8"
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// Reading an executable takes no longer.
 const READ: Duration = Duration::from_secs(60);
+
+/// What a server has for machines of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agent {
+    /// The program that runs.
+    Own,
+    /// A program that was added. Images are made of static ones only.
+    Added {
+        is_static: bool,
+    },
+    Missing,
+}
 
 /// The agent's executables, and what is known of them.
 pub(crate) struct Assets {
@@ -92,6 +104,19 @@ impl Assets {
                 ),
             )
         })
+    }
+
+    /// What there is for these machines.
+    pub(crate) fn available(&self, format: Format, architecture: Architecture) -> Agent {
+        if format == Format::Linux && Some(architecture) == Architecture::own() {
+            return Agent::Own;
+        }
+        let Ok(path) = self.agent(format, architecture) else { return Agent::Missing };
+        let read = std::fs::File::open(path).ok().and_then(|mut file| executable::read(&mut file).ok());
+        match read {
+            Some(executable) => Agent::Added { is_static: executable.is_static() },
+            None => Agent::Missing,
+        }
     }
 
     /// The image of the cluster agent for these machines: its archive and the SHA-256 of that.

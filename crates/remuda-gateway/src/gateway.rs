@@ -6,15 +6,17 @@ use parking_lot::Mutex;
 use remuda_api::{management, provisioning};
 use remuda_control::{Ctx, Informer, ObjectKey, Scope};
 use remuda_names::gateway::AGGREGATION_PREFIX;
+use remuda_oci::{Architecture, Format, Reference};
 use remuda_registry::Registry;
 use remuda_tunnel::server::{Server, ServerOptions};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     access::{Authorize, Holders, ManagementRights},
-    assets, endpoint, nodes, peers,
+    assets::{self, Agent},
+    endpoint, nodes, peers,
     programs::ProgramOptions,
-    proxy,
+    proxy, register,
     route::Route,
     sessions::{Connection, Sessions},
     settings::Settings,
@@ -206,6 +208,17 @@ impl Gateway {
     /// Whether a cluster is connected, by the name of its management Cluster.
     pub fn connection(&self, cluster: &str) -> Connection {
         self.0.sessions.connection(cluster)
+    }
+
+    /// What machines of a kind are given as their agent.
+    pub fn agent(&self, format: Format, architecture: Architecture) -> Agent {
+        self.0.assets.available(format, architecture)
+    }
+
+    /// What the image of the cluster agent is called that this server makes for a provisioning Cluster; `None` if
+    /// its machines pull another one.
+    pub fn agent_image(&self, namespace: &str, cluster: &str) -> Option<Reference> {
+        register::image::wanted(&self.0, namespace, cluster)
     }
 
     /// How many clusters are connected to this server.

@@ -39,6 +39,7 @@ mod workload;
 
 pub use self::{
     access::{Authorize, Caller, Decision, Held, Holders, ManagementRights, Role},
+    assets::Agent,
     gateway::{Gateway, GatewayOptions, Timing, tunnel_options},
     nodes::{DrainRefused, DrainRequest},
     programs::ProgramOptions,

@@ -171,6 +171,8 @@ pub mod path {
     pub const TERMINAL: &str = "/remuda/v1/terminal";
     /// Programs for machines of other architectures: GET lists them, POST adds one. Authorised as a non-resource URL.
     pub const ASSETS: &str = "/remuda/v1/assets";
+    /// GET answers with what machines of a cluster need for their next plan, and whether they can get it.
+    pub const PREFLIGHT: &str = "/remuda/v1/preflight";
     /// Releases of our Cluster API providers, as `clusterctl` reads them.
     pub const CLUSTERCTL: &str = "/remuda/v1/clusterctl";
     /// Releases and channels of K3s, as clients of Rancher ask for them.

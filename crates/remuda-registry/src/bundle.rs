@@ -9,6 +9,7 @@
 //! A bundle is known by the SHA-256 of its `bundle.json`, which names the digest of all else. It is read where it lies:
 //! nothing is unpacked to be served.
 
+mod archive;
 mod write;
 
 use std::{

@@ -10,7 +10,7 @@ const MOST: usize = 512;
 /// Layers a registry does not have itself.
 const FOREIGN: [&str; 2] = ["nondistributable", "foreign"];
 
-const INDICES: [&str; 2] =
+pub(crate) const INDICES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 const IMAGES: [&str; 2] =
     ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];

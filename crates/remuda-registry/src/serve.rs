@@ -3,6 +3,7 @@
 //! Nothing else can be reached through it: an image is asked for at a registry only if that registry and the image's
 //! repository are configured.
 
+mod look;
 mod path;
 
 use std::{
@@ -21,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use remuda_oci::Reference;
 use tokio_util::io::ReaderStream;
 
+pub use self::look::Found;
 use self::path::{Asked, What};
 use crate::{
     bundle::Bundle,

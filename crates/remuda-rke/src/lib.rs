@@ -37,7 +37,7 @@ mod plan_secret;
 mod plans;
 mod referred;
 mod rke_cluster;
-mod settings;
+pub mod settings;
 mod shared;
 mod snapshots;
 mod stale_nodes;

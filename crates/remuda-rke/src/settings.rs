@@ -7,7 +7,7 @@ use remuda_names::rancher::setting;
 use remuda_planner::input;
 
 /// The value that holds; empty if there is no such setting.
-pub(crate) fn value(settings: &Informer<Setting>, name: &str) -> String {
+pub fn value(settings: &Informer<Setting>, name: &str) -> String {
     text(settings, name).trim().to_owned()
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn text(settings: &Informer<Setting>, name: &str) -> String {
 }
 
 /// What reaches plans.
-pub(crate) fn of_plans(settings: &Informer<Setting>) -> input::Settings {
+pub fn of_plans(settings: &Informer<Setting>) -> input::Settings {
     let defaults = input::Settings::default();
     let image = value(settings, setting::INSTALLER_IMAGE);
     let secrets = value(settings, setting::SYSTEM_DEFAULT_REGISTRY_PULL_SECRETS);

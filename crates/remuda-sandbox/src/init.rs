@@ -70,7 +70,7 @@ pub(crate) fn run(place: &Place, id: &str) -> Result<()> {
         false => std::env::current_exe().doing(|| "find the program")?,
     };
     sethostname(&record.hostname).doing(|| "set the host name")?;
-    root::enter(place, &home, &program, isolated)?;
+    root::enter(place, &home, &program, &record.volumes, isolated)?;
     if isolated {
         users::drop_capabilities();
     }

@@ -42,6 +42,7 @@ pub mod server;
 pub mod stage;
 mod tools;
 mod unit;
+pub mod volume;
 
 pub use driver::driver;
 pub use stage::{run_stage, run_tool};

@@ -18,7 +18,7 @@ use std::{
     net::Ipv4Addr,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     sync::Arc,
     time::Duration,
 };
@@ -38,7 +38,8 @@ use crate::{
     },
     seed,
     server::{PUBLISHED, ServerAddress, url_in_script},
-    stage::{COMMAND, HUB, ISOLATED, users},
+    stage::{COMMAND, HUB, ISOLATED, dial, users},
+    volume::Volume,
 };
 
 mod process;
@@ -176,6 +177,30 @@ impl Sandbox {
             let _ = relay.write_all(format!("{PUBLISHED}\n").as_bytes());
         }
         Ok(())
+    }
+
+    /// Where installers are that all machines see.
+    pub fn images(&self) -> PathBuf {
+        self.place.images()
+    }
+
+    /// Where container images are that distributions on all machines import.
+    pub fn preloaded(&self) -> PathBuf {
+        self.place.preloaded()
+    }
+
+    /// What machines see of the host that are made from now on and are not kept apart from it.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn set_volumes(&self, volumes: &[Volume]) -> Result<()> {
+        make_dir(self.place.dir(), 0o700)?;
+        write_json(&self.place.volumes(), &volumes)
+    }
+
+    /// Whether a file below [`Sandbox::images`] was made by this program, and not put there.
+    pub fn is_own_image(path: &Path) -> bool {
+        path.parent().and_then(Path::file_name).is_some_and(|name| name == OWN_IMAGES)
     }
 
     /// Finds out whether the host allows what machines need.
@@ -383,6 +408,17 @@ impl Sandbox {
         Ok(enter)
     }
 
+    /// A command that carries the connection on its standard input to a port of a machine; `None` if that does not run.
+    pub fn dial(&self, machine: &Machine, port: u16) -> Option<Command> {
+        let pid = machine.pid?;
+        Some(self.stage(&["dial", &pid.to_string(), &format!("{}:{port}", machine.address)]))
+    }
+
+    /// Whether a command of [`Sandbox::dial`] ended because nothing listens there; the connection is as it was.
+    pub fn was_refused(ended: ExitStatus) -> bool {
+        ended.code() == Some(i32::from(dial::REFUSED))
+    }
+
     /// # Errors
     /// If the machine is not found.
     pub fn logs(&self, name: &str) -> Result<Logs> {
@@ -472,6 +508,12 @@ impl Sandbox {
         let hostname = data.hostname.clone().unwrap_or_else(|| new.name.clone());
         let hostname =
             hostname.chars().filter(|letter| letter.is_ascii_alphanumeric() || "-.".contains(*letter));
+        let users = if self.isolates() { Some(self.choose_users()?) } else { None };
+        // An isolated machine's root has no rights to what is the host's root's.
+        let volumes = match users {
+            None => read_json(&self.place.volumes())?.unwrap_or_default(),
+            Some(_) => Vec::new(),
+        };
         Ok(Record {
             id: new.id.clone(),
             name: new.name.clone(),
@@ -482,7 +524,8 @@ impl Sandbox {
             seeded: false,
             stopped: false,
             removing: false,
-            users: if self.isolates() { Some(self.choose_users()?) } else { None },
+            users,
+            volumes,
         })
     }
 

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     error::{Doing, Error, Result},
     server::{Listen, ServerAddress},
+    volume::Volume,
 };
 
 /// The machines' network. It exists only in namespaces of ours, so it cannot collide with the host's.
@@ -60,6 +61,10 @@ impl Place {
 
     pub(crate) fn server(&self) -> PathBuf {
         self.0.join("server.json")
+    }
+
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.0.join("volumes.json")
     }
 
     pub(crate) fn addresses(&self) -> PathBuf {
@@ -187,6 +192,9 @@ pub(crate) struct Record {
     /// The first of the host's users that the machine's users are, if they are not the host's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) users: Option<u32>,
+    /// Directories of the host that it sees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) volumes: Vec<Volume>,
 }
 
 impl Record {

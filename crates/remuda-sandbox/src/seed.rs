@@ -218,6 +218,7 @@ mod tests {
             stopped: false,
             removing: false,
             users: None,
+            volumes: Vec::new(),
         }
     }
 

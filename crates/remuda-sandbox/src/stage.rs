@@ -24,6 +24,7 @@ use crate::{
     tools,
 };
 
+pub(crate) mod dial;
 mod enter;
 mod hold;
 mod hub;
@@ -37,7 +38,7 @@ pub(crate) mod users;
 /// The first argument of the program that leads to [`run_stage`].
 pub const COMMAND: &str = "sandbox";
 
-const USAGE: &str = "remuda sandbox hub|hold|machine|init|admit|enter|probe|systemctl|journalctl ...";
+const USAGE: &str = "remuda sandbox hub|hold|machine|init|admit|enter|dial|probe|systemctl|journalctl ...";
 
 /// Runs `remuda sandbox <args>`. To be called before any thread is started.
 ///
@@ -57,6 +58,7 @@ pub fn run_stage(args: &[OsString]) -> Result<ExitCode> {
         ("admit", [pid, first, cable]) => answering(users::admit(pid, first, cable)),
         ("probe", [dir]) => answering(probe::run(dir)),
         ("enter", [pid, command @ ..]) => enter::run(pid, command),
+        ("dial", [pid, address]) => dial::run(pid, address),
         ("systemctl", args) => Ok(tools::systemctl(args)),
         ("journalctl", args) => Ok(tools::journalctl(args)),
         _ => Err(Error::Usage(USAGE)),

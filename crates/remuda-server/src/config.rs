@@ -296,6 +296,11 @@ pub(crate) fn readable(flag: &'static str, path: &Path) -> Result<(), ConfigErro
     }
 }
 
+/// The address at which others most likely reach this host; `None` if it has but loopback ones.
+pub fn outside_address() -> Option<std::net::IpAddr> {
+    crate::addresses::primary()
+}
+
 /// Where data goes when nothing is said: the system's place for root, the person's own otherwise.
 pub fn default_data_dir() -> Result<PathBuf, ConfigError> {
     if nix::unistd::geteuid().is_root() {

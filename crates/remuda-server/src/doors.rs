@@ -21,6 +21,7 @@ use crate::{
     capi::repository::REPOSITORY,
     engine::{Engine, MaintenanceError},
     metrics::{self, fleet::Fleet},
+    preflight::PREFLIGHT,
     releases::RELEASES,
     visible::VISIBLE,
 };
@@ -96,7 +97,16 @@ pub(crate) static OF_API: [&Door; 3] = [&KUBERNETES, &LOCAL, &METRICS];
 
 /// Every door a server can have. Without controllers it has only its own.
 pub fn all() -> Vec<&'static Door> {
-    let own = [&BACKUP, &ROTATE_KEYS, &AUDIT, &VISIBLE, &RELEASES, &REPOSITORY, &remuda_dashboard::DASHBOARD];
+    let own = [
+        &BACKUP,
+        &ROTATE_KEYS,
+        &AUDIT,
+        &VISIBLE,
+        &RELEASES,
+        &PREFLIGHT,
+        &REPOSITORY,
+        &remuda_dashboard::DASHBOARD,
+    ];
     let (people, clusters) = (remuda_login::doors::ALL, remuda_gateway::doors::ALL);
     let pages = [&remuda_terminal::TERMINAL_DOOR];
     OF_API

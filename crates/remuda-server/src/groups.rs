@@ -20,6 +20,7 @@ use crate::{
     config::{Config, LocalMachines},
     controllers::{Component, Contexts, Run, group, group_of},
     people::People,
+    preflight::LocalImages,
     server::StartError,
 };
 
@@ -45,6 +46,8 @@ pub struct Site {
     pub releases: Current,
     /// Which agents are there, if this server sees all of them.
     pub presence: Option<Presence>,
+    /// Told where machines on this host find installers.
+    pub local_images: LocalImages,
 }
 
 /// All of them, with the drivers that come with us.

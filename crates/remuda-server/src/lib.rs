@@ -32,6 +32,7 @@ mod peers;
 mod people;
 pub mod pki;
 mod plan_accounts;
+pub mod preflight;
 pub mod rancher;
 mod releases;
 mod rotate;

@@ -56,6 +56,7 @@ use crate::{
     peers::Peering,
     people::People,
     pki::{Issued, Pki, PkiError},
+    preflight::{LocalImages, Preflight},
     rancher,
     releases::{self, Lists},
     serving::{self, Serving, ServingError},
@@ -204,7 +205,7 @@ impl Server {
         let own = peering.as_ref().map(Peering::identity);
         let images = groups::images(&config, dir.path())?;
         let gateway = people.as_ref().map(|people| {
-            groups::gateway(&controllers.ctx(Component::Gateway), people, own, images, dir.path())
+            groups::gateway(&controllers.ctx(Component::Gateway), people, own, images.clone(), dir.path())
         });
         write_kubeconfig(&dir, &pki, &url, config.tls.is_some(), now)?;
         if let Some(path) = &config.address_file {
@@ -232,6 +233,11 @@ impl Server {
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
+        let local_images = LocalImages::default();
+        let preflight = gateway.clone().map(|gateway| {
+            let settings = controllers.ctx(Component::Gateway).informers.of(Scope::all());
+            Preflight::new(images, gateway, settings, releases.clone(), local_images.clone()).opening()
+        });
         let terminals = gateway.iter().flat_map(Gateway::openings).find_map(|opening| {
             let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
             clusters.then(|| Terminals::new(opening, tasks.clone(), stop.clone()).opening())
@@ -246,6 +252,7 @@ impl Server {
                 Dashboard::opening(),
                 Repository::opening(),
             ])
+            .chain(preflight)
             .chain(people.iter().flat_map(People::openings))
             .chain(gateway.iter().flat_map(Gateway::openings).map(|opening| {
                 let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
@@ -315,6 +322,7 @@ impl Server {
                 local_machines: config.local_machines,
                 releases: releases.clone(),
                 presence,
+                local_images,
             };
             let sources = Arc::new(Sources {
                 releases: releases.clone(),

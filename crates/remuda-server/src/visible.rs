@@ -338,7 +338,7 @@ async fn pass_on(call: &Call, path: &str, query: Option<&str>) -> Answer {
     }
 }
 
-fn refusal(status: &kube::core::Status) -> Refusal {
+pub(crate) fn refusal(status: &kube::core::Status) -> Refusal {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     Refusal::new(code, status.message.clone())
 }

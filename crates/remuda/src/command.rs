@@ -38,6 +38,8 @@ Examples:
   remuda up                                one server and two workers
   remuda up --servers 3 --workers 5        more of them
   remuda up --distribution rke2
+  remuda up --real --bundle k3s.bundle     K3s itself, without internet; needs root
+  remuda up --port 8080:80                 port 80 of its machines at 127.0.0.1:8080
   remuda up --data-dir /tmp/remuda --bind 127.0.0.1:9443
   remuda down                              the end of it")]
     Up(Box<crate::up::Up>),

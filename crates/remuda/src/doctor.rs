@@ -8,13 +8,14 @@ mod findings;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::{Args, ValueEnum};
+use remuda_cli::Code;
 use remuda_names::env;
-use remuda_server::config::{Bind, Options};
+use remuda_server::config::{Bind, LocalMachines, Options};
 use serde_json::json;
 
 use self::{
@@ -28,6 +29,8 @@ use crate::{command::Format, failure, output};
 pub(crate) enum Role {
     /// Clusters on machines of this host, as `remuda up` makes them
     Local,
+    /// The same with K3s or RKE2 itself, as `remuda up --real` makes them
+    Real,
     /// A server
     Server,
     /// A node of a cluster, with K3s or RKE2
@@ -70,7 +73,12 @@ pub(crate) fn run(arguments: Doctor) -> ExitCode {
         Bind::At(address) => address,
         Bind::Any { port } => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
     };
-    let facts = Facts::gather(&config.data_dir, bind, roles.contains(&Role::Local));
+    let machines = match (roles.contains(&Role::Local), roles.contains(&Role::Real)) {
+        (false, false) => None,
+        (false, true) => Some(LocalMachines::Privileged),
+        (true, _) => Some(LocalMachines::Isolated),
+    };
+    let facts = Facts::gather(&config.data_dir, bind, machines);
     let found: Vec<(Role, Vec<Finding>)> =
         roles.iter().map(|role| (*role, findings::of(*role, &facts))).collect();
     match arguments.output {
@@ -79,6 +87,20 @@ pub(crate) fn run(arguments: Doctor) -> ExitCode {
     }
     let failed = found.iter().flat_map(|(_, found)| found).any(|found| found.verdict == Verdict::Failure);
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Whether this host can have clusters of K3s or RKE2 itself; the first thing that is missing if not.
+pub(crate) fn can_be_real(data_dir: &Path) -> Result<(), remuda_cli::Failure> {
+    let anywhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let facts = Facts::gather(data_dir, anywhere, Some(LocalMachines::Privileged));
+    let found = findings::of(Role::Real, &facts);
+    let Some(first) = found.into_iter().find(|finding| finding.verdict == Verdict::Failure) else {
+        return Ok(());
+    };
+    let message = format!("this host cannot have real clusters: {}: {}", first.about, first.says);
+    let hint = first.hint.map_or_else(String::new, |hint| format!("{hint}; "));
+    Err(remuda_cli::Failure::new(Code::Other, message)
+        .hint(format!("{hint}remuda doctor real shows everything; without --real no root is needed")))
 }
 
 fn print_text(found: &[(Role, Vec<Finding>)]) {
@@ -123,6 +145,7 @@ impl Role {
     fn title(self) -> &'static str {
         match self {
             Role::Local => "clusters on this host",
+            Role::Real => "real clusters on this host",
             Role::Server => "server",
             Role::Agent => "node of a cluster",
         }
@@ -131,6 +154,7 @@ impl Role {
     fn word(self) -> &'static str {
         match self {
             Role::Local => "local",
+            Role::Real => "real",
             Role::Server => "server",
             Role::Agent => "agent",
         }

@@ -1,5 +1,8 @@
 //! `remuda up` and `remuda down`: a server with a cluster on machines of this host, and the end of both.
 
+mod ports;
+mod real;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -44,6 +47,16 @@ pub(crate) struct Up {
 
     #[command(flatten)]
     shape: ClusterShape,
+
+    #[command(flatten)]
+    real: real::Arguments,
+
+    /// A port of this host that leads to a port of the cluster's machines; can be repeated
+    ///
+    /// The first machine that listens there is taken. A Service of type LoadBalancer and an ingress of K3s listen on
+    /// their ports on every machine.
+    #[arg(long = "port", value_name = "[ADDRESS:]HOST:NODE", help_heading = "Machines")]
+    ports: Vec<ports::Mapping>,
 
     /// Give up on the cluster after so many seconds; the server goes on
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
@@ -96,15 +109,29 @@ pub(crate) fn up(arguments: Up) -> Result<(), Failure> {
     }
     let failed = |error: remuda_server::config::ConfigError| other(error.into());
     // Whatever makes no sense is found before anything is made.
-    let asked = arguments.shape.clone();
-    asked.manifest(&arguments.name, FLEET_DEFAULT)?;
+    let mut asked = arguments.shape.clone();
+    let objects = asked.manifest(&arguments.name, FLEET_DEFAULT)?;
+    let version = objects.last().map(|cluster| cluster.text("/spec/kubernetesVersion").to_owned());
     let mut options = arguments.server.with_file().map_err(failed)?;
+    let told = arguments.real.real && real::Wanted::configure(&mut options);
     // What goes on is shown as progress; the log has the rest.
     options.log_level.get_or_insert_with(|| "warn".to_owned());
     let logging: Logging = options.logging();
     let config = options.resolve().map_err(failed)?;
     let data_dir = config.data_dir.clone();
     let mut shape = arguments.shape;
+    let mut wanted = None;
+    if arguments.real.real {
+        let version = version.unwrap_or_default();
+        let real = real::Wanted::check(&arguments.real, &shape, &version, &data_dir)?;
+        real::Wanted::check_address(config.bind, told)?;
+        real.shape(&mut shape);
+        // A cluster that is there already is compared with what was said.
+        if asked.version.is_some() {
+            asked.version = Some(real.version.clone());
+        }
+        wanted = Some(real);
+    }
     if shape.pools.is_empty() && !shape.custom {
         shape.servers.get_or_insert(SERVERS);
         shape.workers.get_or_insert(WORKERS);
@@ -115,6 +142,25 @@ pub(crate) fn up(arguments: Up) -> Result<(), Failure> {
                 .hint("or use machines elsewhere: remuda server, then remuda cluster create --driver …")
         })?;
     }
+    if !arguments.ports.is_empty() {
+        if DataDir::is_locked(&data_dir) {
+            let message = format!("--port: a server is running on {} already", data_dir.display());
+            return Err(
+                Failure::new(Code::Conflict, message).hint("ports are kept by the remuda up that runs it")
+            );
+        }
+        if shape.custom {
+            return Err(Failure::new(Code::Invalid, "--port is for machines on this host"));
+        }
+    }
+    let ports = ports::Ports::take(&arguments.ports)?;
+    let objects = shape.manifest(&arguments.name, FLEET_DEFAULT)?;
+    let pools =
+        objects.last().map(|cluster| cluster.list("/spec/rkeConfig/machinePools")).unwrap_or_default();
+    let pools =
+        pools.iter().filter_map(|pool| Some(format!("{}-{}", arguments.name, pool["name"].as_str()?)));
+    let pools: Vec<String> = pools.collect();
+    let sandbox = Sandbox::new(local::options(&data_dir, config.local_machines));
     log::init(&logging).map_err(other)?;
     let runtime = serve::runtime().map_err(other)?;
     runtime.block_on(async {
@@ -131,13 +177,27 @@ pub(crate) fn up(arguments: Up) -> Result<(), Failure> {
             Some(running)
         };
         let timeout = Duration::from_secs(arguments.timeout);
-        let show = show(&data_dir, &arguments.name, &shape, &asked, timeout);
-        let shown = tokio::select! {
-            shown = Box::pin(show) => shown,
-            () = signals.stop() => Err(Failure::new(Code::Interrupted, "told to stop")
-                .hint("what was begun goes on with the next remuda up; remuda down removes it")),
+        let show = async {
+            if let Some(real) = &wanted {
+                output::note(real::WARNING);
+                // Nothing else is to be done meanwhile, but Ctrl-C is.
+                tokio::task::block_in_place(|| real.place(&data_dir))?;
+            }
+            show(&data_dir, &arguments.name, &shape, &asked, wanted.is_some(), timeout).await
         };
-        finish(shown, running, arguments.exit_when_ready, &logging, &mut signals).await
+        let work = async {
+            let shown = tokio::select! {
+                shown = Box::pin(show) => shown,
+                () = signals.stop() => Err(Failure::new(Code::Interrupted, "told to stop")
+                    .hint("what was begun goes on with the next remuda up; remuda down removes it")),
+            };
+            finish(shown, running, arguments.exit_when_ready, &logging, &mut signals).await
+        };
+        tokio::select! {
+            ended = Box::pin(work) => ended,
+            // It never ends by itself.
+            () = ports.serve(sandbox, pools) => Ok(()),
+        }
     })
 }
 
@@ -195,6 +255,7 @@ async fn show(
     name: &str,
     shape: &ClusterShape,
     asked: &ClusterShape,
+    is_real: bool,
     timeout: Duration,
 ) -> Result<(), Failure> {
     let session = session(data_dir).await?;
@@ -224,7 +285,7 @@ async fn show(
     let key = ClusterKey { namespace: session.namespace.clone(), name: name.to_owned() };
     progress::wait(&session, &[key], Goal::Ready, timeout).await?;
     output::note(&format!("cluster {name} is ready after {:.1} s", began.elapsed().as_secs_f64()));
-    if shape.driver.as_deref().is_none_or(|driver| driver == remuda_sandbox::driver::NAME) {
+    if !is_real && shape.driver.as_deref().is_none_or(|driver| driver == remuda_sandbox::driver::NAME) {
         output::note(SANDBOX);
     }
     let path = data_dir.join(format!("{name}.kubeconfig"));

@@ -7,7 +7,7 @@ use remuda_distro::wanted::Wanted;
 use remuda_names::provisioning::annotation::FORCE_VERSION;
 use serde_json::{Value, json};
 
-use super::Wait;
+use super::{Wait, preflight};
 use crate::{
     api,
     evidence::Pool,
@@ -162,6 +162,9 @@ pub(super) async fn upgrade(session: &Session, arguments: Upgrade) -> Result<(),
     // A word that was written before keeps its release; who upgrades means what it stands for now.
     if let Some(Wanted::Alias { alias, distro }) = Wanted::parse(&to) {
         to = versions::resolve(session, &alias, distro.unwrap_or(distribution.distro())).await?;
+    }
+    if from != to {
+        preflight::warn(session, name, &to).await;
     }
     let clusters = api::provisioning_clusters();
     let changed =

@@ -38,7 +38,9 @@ pub(crate) async fn handle(shared: &Shared, head: &Parts) -> Answer {
 }
 
 async fn serve(shared: &Shared, head: &Parts, machine: &Machine) -> Result<Response<Body>, Refusal> {
-    let Some(name) = wanted(shared, machine) else { return Ok(nothing(StatusCode::NO_CONTENT)) };
+    let Some(name) = wanted(shared, machine.namespace(), &machine.cluster) else {
+        return Ok(nothing(StatusCode::NO_CONTENT));
+    };
     let query = head.uri.query().unwrap_or_default();
     let architecture = match parameter(query, "architecture") {
         Some(name) => Architecture::named(&name),
@@ -63,9 +65,9 @@ fn nothing(code: StatusCode) -> Response<Body> {
     response
 }
 
-/// What the image is called that the machine's cluster expects from us; `None` if it is somebody else's.
-fn wanted(shared: &Shared, machine: &Machine) -> Option<Reference> {
-    let cluster = shared.provisioned.get(&ObjectKey::namespaced(machine.namespace(), &machine.cluster))?;
+/// What the image is called that a cluster expects from this server; `None` if it is not this server's.
+pub(crate) fn wanted(shared: &Shared, namespace: &str, cluster: &str) -> Option<Reference> {
+    let cluster = shared.provisioned.get(&ObjectKey::namespaced(namespace, cluster))?;
     let managed = shared.cluster(&cluster.status.as_ref()?.cluster_name)?;
     let is_own = managed.spec.agent_image_override.is_empty()
         && shared.settings.get(setting::SYSTEM_DEFAULT_REGISTRY).is_empty();

@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use remuda_oci::Reference;
 use remuda_registry::{
     Bundle, Registry, Store, Upstream, bundle, collect,
-    serve::{Content, Refused},
+    serve::{Content, Found, Refused},
 };
 
 use crate::fake::{Fake, content, digest};
@@ -52,6 +52,40 @@ async fn a_bundle_has_all_a_machine_needs_and_serves_it() {
     assert!(pieces.try_collect::<Vec<Bytes>>().await.unwrap().concat() == layer);
     let later = registry.serve(&blob, None, Some(499_999)).await.unwrap();
     assert!(later.headers.contains(&("content-length", "1".to_owned())));
+
+    let image = Reference::parse("rancher/a:v1").unwrap();
+    assert_eq!(registry.look(&image, "amd64").await.unwrap(), Found::Bundled(bundles.join("a.bundle")));
+    // The index names it, and the bundle was made without it.
+    assert_eq!(registry.look(&image, "arm64").await.unwrap(), Found::OtherArchitecture);
+    assert_eq!(registry.look(&image, "riscv64").await.unwrap(), Found::OtherArchitecture);
+    assert!(registry.is_bundled(&image).await);
+    let other = Reference::parse("rancher/a:v2").unwrap();
+    assert!(matches!(registry.look(&other, "amd64").await, Err(Refused::NotMirrored(_))));
+    assert!(!registry.is_bundled(&other).await);
+
+    // As one file, which says which image is which.
+    let archive = directory.path().join("a.tar");
+    let both = ["docker.io/rancher/a:v1", "docker.io/rancher/b:v1"];
+    made.archive(&both, "amd64", &archive).unwrap();
+    let mut names = Vec::new();
+    let mut documents = serde_json::Map::new();
+    for entry in tar::Archive::new(fs::File::open(&archive).unwrap()).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().display().to_string();
+        if name.ends_with(".json") {
+            documents.insert(name.clone(), serde_json::from_reader(&mut entry).unwrap());
+        }
+        names.push(name);
+    }
+    let shared = format!("blobs/sha256/{}", digest(&layer).trim_start_matches("sha256:"));
+    assert_eq!(names.iter().filter(|name| **name == shared).count(), 1, "{names:?}");
+    assert_eq!(documents["manifest.json"][1]["RepoTags"][0], both[1]);
+    assert_eq!(documents["manifest.json"][0]["Layers"], serde_json::json!([shared]));
+    let annotations = &documents["index.json"]["manifests"][0]["annotations"];
+    assert_eq!(annotations["io.containerd.image.name"], both[0]);
+    let refused = made.archive(&both, "arm64", &directory.path().join("b.tar")).unwrap_err().to_string();
+    assert!(refused.contains("is not made for linux/arm64"), "{refused}");
+    assert!(!directory.path().join("b.tar").exists());
 
     // One that was damaged on its way is not used.
     let mut bytes = fs::read(made.path()).unwrap();

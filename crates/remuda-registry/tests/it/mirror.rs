@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use http::StatusCode;
 use remuda_registry::{
     Credentials, Mirror, Mirrors, Registry, Store, Upstream,
-    serve::{Content, Refused, Served},
+    serve::{Content, Found, Refused, Served},
 };
 use tempfile::TempDir;
 
@@ -61,6 +61,27 @@ fn registry(directory: &std::path::Path, fake: &Fake, credentials: Option<Creden
 
 fn header<'a>(served: &'a Served, name: &str) -> &'a str {
     served.headers.iter().find(|(found, _)| *found == name).map_or("", |(_, value)| value)
+}
+
+#[tokio::test]
+async fn what_a_machine_would_be_given_is_found_without_its_layers() {
+    let fake = Fake::start().await;
+    let layer = content(9, 300_000);
+    fake.add("rancher/a", "v1", &["amd64"], &layer);
+    let world = World::new(&fake, None);
+    let image = remuda_oci::Reference::parse("rancher/a:v1").unwrap();
+    assert_eq!(world.registry.look(&image, "amd64").await.unwrap(), Found::Mirrored);
+    assert_eq!(world.registry.look(&image, "arm64").await.unwrap(), Found::OtherArchitecture);
+    assert_eq!(fake.count(&digest(&layer)), 0);
+    let other = remuda_oci::Reference::parse("rancher/a:v2").unwrap();
+    assert!(matches!(world.registry.look(&other, "amd64").await, Err(Refused::Unknown(_))));
+    let elsewhere = remuda_oci::Reference::parse("library/nginx:v1").unwrap();
+    assert!(matches!(world.registry.look(&elsewhere, "amd64").await, Err(Refused::NotMirrored(_))));
+    world.get(&format!("/v2/rancher/a/blobs/{}", digest(&layer))).await.unwrap();
+    assert_eq!(world.registry.look(&image, "amd64").await.unwrap(), Found::Kept);
+    fake.state.lock().answer = Some((StatusCode::SERVICE_UNAVAILABLE, Vec::new()));
+    let busy = remuda_oci::Reference::parse("rancher/b:v1").unwrap();
+    assert!(matches!(world.registry.look(&busy, "amd64").await, Err(Refused::Upstream { .. })));
 }
 
 #[tokio::test]

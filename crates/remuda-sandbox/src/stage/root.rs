@@ -23,6 +23,7 @@ use crate::{
     error::{Doing, Result},
     place::{Home, Place, list, make_dir, replace},
     seed::{OVERLAID, TOOLS},
+    volume::Volume,
 };
 
 /// The host's programs and libraries, where they exist. Links stay links.
@@ -43,7 +44,13 @@ const SETTINGS: &[&str] = &[
 const NONE: Option<&str> = None;
 
 /// Builds the root and moves into it. The caller is alone in its mount namespace.
-pub(crate) fn enter(place: &Place, home: &Home, program: &Path, isolated: bool) -> Result<()> {
+pub(crate) fn enter(
+    place: &Place,
+    home: &Home,
+    program: &Path,
+    volumes: &[Volume],
+    isolated: bool,
+) -> Result<()> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(NONE, "/", NONE, private, NONE).doing(|| "keep mounts to ourselves")?;
     let root = home.file("mnt");
@@ -66,6 +73,9 @@ pub(crate) fn enter(place: &Place, home: &Home, program: &Path, isolated: bool) 
         make_dir(&images, 0o755)?;
         bind(&images, &inside)?;
         read_only(&inside, None)?;
+    }
+    for Volume { host, inside } in volumes {
+        bind(host, &root.join(inside.strip_prefix("/").unwrap_or(inside)))?;
     }
     let inside = root.join(PROGRAM.trim_start_matches('/'));
     bind(program, &inside)?;

@@ -8,6 +8,7 @@ mod list_api;
 mod list_rights;
 mod list_use;
 mod login;
+mod preflight;
 mod sso;
 mod visible;
 

@@ -52,12 +52,10 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn gather(data_dir: &Path, bind: SocketAddr, with_namespaces: bool) -> Self {
+    pub(super) fn gather(data_dir: &Path, bind: SocketAddr, machines: Option<LocalMachines>) -> Self {
         let place = data_dir.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/")).to_owned();
         let is_served = DataDir::is_locked(data_dir);
-        let namespaces = with_namespaces
-            .then(|| Sandbox::new(local::options(data_dir, LocalMachines::default())).check().err())
-            .flatten();
+        let namespaces = machines.and_then(|kept| Sandbox::new(local::options(data_dir, kept)).check().err());
         Self {
             is_root: geteuid().is_root(),
             host_name: gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
@@ -137,7 +135,7 @@ mod tests {
     fn a_taken_port_is_seen() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let facts = Facts::gather(Path::new("/nowhere/at/all"), address, false);
+        let facts = Facts::gather(Path::new("/nowhere/at/all"), address, None);
         assert!(facts.bind_problem.is_some() && facts.place == Path::new("/"), "{facts:?}");
     }
 }

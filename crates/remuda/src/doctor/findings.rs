@@ -5,6 +5,8 @@ use super::{Role, facts::Facts};
 const MIB: u64 = 1 << 20;
 /// A cluster of three local machines takes about half of it.
 const LOCAL_MEMORY: u64 = 512 * MIB;
+/// One server and two workers of K3s, with what runs on them.
+const REAL_MEMORY: u64 = 3 * 1024 * MIB;
 /// What K3s asks of an agent at least.
 const NODE_MEMORY: u64 = 512 * MIB;
 /// Below this the store of a busy server has no room to compact.
@@ -65,9 +67,18 @@ pub(super) fn of(role: Role, facts: &Facts) -> Vec<Finding> {
             inotify(facts),
             etcd(facts),
         ],
+        Role::Real => vec![
+            root(facts, "run it as root or with sudo"),
+            namespaces(facts),
+            control_groups(facts),
+            overlay(facts),
+            data_dir(facts, NODE_DISK),
+            memory(facts, REAL_MEMORY),
+            inotify(facts),
+        ],
         Role::Server => vec![data_dir(facts, SERVER_DISK), address(facts), open_files(facts)],
         Role::Agent => vec![
-            root(facts),
+            root(facts, "run it, and the registration command, as root or with sudo"),
             service_manager(facts),
             control_groups(facts),
             overlay(facts),
@@ -164,10 +175,10 @@ fn open_files(facts: &Facts) -> Finding {
     }
 }
 
-fn root(facts: &Facts) -> Finding {
+fn root(facts: &Facts, hint: &str) -> Finding {
     match facts.is_root {
         true => good("user", "root"),
-        false => missing("user", "not root", "run it, and the registration command, as root or with sudo"),
+        false => missing("user", "not root", hint),
     }
 }
 
@@ -281,7 +292,7 @@ mod tests {
         }
     }
 
-    const ROLES: [Role; 3] = [Role::Local, Role::Server, Role::Agent];
+    const ROLES: [Role; 4] = [Role::Local, Role::Real, Role::Server, Role::Agent];
 
     #[test]
     fn a_good_host_can_be_everything() {
@@ -306,6 +317,16 @@ mod tests {
             ),
             (Role::Local, Verdict::Warning, "memory", Facts { memory_bytes: Some(MIB), ..facts() }),
             (Role::Local, Verdict::Warning, "inotify", Facts { inotify_instances: Some(8), ..facts() }),
+            (Role::Real, Verdict::Failure, "user", Facts { is_root: false, ..facts() }),
+            (Role::Real, Verdict::Failure, "control groups", Facts { controllers: vec![], ..facts() }),
+            (
+                Role::Real,
+                Verdict::Failure,
+                "namespaces",
+                Facts { namespaces: Some("EPERM".into()), ..facts() },
+            ),
+            (Role::Real, Verdict::Failure, "data directory", Facts { free_bytes: Some(MIB), ..facts() }),
+            (Role::Real, Verdict::Warning, "memory", Facts { memory_bytes: Some(1024 * MIB), ..facts() }),
             (Role::Server, Verdict::Failure, "data directory", Facts { free_bytes: Some(MIB), ..facts() }),
             (
                 Role::Server,

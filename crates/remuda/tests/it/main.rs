@@ -43,6 +43,7 @@ mod peered;
 mod people;
 mod providers;
 mod python;
+mod real;
 mod refusals;
 mod releases;
 mod remediation;
