@@ -31,7 +31,11 @@ use futures::future::BoxFuture;
 use remuda_control::{Ctx, Named, run_all};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{cluster::Problem, error::Error, settings::NAMESPACES};
+pub use self::{
+    cluster::Problem,
+    error::Error,
+    settings::{NAMESPACES, standing::server_url as standing_server_url},
+};
 
 /// What a server is, as its settings say unless somebody set them otherwise.
 #[derive(Debug, Clone)]

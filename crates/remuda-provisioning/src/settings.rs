@@ -1,6 +1,9 @@
 //! Settings and namespaces that everything else relies on.
 //!
-//! Settings get the defaults this server was started with; a value that somebody set stays and wins.
+//! Settings get the defaults this server was started with; a value that somebody set stays and wins. The server's URL is
+//! the exception: while agents know one, no start of a server takes it from them (`standing`).
+
+pub(crate) mod standing;
 
 use std::time::Duration;
 
@@ -125,7 +128,10 @@ async fn ensure(ctx: &Ctx, options: &Options) -> Result<(), Error> {
         get_or_create(ctx, &namespaces, &namespace).await?;
     }
     let settings: Api<Setting> = Api::all(ctx.client.clone());
-    for (name, default) in defaults(options) {
+    for (name, mut default) in defaults(options) {
+        if name == setting::SERVER_URL {
+            default = standing::server_url(ctx, &default).await?;
+        }
         let mut wanted = Setting::named(name);
         wanted.default.clone_from(&default);
         wanted.source = "default".to_owned();

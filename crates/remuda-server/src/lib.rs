@@ -22,6 +22,7 @@ mod front;
 mod gather;
 pub mod groups;
 mod identity;
+mod known_names;
 pub mod kubeconfig;
 pub mod listen;
 mod management;

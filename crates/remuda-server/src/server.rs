@@ -48,7 +48,7 @@ use crate::{
     engine::{Engine, EngineError},
     front::{Front, Parts},
     groups::{self, Site},
-    identity, kubeconfig,
+    identity, known_names, kubeconfig,
     listen::{self, ListenError},
     management::InProcess,
     metrics::fleet::Fleet,
@@ -307,13 +307,19 @@ impl Server {
                 .keep(group(Component::Shared, move |ctx, stop| backup::run(ctx, scheduled.clone(), stop)));
         }
         if let Some(gateway) = gateway {
+            let own =
+                config.advertise.as_ref().map_or_else(|| url.clone(), |_| format!("https://{advertise}"));
+            let provisioning = controllers.ctx(Component::Provisioning);
+            // Only the settings tell agents; where they cannot be read yet, they are when they are written.
+            let standing = remuda_provisioning::standing_server_url(&provisioning, &own).await;
+            let server_url = standing.unwrap_or(own);
+            let named = serving.clone();
+            controllers
+                .keep(group(Component::Shared, move |ctx, stop| known_names::run(ctx, named.clone(), stop)));
             let site = Site {
                 contexts: controllers.contexts.clone(),
                 gateway,
-                server_url: config
-                    .advertise
-                    .as_ref()
-                    .map_or_else(|| url.clone(), |_| format!("https://{advertise}")),
+                server_url,
                 local_url: url.clone(),
                 ca_pem: if config.tls.is_some() { String::new() } else { pki.ca_pem() },
                 data_dir: dir.path().to_owned(),

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     addresses,
-    config::{Config, OwnCertificate},
+    config::{Config, OwnCertificate, address},
     datadir::{self, DataDir, DataDirError},
     pki::{Issued, Pki, PkiError},
     tls::{self, CertificateError, INTERNAL_NAMES, Presented},
@@ -94,6 +94,20 @@ impl Serving {
         }
         let mut state = self.state.lock();
         if state.learnt < MAX_LEARNT && state.names.insert(ip.to_string()) {
+            state.learnt += 1;
+            state.renew_at = Timestamp::MIN;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Clients know this server by this name, or will.
+    pub fn known_as(&self, host: &str) {
+        // What cannot be in a certificate must not keep other names out of it.
+        if address::check_san(host).is_err() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.learnt < MAX_LEARNT && state.names.insert(host.trim_end_matches('.').to_ascii_lowercase()) {
             state.learnt += 1;
             state.renew_at = Timestamp::MIN;
             self.wake.notify_one();

@@ -117,7 +117,7 @@ pub(crate) fn join(host: &str, port: u16) -> String {
     }
 }
 
-pub(super) fn check_san(san: &str) -> Result<(), ConfigError> {
+pub(crate) fn check_san(san: &str) -> Result<(), ConfigError> {
     let name = san.strip_prefix("*.").unwrap_or(san);
     if san.parse::<IpAddr>().is_ok() || is_dns_name(name) {
         return Ok(());

@@ -39,6 +39,8 @@ pub(crate) fn turn() -> Turn {
 pub(crate) struct Lab {
     pub(crate) server: Option<Server>,
     pub(crate) place: Place,
+    /// Of the server; its machines are where the first one had its.
+    data: PathBuf,
     pub(crate) bind: String,
     /// Whom everything belongs to, if not to whoever runs the tests.
     user: Option<u32>,
@@ -76,6 +78,7 @@ impl Lab {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let mut lab = Lab {
             server: None,
+            data: place.data(),
             place,
             bind,
             user,
@@ -104,7 +107,14 @@ impl Lab {
     }
 
     pub(crate) fn data(&self) -> PathBuf {
-        self.place.data()
+        self.data.clone()
+    }
+
+    /// From now on the server is one in another directory, at another address, with other arguments.
+    pub(crate) fn move_to(&mut self, data: PathBuf, bind: String, arguments: &[&str]) {
+        assert!(self.server.is_none(), "the server still runs");
+        self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        (self.data, self.bind) = (data, bind);
     }
 
     /// The program as its user calls it.
@@ -316,7 +326,7 @@ impl Drop for Lab {
 impl Lab {
     pub(crate) fn sandbox(&self) -> Sandbox {
         Sandbox::new(Options {
-            data_dir: self.data(),
+            data_dir: self.place.data(),
             program: self.program.clone(),
             images: Images::default(),
             privileged: false,

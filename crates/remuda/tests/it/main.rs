@@ -18,6 +18,7 @@ mod direct;
 mod dist;
 mod driver_use;
 mod drivers;
+mod elsewhere;
 mod etcd;
 mod everyday;
 mod everyday_machines;
