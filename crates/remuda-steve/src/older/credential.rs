@@ -27,8 +27,11 @@ pub(crate) fn driver_of(object: &Value) -> Option<&str> {
     configs.find(|config| config.strip_suffix(CONFIG).is_some_and(|driver| !driver.is_empty()))
 }
 
-/// The configuration of a body: its name and its fields. Clients send others as `null`.
-fn config(given: &Map<String, Value>) -> Result<Option<(&str, &Map<String, Value>)>, Refusal> {
+/// A configuration in a body: its name and its fields.
+type Config<'a> = (&'a str, &'a Map<String, Value>);
+
+/// The configuration of a body. Clients send others as `null`.
+fn config(given: &Map<String, Value>) -> Result<Option<Config<'_>>, Refusal> {
     let mut found = None;
     for (field, value) in given.iter().filter(|(field, _)| field.ends_with(CONFIG)) {
         let Value::Object(fields) = value else {
