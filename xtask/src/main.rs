@@ -86,7 +86,13 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// The list API: pages of 20,000 Machines, schemas, changes to a thousand sockets
+    /// The dashboard in headless Chromium: 2,000 clusters, 20,000 machines
+    Dashboard {
+        /// Passed on to the load generator; --help lists what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// The list API: pages of 20,000 Machines, schemas, changes to a thousand sockets, nodes of 100 clusters
     RancherApi {
         /// Passed on to the load generator; --help lists what it takes
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -116,6 +122,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Crds { check } => crds::run(check),
         Chore::Bench { what: Bench::Api { arguments } } => bench::run("api", &arguments),
         Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
+        Chore::Bench { what: Bench::Dashboard { arguments } } => bench::run("dashboard", &arguments),
         Chore::Bench { what: Bench::Machines { arguments } } => bench::run("machines", &arguments),
         Chore::Bench { what: Bench::Provision { arguments } } => bench::provision(&arguments),
         Chore::Bench { what: Bench::RancherApi { arguments } } => bench::run("rancher-api", &arguments),

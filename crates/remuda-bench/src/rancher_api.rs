@@ -1,5 +1,7 @@
 //! The list API at scale: pages of many Machines, the first use of an index and what it holds, schemas with many custom
-//! resources, and one change that is told to many sockets.
+//! resources, one change that is told to many sockets, and nodes of many clusters.
+
+mod nodes;
 
 use std::{
     path::Path,
@@ -26,11 +28,13 @@ use crate::{
     table::{Outcome, Table},
 };
 
-const MACHINES: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/machines";
+pub(crate) const MACHINES: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/machines";
 const CLUSTERS: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/clusters";
 /// A page as a dashboard asks for it.
 const PAGE: &str = "/v1/cluster.x-k8s.io.machines?filter=metadata.labels[pool]=p1&filter=metadata.name~m-\
                     &sort=metadata.labels[zone],-metadata.name&page=3&pagesize=100";
+/// Until a server that was busy is not.
+const SETTLES: Duration = Duration::from_secs(10);
 /// For a change to reach every socket.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -51,6 +55,12 @@ pub(crate) struct RancherApiArguments {
     /// Seconds per measurement
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Clusters whose nodes are mirrored, each with an agent of its own; none are measured if it is 0
+    #[arg(long, default_value_t = 100)]
+    clusters: usize,
+    /// Nodes of each of them
+    #[arg(long, default_value_t = 100)]
+    nodes: usize,
 }
 
 pub(crate) async fn run(
@@ -68,15 +78,16 @@ pub(crate) async fn run(
 
     // Controllers leave Machines of a paused cluster as they are: what is measured is the list.
     let mut connection = target.connect().await?;
-    connection.call(Verb::Post, CLUSTERS, cluster().to_string().into()).await?;
+    connection.call(Verb::Post, CLUSTERS, paused_cluster().to_string().into()).await?;
     let machines = arguments.machines;
     table.measure("create a Machine, 16 clients", create(&target, machines, MACHINES, machine)).await?;
+    let span = Some(Duration::from_secs(arguments.seconds));
+    table.note(&idle(server.pid(), arguments.seconds, "no client of the list API").await);
     let before = process::resident(server.pid());
     table.note(&format!("{machines} Machines, {}", table.memory()));
     table.measure("page of 100, first use", pages(&target, 1, None)).await?;
     let held = process::resident(server.pid()).saturating_sub(before);
     table.note(&format!("index: {} bytes resident per Machine", held / machines.max(1) as u64));
-    let span = Some(Duration::from_secs(arguments.seconds));
     for clients in [1, 8] {
         table.measure(&format!("page of 100, {clients} clients"), pages(&target, clients, span)).await?;
     }
@@ -90,12 +101,31 @@ pub(crate) async fn run(
     table.note(&format!("{} sockets, {}", arguments.sockets, table.memory()));
     let name = format!("a change to {} sockets", arguments.sockets);
     table.measure(&name, sockets.tell(&target, arguments.changes)).await?;
+    drop(sockets);
+    table.note(&idle(server.pid(), arguments.seconds, "its clients are gone").await);
     table.note(&format!("at the end, {}", table.memory()));
+    server.stop()?;
+    if arguments.clusters > 0 {
+        for note in nodes::measure(program, with, arguments).await? {
+            table.note(&note);
+        }
+    }
     table.print();
-    server.stop()
+    Ok(())
 }
 
-fn cluster() -> Value {
+/// What a server costs while it is left alone.
+async fn idle(pid: u32, seconds: u64, when: &str) -> String {
+    // What was begun before comes to its end first.
+    tokio::time::sleep(SETTLES).await;
+    let (before, since) = (process::cpu(pid), Instant::now());
+    tokio::time::sleep(Duration::from_secs(seconds.max(5))).await;
+    let spent = process::cpu(pid).saturating_sub(before);
+    let part = spent.as_secs_f64() / since.elapsed().as_secs_f64();
+    format!("{when}: {:.2} % of a core", part * 100.0)
+}
+
+pub(crate) fn paused_cluster() -> Value {
     json!({
         "apiVersion": format!("{}/v1beta2", group::CORE), "kind": "Cluster",
         "metadata": {"name": "demo", "namespace": "default"},
@@ -105,7 +135,7 @@ fn cluster() -> Value {
     })
 }
 
-fn machine(number: usize) -> Value {
+pub(crate) fn machine(number: usize) -> Value {
     json!({
         "apiVersion": format!("{}/v1beta2", group::CORE), "kind": "Machine",
         "metadata": {

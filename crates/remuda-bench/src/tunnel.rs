@@ -1,6 +1,6 @@
 //! A whole cluster behind a server. The tunnel alone is measured by an example of its own crate.
 
-mod proxied;
+pub(crate) mod proxied;
 
 use std::{path::Path, time::Duration};
 

@@ -185,6 +185,9 @@ fn decide(status: &mut ClusterStatus, observed: &Observed<'_>, name: &str, now: 
     }
     if let Some(nodes) = &observed.fact.nodes {
         status.node_count = nodes.count;
+        if !nodes.arch.is_empty() {
+            status.info.get_or_insert_default().arch.clone_from(&nodes.arch);
+        }
         let known = [
             ("capacity", Some(json!(nodes.capacity))),
             ("allocatable", Some(json!(nodes.allocatable))),

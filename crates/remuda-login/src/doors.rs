@@ -101,7 +101,7 @@ pub static PRINCIPALS: Door = known(
 
 pub static KUBECONFIGS: Door = known(
     "kubeconfigs",
-    "kubeconfigs of clusters the caller has a role in",
+    "clusters the caller may read, as older clients know them, and kubeconfigs of those they have a role in",
     &[Owned::Tree(path::CLUSTERS)],
     &["GET", "POST"],
 );

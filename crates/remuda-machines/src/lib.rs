@@ -8,6 +8,7 @@
 
 mod condition;
 pub mod conformance;
+pub mod credential;
 mod driver;
 mod error;
 mod flags;

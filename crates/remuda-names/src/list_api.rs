@@ -14,6 +14,19 @@ pub mod path {
     pub const SETTINGS_V3: &str = "/v3/settings";
     /// Which kinds there are below `/v3`.
     pub const SCHEMAS_V3: &str = "/v3/schemas";
+    /// Registration tokens of clusters, in both spellings of Rancher's clients.
+    pub const REGISTRATION_TOKENS_V3: &str = "/v3/clusterregistrationtokens";
+    pub const REGISTRATION_TOKENS_V3_CAMEL: &str = "/v3/clusterRegistrationTokens";
+    /// Node drivers, in both spellings.
+    pub const NODE_DRIVERS_V3: &str = "/v3/nodedrivers";
+    pub const NODE_DRIVERS_V3_CAMEL: &str = "/v3/nodeDrivers";
+    /// Cloud credentials, in both spellings.
+    pub const CREDENTIALS_V3: &str = "/v3/cloudcredentials";
+    pub const CREDENTIALS_V3_CAMEL: &str = "/v3/cloudCredentials";
+    /// The version of Rancher whose APIs this server speaks.
+    pub const VERSION: &str = "/rancherversion";
+    /// Extensions of Rancher's dashboard. There are none.
+    pub const UI_PLUGINS: &str = "/v1/uiplugins";
 }
 
 /// HTTP headers of answers.
@@ -69,6 +82,9 @@ pub const PUBLIC_SETTINGS: &[&str] = &[
     "ui-primary-color",
 ];
 
+/// The release of Rancher whose APIs are spoken. Its clients compare it; the server's own version is a setting.
+pub const RANCHER_VERSION: &str = "v2.15.0";
+
 /// Settings every user may read: clients do nothing without them.
 pub const COMMON_SETTINGS: &[&str] = &[
     setting::INSTALL_UUID,
@@ -76,4 +92,7 @@ pub const COMMON_SETTINGS: &[&str] = &[
     setting::SERVER_URL,
     setting::SERVER_VERSION,
     setting::TELEMETRY,
+    setting::UI_COMMUNITY_LINKS,
+    setting::UI_CUSTOM_LINKS,
+    setting::UI_PERFORMANCE,
 ];

@@ -216,6 +216,8 @@ pub mod annotation {
     pub const CREATOR_ID: &str = "field.cattle.io/creatorId";
     /// On clusters: presence gives nobody rights for having created it.
     pub const NO_CREATOR_RBAC: &str = "field.cattle.io/no-creator-rbac";
+    /// On cloud credentials: what people call it. Written by Rancher's dashboard, read by the list API.
+    pub const NAME: &str = "field.cattle.io/name";
     /// On clusters and others: a description for people.
     pub const DESCRIPTION: &str = "field.cattle.io/description";
     /// On Secrets with configurations of cloud providers: the cluster that may use them.
@@ -482,6 +484,9 @@ pub mod setting {
     pub const UI_ISSUES: &str = "ui-issues";
     /// How it keeps what it has read, as JSON.
     pub const UI_PERFORMANCE: &str = "ui-performance";
+    /// Links its menu shows, as JSON, and whether it shows those to the community of Rancher.
+    pub const UI_CUSTOM_LINKS: &str = "ui-custom-links";
+    pub const UI_COMMUNITY_LINKS: &str = "ui-community-links";
     /// Whether its pages begin with a first password. They do not: the one of this server is printed when it starts.
     pub const FIRST_LOGIN: &str = "first-login";
     /// Whether telemetry is sent: `out`, this server sends none.

@@ -98,6 +98,9 @@ pub(crate) fn defaults(options: &Options) -> Vec<(&'static str, String)> {
         (setting::UI_BRAND, String::new()),
         (setting::UI_ISSUES, String::new()),
         (setting::UI_PERFORMANCE, String::new()),
+        (setting::UI_CUSTOM_LINKS, String::new()),
+        // This server has no community of Rancher's behind it: its links would lead to people who know nothing of it.
+        (setting::UI_COMMUNITY_LINKS, "false".to_owned()),
         (setting::FIRST_LOGIN, "false".to_owned()),
         (setting::TELEMETRY, "out".to_owned()),
         (setting::TOKEN_TTL, String::new()),

@@ -13,6 +13,7 @@ mod backup;
 pub mod capi;
 pub mod config;
 pub mod controllers;
+mod credential_checks;
 pub mod datadir;
 pub mod doors;
 mod driver_use;

@@ -23,7 +23,7 @@ use remuda_gateway::Gateway;
 use remuda_identity::FirstUser;
 use remuda_names::file;
 use remuda_rke::agent_presence::Presence;
-use remuda_steve::{ListApi, ListApiOptions, NodeActions};
+use remuda_steve::{CredentialChecks, ListApi, ListApiOptions, NodeActions};
 use remuda_terminal::Terminals;
 use tokio::{
     net::TcpListener,
@@ -43,6 +43,7 @@ use crate::{
     capi::{self, repository::Repository},
     config::{Bind, Config, ConfigError, address},
     controllers::{Component, Controllers, Run, group},
+    credential_checks::Checks,
     datadir::{self, DataDir, DataDirError},
     doors::{self, KubernetesApi, Maintenance},
     engine::{Engine, EngineError},
@@ -226,6 +227,7 @@ impl Server {
             clock: reader.clock.clone(),
             part_of: visible::part_of,
             nodes: gateway.clone().map(|gateway| Arc::new(Nodes(gateway)) as Arc<dyn NodeActions>),
+            credentials: people.is_some().then(|| Arc::new(Checks::new()) as Arc<dyn CredentialChecks>),
             people: people.iter().flat_map(People::openings).find(|opening| {
                 // What is behind one of their doors is behind all.
                 std::ptr::eq(opening.door, &remuda_login::doors::TOKENS)
@@ -253,7 +255,10 @@ impl Server {
                 Repository::opening(),
             ])
             .chain(preflight)
-            .chain(people.iter().flat_map(People::openings))
+            .chain(people.iter().flat_map(People::openings).map(|opening| {
+                let clusters = std::ptr::eq(opening.door, &remuda_login::doors::KUBECONFIGS);
+                if clusters { list_api.in_front_of_people(opening) } else { opening }
+            }))
             .chain(gateway.iter().flat_map(Gateway::openings).map(|opening| {
                 let clusters = std::ptr::eq(opening.door, &remuda_gateway::doors::CLUSTERS);
                 if clusters { list_api.in_front_of(opening) } else { opening }

@@ -1,9 +1,11 @@
-//! Actions on nodes of clusters (cordon, uncordon, drain, stopDrain), and on clusters (kubeconfigs).
+//! Actions on nodes of clusters (cordon, uncordon, drain, stopDrain), on clusters (kubeconfigs), and on cloud credentials
+//! (test).
 //!
 //! A management Node says which node of which cluster is meant. What is done is done in that cluster, as the caller: the
 //! cluster decides. Actions are offered to whoever has a role there that allows them, and only those that make sense
 //! now.
 
+mod credential;
 mod kubeconfig;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -17,6 +19,7 @@ use remuda_names::rancher::{condition, group::MANAGEMENT, reason::DISCONNECTED};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+pub use self::credential::{CredentialChecks, Verdict};
 use crate::{
     answer::{invalid, refused},
     api::Shared,
@@ -184,6 +187,9 @@ pub(crate) async fn offer(api: &Shared, visit: &Visit, kind: &Kind, call: &Call,
     if visit.is_management() && kubeconfig::is_cluster(kind) {
         return kubeconfig::offer(api, visit, kind, objects);
     }
+    if visit.is_management() && credential::is_secret(kind) {
+        return credential::offer(api, visit, kind, objects);
+    }
     let Some(nodes) = api.nodes.as_ref().filter(|_| is_node(kind) && visit.is_management()) else { return };
     let mut offers: HashMap<String, bool> = HashMap::new();
     for object in objects {
@@ -221,11 +227,14 @@ pub(crate) async fn act(
     if clusters && wanted.eq_ignore_ascii_case(kubeconfig::NAME) {
         return kubeconfig::act(api, name, call, body).await;
     }
+    let secrets = visit.is_management() && credential::is_secret(kind) && !name.is_empty();
+    if secrets && wanted.eq_ignore_ascii_case(credential::NAME) {
+        let row = visit.seen(kind, namespace, name).await?;
+        return credential::act(api, &row, call).await;
+    }
     let action = Action::parse(wanted).filter(|_| is_node(kind) && visit.is_management());
     let (Some(action), Some(nodes), false) = (action, &api.nodes, name.is_empty()) else {
-        let wanted: String = wanted.chars().take(64).collect();
-        let message = format!("no such action: {wanted}");
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message).because("InvalidAction"));
+        return Err(no_action(wanted));
     };
     if call.head.method != Method::POST {
         return Err(Refusal::method_not_allowed(&["POST"]));
@@ -261,6 +270,11 @@ pub(crate) async fn act(
         }
     }
     Ok(visit.shown_row(kind, &row))
+}
+
+fn no_action(wanted: &str) -> Refusal {
+    let wanted: String = wanted.chars().take(64).collect();
+    Refusal::new(StatusCode::NOT_FOUND, format!("no such action: {wanted}")).because("InvalidAction")
 }
 
 async fn cordon(client: &Client, node: &str, unschedulable: bool) -> Result<(), Refusal> {

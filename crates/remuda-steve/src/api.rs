@@ -20,21 +20,22 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    actions::{self, NodeActions},
+    actions::{self, CredentialChecks, NodeActions},
     answer::{answer, failure, nothing},
     cluster, counts,
     discovery::{Remembered, definitions},
-    doors::{LIST_API, OLDER_SCHEMAS, OLDER_SETTINGS, SETTINGS},
+    doors::{LIST_API, OLDER_FACTS, OLDER_KINDS, OLDER_SCHEMAS, OLDER_SETTINGS, SETTINGS},
     ext::{self, Ext},
     indexes::Indexes,
     kind::Kind,
     list,
+    older::{Facts, InFrontOfClusters, OlderKinds, OlderSchemas},
     parts::PartOfCluster,
     preferences,
     query::{ListQuery, Parameters},
     rights::Rights,
-    schema,
-    settings::{self, OlderSchemas, OlderSettings},
+    schema, schema_definition,
+    settings::{self, OlderSettings},
     show::Base,
     subscribe,
     visit::{Source, Visit, unknown},
@@ -58,6 +59,8 @@ pub struct ListApiOptions {
     pub part_of: PartOfCluster,
     /// Who drains nodes of clusters; without it there are no actions on them.
     pub nodes: Option<Arc<dyn NodeActions>>,
+    /// Who asks providers whether they take a credential; without it that is not offered.
+    pub credentials: Option<Arc<dyn CredentialChecks>>,
     /// The doors of people, for tokens and kubeconfigs of callers; without it there are none.
     pub people: Option<Opening>,
     pub tasks: TaskTracker,
@@ -74,6 +77,7 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     part_of: PartOfCluster,
     pub(crate) nodes: Option<Arc<dyn NodeActions>>,
+    pub(crate) credentials: Option<Arc<dyn CredentialChecks>>,
     pub(crate) people: Option<Opening>,
     /// The door of clusters, and what is behind it.
     pub(crate) clusters_door: OnceLock<Opening>,
@@ -89,7 +93,8 @@ pub(crate) struct Shared {
 
 impl ListApi {
     pub fn new(options: ListApiOptions) -> Self {
-        let ListApiOptions { client, policy, clock, part_of, nodes, people, tasks, stop } = options;
+        let ListApiOptions { client, policy, clock, part_of, nodes, credentials, people, tasks, stop } =
+            options;
         Self(Arc::new(Shared {
             indexes: Indexes::new(client.clone(), tasks.clone(), stop.clone()),
             client,
@@ -97,6 +102,7 @@ impl ListApi {
             clock,
             part_of,
             nodes,
+            credentials,
             people,
             clusters_door: OnceLock::new(),
             catalogue: Remembered::default(),
@@ -114,8 +120,15 @@ impl ListApi {
             Opening { door: &LIST_API, handler: own.clone() },
             Opening { door: &SETTINGS, handler: own },
             Opening { door: &OLDER_SETTINGS, handler: Arc::new(OlderSettings(self.0.clone())) },
-            Opening { door: &OLDER_SCHEMAS, handler: Arc::new(OlderSchemas) },
+            Opening { door: &OLDER_SCHEMAS, handler: Arc::new(OlderSchemas(self.0.clone())) },
+            Opening { door: &OLDER_KINDS, handler: Arc::new(OlderKinds(self.0.clone())) },
+            Opening { door: &OLDER_FACTS, handler: Arc::new(Facts) },
         ]
+    }
+
+    /// The door of people for kubeconfigs, with clusters to read in front of it.
+    pub fn in_front_of_people(&self, Opening { door, handler }: Opening) -> Opening {
+        Opening { door, handler: Arc::new(InFrontOfClusters { api: self.0.clone(), people: handler }) }
     }
 
     /// The door of clusters, with the list API of each in front of what is behind it.
@@ -289,6 +302,9 @@ impl Shared {
         match (first.as_str(), &parts[parts.len().min(1)..]) {
             ("", _) => get(schema::root(&visit)),
             ("schema" | "schemas", []) => get(schema::list(&visit, "")),
+            ("schemadefinition" | "schemadefinitions", [id]) => {
+                get(schema_definition::one(&visit, id).await?)
+            }
             ("schema" | "schemas", [id]) => get(schema::one(&visit, id).ok_or_else(|| unknown(id))?),
             ("count" | "counts", []) => get(counts::list(&visit).await),
             ("count" | "counts", ["count"]) => get(counts::one(&visit).await),

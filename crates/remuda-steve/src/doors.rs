@@ -46,5 +46,37 @@ pub static OLDER_SCHEMAS: Door = Door {
     ..OLDER_SETTINGS
 };
 
+/// Kinds below `/v3` that Rancher's dashboard cannot do without.
+pub static OLDER_KINDS: Door = Door {
+    name: "older-kinds",
+    purpose: "registration tokens, node drivers and cloud credentials as older clients know them",
+    paths: &[
+        Owned::Tree(path::REGISTRATION_TOKENS_V3),
+        Owned::Tree(path::REGISTRATION_TOKENS_V3_CAMEL),
+        Owned::Tree(path::NODE_DRIVERS_V3),
+        Owned::Tree(path::NODE_DRIVERS_V3_CAMEL),
+        Owned::Tree(path::CREDENTIALS_V3),
+        Owned::Tree(path::CREDENTIALS_V3_CAMEL),
+    ],
+    methods: &["GET", "HEAD", "POST", "PUT", "DELETE"],
+    shown: Shown::Action,
+    body: 256 << 10,
+    ..LIST_API
+};
+
+/// What Rancher's clients ask before anything else.
+pub static OLDER_FACTS: Door = Door {
+    name: "older-facts",
+    purpose: "the version of Rancher's APIs this server speaks, and that there are no extensions of its dashboard",
+    paths: &[Owned::Exact(path::VERSION), Owned::Exact(path::UI_PLUGINS)],
+    methods: &["GET", "HEAD"],
+    access: Access::Anonymous,
+    cookie: Cookie::Never,
+    shown: Shown::Path,
+    body: 0,
+    personal: false,
+};
+
 /// All doors of the list API.
-pub static ALL: [&Door; 4] = [&LIST_API, &SETTINGS, &OLDER_SETTINGS, &OLDER_SCHEMAS];
+pub static ALL: [&Door; 6] =
+    [&LIST_API, &SETTINGS, &OLDER_SETTINGS, &OLDER_SCHEMAS, &OLDER_KINDS, &OLDER_FACTS];

@@ -22,6 +22,7 @@ mod index;
 mod indexes;
 mod kind;
 mod list;
+mod older;
 mod order;
 mod parts;
 mod path;
@@ -32,6 +33,7 @@ mod relationship;
 mod rights;
 mod row;
 mod schema;
+mod schema_definition;
 mod settings;
 mod show;
 mod state;
@@ -41,7 +43,7 @@ mod visit;
 mod write;
 
 pub use self::{
-    actions::{DrainInput, NodeActions},
+    actions::{CredentialChecks, DrainInput, NodeActions, Verdict},
     api::{ListApi, ListApiOptions},
     parts::{PartOf, PartOfCluster},
 };

@@ -37,6 +37,10 @@ impl Parameters {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(is_true)
     }

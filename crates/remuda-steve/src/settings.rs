@@ -20,6 +20,7 @@ use crate::{
     index::Index,
     kind::Kind,
     list,
+    older::where_schemas_are,
     query::ListQuery,
     row::Row,
     show::Base,
@@ -105,61 +106,6 @@ impl Handler for OlderSettings {
 
     fn refused(&self, refusal: Refusal) -> Response<Body> {
         refused(refusal)
-    }
-}
-
-fn where_schemas_are(base: &Base, response: &mut Response<Body>) {
-    if let Ok(schemas) = HeaderValue::try_from(format!("{}{}", base.api, path::SCHEMAS_V3)) {
-        response.headers_mut().insert(header::SCHEMAS, schemas);
-    }
-}
-
-/// Kinds that older clients can list here: id, methods of an object, methods of the list. Those of which there are only
-/// actions are not among them, and clients refuse what is not.
-const OLDER_KINDS: &[(&str, &[&str], &[&str])] = &[
-    ("principal", &[], &["GET"]),
-    ("setting", &["GET"], &["GET"]),
-    ("token", &["GET", "DELETE"], &["GET", "POST"]),
-];
-
-/// Schemas of kinds below `/v3`. Rancher's dashboard takes a server that has none for another product.
-pub(crate) struct OlderSchemas;
-
-impl Handler for OlderSchemas {
-    fn handle(&self, call: Call, _: Body) -> BoxFuture<'_, Answer> {
-        let base = Base { api: format!("https://{}", host_of(&call)) };
-        let rest = call.path().strip_prefix(path::SCHEMAS_V3).unwrap_or_default();
-        let asked = Asked::new(rest, None, &call.head.headers);
-        let mut response = match older_schemas(&base, &asked) {
-            Some(value) => answer(&base, StatusCode::OK, &value, asked.is_yaml),
-            None => failure(&base, Refusal::not_found()),
-        };
-        where_schemas_are(&base, &mut response);
-        Box::pin(std::future::ready(Ok(response)))
-    }
-
-    fn refused(&self, refusal: Refusal) -> Response<Body> {
-        refused(refusal)
-    }
-}
-
-fn older_schemas(base: &Base, asked: &Asked) -> Option<Value> {
-    let own = format!("{}{}", base.api, path::SCHEMAS_V3);
-    let mut schemas = OLDER_KINDS.iter().map(|(id, of_one, of_all)| {
-        json!({
-            "id": id, "type": "schema", "baseType": "schema", "pluralName": format!("{id}s"),
-            "links": {"self": format!("{own}/{id}"), "collection": format!("{}/v3/{id}s", base.api)},
-            "version": {"group": MANAGEMENT, "version": "v3", "path": "/v3"}, "resourceFields": {},
-            "resourceMethods": of_one, "collectionMethods": of_all, "resourceActions": {}, "collectionActions": {},
-        })
-    });
-    match asked.parts.as_slice() {
-        [] => Some(json!({
-            "type": "collection", "resourceType": "schema", "links": {"self": own}, "actions": {},
-            "data": schemas.collect::<Vec<_>>(),
-        })),
-        [id] => schemas.find(|schema| schema["id"].as_str().is_some_and(|own| own.eq_ignore_ascii_case(id))),
-        _ => None,
     }
 }
 

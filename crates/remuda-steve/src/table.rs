@@ -25,6 +25,9 @@ pub(crate) struct TableMeta {
     pub(crate) resource_version: String,
     #[serde(rename = "continue", default, deserialize_with = "or_nothing")]
     pub(crate) next: String,
+    /// Objects behind this page, as far as the API says how many.
+    #[serde(rename = "remainingItemCount", default)]
+    pub(crate) remaining: Option<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -108,6 +108,34 @@ pub(crate) async fn create(
     Ok(noted(visit, kind, Written { code: StatusCode::CREATED, ..written }))
 }
 
+/// Makes an object that is whole.
+pub(crate) async fn send_new(
+    visit: &Visit,
+    kind: &Arc<Kind>,
+    namespace: &str,
+    object: &Value,
+) -> Result<Value, Refusal> {
+    let mut object = object.clone();
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.as_str().into();
+    let body = object.to_string().into_bytes();
+    let uri = kind.path(namespace, "");
+    let written = send(visit, Method::POST, &uri, "application/json", body).await?;
+    Ok(noted(visit, kind, written).object)
+}
+
+/// Changes what a merge patch names.
+pub(crate) async fn merge(
+    visit: &Visit,
+    kind: &Arc<Kind>,
+    (namespace, name): (&str, &str),
+    patch: &Value,
+) -> Result<Value, Refusal> {
+    let body = patch.to_string().into_bytes();
+    let written = send(visit, Method::PATCH, &kind.path(namespace, name), PATCHES[0], body).await?;
+    Ok(noted(visit, kind, written).object)
+}
+
 /// PUT of an object. Its status is not written: it belongs to the controllers.
 pub(crate) async fn update(
     visit: &Visit,

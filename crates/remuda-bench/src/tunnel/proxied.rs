@@ -37,24 +37,28 @@ const AGENT_NAMESPACE: &str = remuda_names::rancher::name::SYSTEM;
 const ACCOUNT: &str = "cattle";
 
 /// A server with its own connection to it.
-struct Place {
-    _server: Server,
+pub(crate) struct Place {
+    server: Server,
     kubeconfig: PathBuf,
     url: String,
     ca: Vec<u8>,
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 impl Place {
-    async fn start(program: &Path, dir: &Path, with: &[String]) -> anyhow::Result<Place> {
+    pub(crate) async fn start(program: &Path, dir: &Path, with: &[String]) -> anyhow::Result<Place> {
         let server = Server::start(program, dir, "127.0.0.1:0", with)?;
         let kubeconfig = dir.join(remuda_names::file::ADMIN_KUBECONFIG);
         let access = kubeconfig::read(&kubeconfig)?;
         let connection = Target::new(&access)?.connect().await?;
-        Ok(Place { _server: server, kubeconfig, url: access.server, ca: access.ca, connection })
+        Ok(Place { server, kubeconfig, url: access.server, ca: access.ca, connection })
     }
 
-    async fn make(&mut self, path: &str, object: &Value) -> anyhow::Result<Value> {
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    pub(crate) async fn make(&mut self, path: &str, object: &Value) -> anyhow::Result<Value> {
         let answer = self.connection.call(Verb::Post, path, Bytes::from(object.to_string())).await?;
         Ok(serde_json::from_slice(&answer)?)
     }
@@ -79,7 +83,7 @@ impl Place {
 }
 
 /// A process that ends when this is dropped.
-struct Agent(Child);
+pub(crate) struct Agent(Child);
 
 impl Drop for Agent {
     fn drop(&mut self) {
@@ -96,8 +100,9 @@ pub(super) async fn run(program: &Path, requests: usize) -> anyhow::Result<()> {
     for number in 0..NODES {
         cluster.make("/api/v1/nodes", &node(number)).await?;
     }
-    let (id, token) = registered(&mut management).await?;
-    let _agent = agent(program, &dir.path().join("pod"), &management, &mut cluster, &token).await?;
+    let (id, token) = registered(&mut management, NAME).await?;
+    let account = account(&mut cluster).await?;
+    let _agent = agent(program, &dir.path().join("pod"), &management, &cluster, &account, &token)?;
     let prefix = format!("/k8s/clusters/{id}");
     let started = Instant::now();
     while let Err(error) =
@@ -132,7 +137,7 @@ pub(super) async fn run(program: &Path, requests: usize) -> anyhow::Result<()> {
     kubectl(dir.path(), &cluster.kubeconfig, &lead)
 }
 
-fn node(number: usize) -> Value {
+pub(crate) fn node(number: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": format!("node-{number}"), "labels": {"kubernetes.io/os": "linux"}},
@@ -150,27 +155,21 @@ async fn asked(connection: &mut Connection, path: &str, times: &mut Vec<Duration
 }
 
 /// A cluster to be imported: the name of its management Cluster, and its registration token.
-async fn registered(management: &mut Place) -> anyhow::Result<(String, String)> {
+pub(crate) async fn registered(management: &mut Place, name: &str) -> anyhow::Result<(String, String)> {
     let path = format!("/apis/provisioning.cattle.io/v1/namespaces/{NAMESPACE}/clusters");
     let cluster = json!({
         "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
-        "metadata": {"name": NAME}, "spec": {},
+        "metadata": {"name": name}, "spec": {},
     });
     management.make(&path, &cluster).await?;
-    let id = management.text(&format!("{path}/{NAME}"), "/status/clusterName").await?;
+    let id = management.text(&format!("{path}/{name}"), "/status/clusterName").await?;
     let secret = format!("/api/v1/namespaces/{id}/secrets/crt-token-default-token");
     let token = management.text(&secret, "/data/token").await?;
     Ok((id, String::from_utf8(BASE64_STANDARD.decode(token)?)?))
 }
 
-/// Starts the agent in a directory that looks like its pod.
-async fn agent(
-    program: &Path,
-    pod: &Path,
-    management: &Place,
-    cluster: &mut Place,
-    token: &str,
-) -> anyhow::Result<Agent> {
+/// The account of agents in a cluster: a token of it.
+pub(crate) async fn account(cluster: &mut Place) -> anyhow::Result<String> {
     let meta = |name: &str| json!({"name": name});
     cluster.make("/api/v1/namespaces", &json!({"metadata": meta(AGENT_NAMESPACE)})).await?;
     let accounts = format!("/api/v1/namespaces/{AGENT_NAMESPACE}/serviceaccounts");
@@ -186,12 +185,24 @@ async fn agent(
         "spec": {"audiences": [], "expirationSeconds": 3600},
     });
     let issued = cluster.make(&format!("{accounts}/{ACCOUNT}/token"), &request).await?;
+    let issued = issued.pointer("/status/token").and_then(Value::as_str).context("no token was issued")?;
+    Ok(issued.to_owned())
+}
+
+/// Starts an agent in a directory that looks like its pod.
+pub(crate) fn agent(
+    program: &Path,
+    pod: &Path,
+    management: &Place,
+    cluster: &Place,
+    account: &str,
+    token: &str,
+) -> anyhow::Result<Agent> {
     let mounted = pod.join(file::SERVICE_ACCOUNT.trim_start_matches('/'));
     fs::create_dir_all(&mounted)?;
     fs::write(mounted.join("ca.crt"), &cluster.ca)?;
     fs::write(mounted.join("namespace"), AGENT_NAMESPACE)?;
-    let issued = issued.pointer("/status/token").and_then(Value::as_str).context("no token was issued")?;
-    fs::write(mounted.join("token"), issued)?;
+    fs::write(mounted.join("token"), account)?;
     let address = cluster.url.strip_prefix("https://").context("not https")?;
     let (host, port) = address.rsplit_once(':').context("no port")?;
     let child = Command::new(program)

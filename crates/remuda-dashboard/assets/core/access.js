@@ -77,3 +77,12 @@ export function editPolicy(cluster, pool) {
   const said = pool?.machineDeploymentAnnotations?.[name] || cluster?.metadata?.annotations?.[name];
   return ['Auto', 'Never'].includes(said) ? said : 'Ask';
 }
+
+/** What a session was begun with, in a few words: browsers say a great deal more. @param {string | undefined} agent */
+export function agentName(agent) {
+  const text = agent || '';
+  const find = (/** @type {[RegExp, string][]} */ list) => list.find(([known]) => known.test(text))?.[1];
+  const browser = find([[/Edg\//, 'Edge'], [/Firefox\//, 'Firefox'], [/Chrome\//, 'Chrome'], [/Safari\//, 'Safari']]);
+  const system = find([[/Android/, 'Android'], [/iPhone|iPad/, 'iOS'], [/Windows/, 'Windows'], [/Mac OS X/, 'macOS'], [/Linux/, 'Linux']]);
+  return browser ? [browser, system].filter(Boolean).join(' on ') : text.slice(0, 60);
+}

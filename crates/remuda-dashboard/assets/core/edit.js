@@ -1,5 +1,9 @@
 // Editing an object: reading and writing by path, errors at fields, what differs. Nothing here touches the document.
 
+import { configObject } from './driver.js';
+
+const LOCAL_KIND = 'LocalConfig';
+
 /** `spec.rkeConfig.machinePools[0].name` in its parts. @param {string} path */
 export const parts = (path) => path.split(/[.[\]]+/).filter(Boolean).map((part) => (/^\d+$/.test(part) ? Number(part) : part));
 
@@ -126,38 +130,46 @@ function around(lines, keep) {
   return shown;
 }
 
-/** A cluster to begin with. @param {string} kind @param {{name: string, namespace: string, version: string}} given */
-export function draft(kind, { name, namespace, version }) {
+/** A cluster to begin with; of a provider its machines are of that kind. @param {string} kind @param {{name: string, namespace: string, version: string, config?: string}} given */
+export function draft(kind, { name, namespace, version, config = LOCAL_KIND }) {
   /** @type {any} */
   const object = { apiVersion: 'provisioning.cattle.io/v1', kind: 'Cluster', metadata: { name, namespace }, spec: {} };
   if (kind === 'import') return object;
   object.spec = { kubernetesVersion: version, rkeConfig: {} };
-  if (kind === 'local') {
+  if (kind === 'local' || kind === 'cloud') {
     object.spec.rkeConfig.machinePools = [
-      { name: 'servers', quantity: 1, etcdRole: true, controlPlaneRole: true, machineConfigRef: configRef(name, 'servers') },
-      { name: 'workers', quantity: 2, workerRole: true, machineConfigRef: configRef(name, 'workers') },
+      { name: 'servers', quantity: 1, etcdRole: true, controlPlaneRole: true, machineConfigRef: configRef(name, 'servers', config) },
+      { name: 'workers', quantity: 2, workerRole: true, machineConfigRef: configRef(name, 'workers', config) },
     ];
   }
   return object;
 }
 
-/** @param {string} cluster @param {string} pool */
-export const configRef = (cluster, pool) => ({ kind: 'LocalConfig', name: `nc-${cluster}-${pool}` });
+/** @param {string} cluster @param {string} pool @param {string} [kind] */
+export const configRef = (cluster, pool, kind = LOCAL_KIND) => ({ kind, name: `nc-${cluster}-${pool}` });
 
-/** Configurations of local machines go by the names of cluster and pool. @param {any} cluster */
+/** Whether a pool has a configuration of its own, which is made with it; others are there already. @param {any} pool */
+export const ownsConfig = (pool) => pool.machineConfigRef?.kind === LOCAL_KIND || String(pool.machineConfigRef?.name || '').startsWith('nc-');
+
+/** Configurations that are made with a cluster go by the names of cluster and pool. @param {any} cluster */
 export function renamed(cluster) {
   const copy = structuredClone(cluster);
-  for (const pool of copy.spec?.rkeConfig?.machinePools || []) if (pool.machineConfigRef?.kind === 'LocalConfig') pool.machineConfigRef = configRef(copy.metadata.name, pool.name);
+  for (const pool of copy.spec?.rkeConfig?.machinePools || []) if (ownsConfig(pool)) pool.machineConfigRef = configRef(copy.metadata.name, pool.name, pool.machineConfigRef.kind);
   return copy;
 }
 
-/** Configurations that have to exist before a cluster is made of them. @param {any} cluster @param {any} [before] */
-export function neededConfigs(cluster, before) {
+/**
+ * Configurations that have to exist before a cluster is made of them, with the values that were given for their pools.
+ * @param {any} cluster @param {any} [before] @param {Record<string, Record<string, any>>} [values] by pool
+ */
+export function neededConfigs(cluster, before, values = {}) {
   const had = new Set((before?.spec?.rkeConfig?.machinePools || []).map((/** @type {any} */ pool) => pool.machineConfigRef?.name));
-  const names = (cluster.spec?.rkeConfig?.machinePools || []).filter((/** @type {any} */ pool) => pool.machineConfigRef?.kind === 'LocalConfig').map((/** @type {any} */ pool) => pool.machineConfigRef.name);
-  return [...new Set(names)].filter((name) => !had.has(name)).map((name) => ({
-    apiVersion: 'rke-machine-config.cattle.io/v1', kind: 'LocalConfig', metadata: { name, namespace: cluster.metadata.namespace },
-  }));
+  const found = new Map();
+  for (const pool of cluster.spec?.rkeConfig?.machinePools || []) {
+    const { kind, name } = pool.machineConfigRef || {};
+    if (kind && ownsConfig(pool) && !had.has(name) && !found.has(name)) found.set(name, configObject(kind, name, cluster.metadata.namespace, values[pool.name]));
+  }
+  return [...found.values()];
 }
 
 /** @param {number} count */

@@ -132,7 +132,7 @@ export function clusterPage(ctx) {
     return [
       card('', list),
       h('div', { class: 'grid' },
-        card('Topology', machines.phase === 'ready' ? (pools.length || machines.count ? topology({ cluster: item, pools, machines: machines.items, explore: id && connected() ? to('explore', id) : '' })
+        card('Topology', machines.phase === 'ready' ? (pools.length || machines.count ? h('div', { class: 'scroll', tabindex: 0 }, topology({ cluster: item, pools, machines: machines.items, explore: id && connected() ? to('explore', id) : '' }))
           : empty({ title: 'No machines yet', text: isImported(item) ? 'Machines of imported clusters are not managed from here.' : 'Machines appear here as they register.', actions: isCustom(item) || isImported(item) ? button({ label: 'Registration', href: `${base}/registration` }) : null }))
           : phase(machines, () => null)),
         card('Timeline', timeline([item, management?.item, ...machines.items], events?.items || []), { actions: h('a', { class: 'link small', href: `${base}/timeline` }, 'All of it') })),

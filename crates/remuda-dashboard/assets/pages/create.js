@@ -1,8 +1,10 @@
 // A cluster to make or to change: form and YAML of one object, judged by the server while one types.
 
+import { CREDENTIALS, SECRET, credentialFields, credentialOf } from '../core/access.js';
 import { ApiError, del, get, post, put } from '../core/api.js';
 import { h } from '../core/dom.js';
-import { diff, draft, effects, errorsElsewhere, fieldErrors, neededConfigs, renamed, write } from '../core/edit.js';
+import { fieldsOf, usableDrivers, withValue } from '../core/driver.js';
+import { configRef, diff, draft, effects, errorsElsewhere, fieldErrors, neededConfigs, renamed, write } from '../core/edit.js';
 import { CLUSTER, NODE_DRIVER, compareVersions, may, mayCreate, plain } from '../core/objects.js';
 import { channels } from '../core/releases.js';
 import { to } from '../core/router.js';
@@ -32,8 +34,17 @@ function editor(ctx, { editing, send }) {
     /** As it was. @type {any} */ before: null,
     text: '', syntax: '', /** @type {Map<string, string[]>} */ errors: new Map(), verdict: '', busy: false, touched: false,
     /** @type {{id: string, note: string}[]} */ versions: [], /** @type {string[]} */ namespaces: ['fleet-default'],
+    /** @type {import('../core/driver.js').Driver[]} */ drivers: [], /** @type {{id: string, driver: string, note: string}[]} */ credentials: [],
+    /** What configurations of pools say, by pool. @type {Record<string, Record<string, any>>} */ configs: {},
   };
   let turn = 0;
+  providers(ctx).then((found) => {
+    Object.assign(state, found);
+    const pools = state.object?.spec?.rkeConfig?.machinePools;
+    // The draft was begun before it was known which drivers there are.
+    if (!editing && pools?.[0]?.machineConfigRef?.kind === '' && state.drivers.length) take(write(state.object, 'spec.rkeConfig.machinePools', pools.map((/** @type {any} */ pool) => ({ ...pool, machineConfigRef: configRef(state.object.metadata.name, pool.name, state.drivers[0].kind) }))));
+    ctx.redraw();
+  }, () => {});
   ctx.app.router.mayLeave = () => !state.touched || confirmLeave();
   releases().then((found) => {
     state.versions = found;
@@ -82,6 +93,12 @@ function editor(ctx, { editing, send }) {
     });
   }
 
+  /** @param {string} pool @param {import('../core/driver.js').Field} field @param {any} value */
+  const setConfig = (pool, field, value) => {
+    state.touched = true;
+    state.configs = { ...state.configs, [pool]: withValue(state.configs[pool], field, value) };
+    ctx.redraw();
+  };
   const set = (/** @type {string} */ path, /** @type {any} */ value) => {
     state.touched = true;
     take(renamedIfNew(write(state.object, path, value)));
@@ -116,22 +133,38 @@ function editor(ctx, { editing, send }) {
 
   /** @param {any} top @param {any} actions */
   const view = (top, actions) => h('div', { class: 'split' },
-    h('div', null, top, card('Cluster', state.syntax ? h('p', { class: 'muted' }, 'The form is back when the YAML can be read.') : clusterForm({ object: state.object, set, errors: state.errors, editing, versions: state.versions, namespaces: state.namespaces, had: state.before?.spec?.rkeConfig?.machinePools?.length || 0 })), verdict(), h('div', { class: 'act' }, actions)),
+    h('div', null, top, card('Cluster', state.syntax ? h('p', { class: 'muted' }, 'The form is back when the YAML can be read.') : clusterForm({ object: state.object, set, errors: state.errors, editing, versions: state.versions, namespaces: state.namespaces, drivers: state.drivers, credentials: state.credentials, configs: state.configs, setConfig, had: state.before?.spec?.rkeConfig?.machinePools?.length || 0 })), verdict(), h('div', { class: 'act' }, actions)),
     h('section', { class: 'card yaml-side' }, h('div', { class: 'card-head' }, h('h2', null, 'YAML'), h('span', { class: 'muted small' }, 'both sides are one object')),
       h('textarea', { class: 'code-edit', id: 'yaml', 'aria-label': 'YAML of the cluster', spellcheck: 'false', autocapitalize: 'none', value: state.text, oninput: (/** @type {any} */ event) => typed(event.target.value) })));
 
   return { state, take, view, ready: () => state.verdict === 'good' && !state.syntax && !state.busy };
 }
 
-/** Makes what a cluster refers to and then the cluster; what was made is taken back if that fails. @param {any} object @param {any} before @param {() => Promise<any>} save */
-async function withConfigs(object, before, save) {
+/** Drivers with the fields of their machines, and credentials for them, as far as one may see them. @param {any} ctx */
+async function providers(ctx) {
+  const list = async (/** @type {any} */ query) => (ctx.app.schema(query.type) ? (await get(listPath(query, 1, 1000))).data : []);
+  const [known, secrets] = await Promise.all([
+    list({ type: NODE_DRIVER, sort: 'metadata.name' }),
+    list({ type: SECRET, namespace: CREDENTIALS, sort: 'metadata.name', excludeValues: ['data'] }),
+  ]);
+  const drivers = usableDrivers(known, [...ctx.app.schemas.values()], (driver) => credentialFields(driver).map((one) => one.name));
+  await Promise.all(drivers.map(async (driver) => { driver.fields = fieldsOf(await get(`/v3/schemas/${driver.name}config`), driver.credentialKeys); }));
+  const credentials = secrets.flatMap((/** @type {any} */ secret) => {
+    const of = credentialOf(secret);
+    return of ? [{ id: `${CREDENTIALS}:${secret.metadata.name}`, driver: of.driver, note: secret.metadata.annotations?.['field.cattle.io/description'] || '' }] : [];
+  });
+  return { drivers, credentials };
+}
+
+/** Makes what a cluster refers to and then the cluster; what was made is taken back if that fails. @param {any} object @param {any} before @param {any} state @param {() => Promise<any>} save */
+async function withConfigs(object, before, state, save) {
   const made = [];
-  const base = `${CONFIGS}/namespaces/${encodeURIComponent(object.metadata.namespace)}/localconfigs`;
+  const base = (/** @type {string} */ kind) => `${CONFIGS}/namespaces/${encodeURIComponent(object.metadata.namespace)}/${state.drivers.find((/** @type {any} */ one) => one.kind === kind)?.plural || `${kind.toLowerCase()}s`}`;
   try {
-    for (const config of neededConfigs(object, before)) {
+    for (const config of neededConfigs(object, before, state.configs)) {
       try {
-        await post(base, config);
-        made.push(config.metadata.name);
+        await post(`${base(config.kind)}?fieldValidation=Strict`, config);
+        made.push(`${base(config.kind)}/${encodeURIComponent(config.metadata.name)}`);
       } catch (error) {
         // One that is there already is used.
         if (/** @type {any} */ (error).status !== 409) throw error;
@@ -139,7 +172,7 @@ async function withConfigs(object, before, save) {
     }
     return await save();
   } catch (error) {
-    await Promise.allSettled(made.map((name) => del(`${base}/${encodeURIComponent(name)}`)));
+    await Promise.allSettled(made.map((path) => del(path)));
     throw error;
   }
 }
@@ -152,12 +185,13 @@ export function createPage(ctx) {
   const local = Boolean(ctx.app.schema(LOCAL_CONFIG)?.collectionMethods?.includes('POST') ?? ctx.app.schema(NODE_DRIVER));
   const kinds = /** @type {[string, string, string][]} */ ([
     ...(local ? [['local', 'On this host', 'Machines made of Linux namespaces']] : []),
+    ['cloud', 'A provider', 'Servers a driver makes'],
     ['custom', 'Your servers', 'They join by a command'],
     ['import', 'Import', 'A cluster that exists'],
   ]);
   const asked = ctx.query.get('kind') || '';
   let kind = kinds.some(([id]) => id === asked) ? asked : kinds[0][0];
-  const begin = () => edit.take(draft(kind, { name: state.object?.metadata?.name || '', namespace: state.object?.metadata?.namespace || 'fleet-default', version: state.object?.spec?.kubernetesVersion || state.versions.find((one) => !one.note)?.id || '' }));
+  const begin = () => edit.take(draft(kind, { config: kind === 'cloud' ? state.drivers[0]?.kind || '' : undefined, name: state.object?.metadata?.name || '', namespace: state.object?.metadata?.namespace || 'fleet-default', version: state.object?.spec?.kubernetesVersion || state.versions.find((one) => !one.note)?.id || '' }));
   begin();
   if (ctx.app.schema('management.cattle.io.fleetworkspace')) {
     get(listPath({ type: 'management.cattle.io.fleetworkspace', sort: 'metadata.name' }, 1, 100)).then((list) => {
@@ -179,11 +213,12 @@ export function createPage(ctx) {
     ctx.redraw();
     const object = state.object;
     try {
-      await withConfigs(object, null, () => send(object, ''));
+      await withConfigs(object, null, state, () => send(object, ''));
       state.touched = false;
       const page = to('clusters', object.metadata.namespace, object.metadata.name);
-      ctx.go(kind === 'local' ? page : `${page}/registration`);
-      toast(kind === 'local' ? `${object.metadata.name} is being made` : `${object.metadata.name} waits for ${kind === 'import' ? 'its agent' : 'servers'}`);
+      const made = kind === 'local' || kind === 'cloud';
+      ctx.go(made ? page : `${page}/registration`);
+      toast(made ? `${object.metadata.name} is being made` : `${object.metadata.name} waits for ${kind === 'import' ? 'its agent' : 'servers'}`);
     } catch (error) {
       state.errors = fieldErrors(error);
       state.verdict = 'refused';
@@ -255,7 +290,7 @@ export function editPage(ctx) {
     state.busy = true;
     ctx.redraw();
     try {
-      await withConfigs(object, state.before, () => send(object, ''));
+      await withConfigs(object, state.before, state, () => send(object, ''));
       state.touched = false;
       return true;
     } finally {

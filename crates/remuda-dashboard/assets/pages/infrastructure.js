@@ -53,6 +53,20 @@ export function credentialsPage(ctx) {
     });
   }
 
+  /** What providers said of credentials, by id. @type {Map<string, {tone: string, text: string}>} */
+  const told = new Map();
+  /** Asks the provider whether it takes a credential; nothing is made there. @param {any} secret @param {string} driver */
+  async function test(secret, driver) {
+    const say = (/** @type {string} */ tone, /** @type {string} */ text) => { told.set(secret.id, { tone, text }); ctx.redraw(); };
+    say('move', `Asking ${nameOf(driver)} …`);
+    try {
+      const { works, message } = await post(`${v1('', SECRET, secret.id)}?action=test`);
+      say(works ? 'ok' : 'bad', works ? `${nameOf(driver)} takes it.` : message);
+    } catch (error) {
+      say('warn', /** @type {any} */ (error).message);
+    }
+  }
+
   /** @param {any} secret @param {any[]} used */
   const remove = (secret, used) => confirm({
     title: `Delete ${secret.metadata.name}?`, danger: true, action: 'Delete credential', typed: secret.metadata.name,
@@ -69,8 +83,9 @@ export function credentialsPage(ctx) {
         pageHead({ title: 'Cloud credentials', sub: 'What drivers log in to providers with. Values are never shown again.', actions: able ? button({ label: 'New credential …', icon: 'plus', kind: 'primary', id: 'new-credential', run: create }) : null }),
         h('section', { class: 'card table-card' }, phase(secrets, () => (found.length ? table('Cloud credentials', [head('Name'), head('Provider', 'p2 c-provider'), head('Used by', 'p2'), head('Age', 'p3 c-age'), noHead], found.map((/** @type {any} */ { secret, is }) => {
           const used = credentialUsers(secret, clusters?.items || []);
-          return h('tr', { key: secret.id }, h('td', null, h('b', { class: 'n' }, secret.metadata.name), h('span', { class: 'sub' }, secret.metadata.annotations?.['field.cattle.io/description'] || is.fields.join(', '))), h('td', { class: 'p2 c-provider' }, nameOf(is.driver)), h('td', { class: 'p2' }, clusters?.phase === 'ready' ? clusterLinks(used) : ''), h('td', { class: 'p3 c-age muted' }, ageOf(secret.metadata.creationTimestamp)),
-            h('td', { class: 'c-act wide-act' }, may(secret, 'remove') ? button({ label: 'Delete …', title: `Delete ${secret.metadata.name}`, run: () => remove(secret, used) }) : null));
+          const said = told.get(secret.id);
+          return h('tr', { key: secret.id }, h('td', null, h('b', { class: 'n' }, secret.metadata.name), h('span', { class: 'sub' }, secret.metadata.annotations?.['field.cattle.io/description'] || is.fields.join(', ')), said ? h('span', { class: `why ${said.tone}`, role: 'status', title: said.text }, said.text) : null), h('td', { class: 'p2 c-provider' }, nameOf(is.driver)), h('td', { class: 'p2' }, clusters?.phase === 'ready' ? clusterLinks(used) : ''), h('td', { class: 'p3 c-age muted' }, ageOf(secret.metadata.creationTimestamp)),
+            h('td', { class: 'c-act wide-act' }, secret.actions?.test ? button({ label: 'Test', title: `Test ${secret.metadata.name}`, disabled: said?.tone === 'move', run: () => test(secret, is.driver) }) : null, may(secret, 'remove') ? button({ label: 'Delete …', title: `Delete ${secret.metadata.name}`, run: () => remove(secret, used) }) : null));
         })) : empty({ title: 'No cloud credentials', icon: 'key', text: 'Machines of a cloud are made with a credential. Those you may read appear here.' })))),
       ];
     },

@@ -13,6 +13,9 @@ const hrefOf = (machine) => to('machines', machine.metadata.namespace, machine.m
 
 /** @param {any} ctx */
 export function machinesPage(ctx) {
+  const none = empty({ title: 'No machines yet', icon: 'machine', text: 'Machines of clusters you may see appear here. Imported clusters have none: their nodes are managed elsewhere.' });
+  // Who may read no cluster is not told of the kind, and asking would be refused.
+  if (!ctx.app.schema(MACHINE)) return { title: 'Machines', render: () => [pageHead({ title: 'Machines' }), none] };
   const table = new Table(ctx);
   /** @type {any} */
   let list;
@@ -57,7 +60,7 @@ export function machinesPage(ctx) {
       return [
         pageHead({ title: 'Machines', sub: 'A machine is a server and what runs Kubernetes on it. Once it has joined, its cluster knows it as a node.' }),
         filterBar(ctx, { placeholder: 'Filter by name', chips: [['broken', `Needs you ${number(broken)}`], ['changing', `Changing ${number(changing)}`], ['ready', 'Ready']], count: list.phase === 'ready' ? `${list.count} ${list.count === 1 ? 'machine' : 'machines'}` : '', columns: table.chooser('machines', columns) }),
-        table.draw({ list, columns, name: 'machines', bulk, href: hrefOf, label: 'Machines', empty: nothing(filtered, ctx, empty({ title: 'No machines yet', icon: 'machine', text: 'Machines of clusters you may see appear here. Imported clusters have none: their nodes are managed elsewhere.' })) }),
+        table.draw({ list, columns, name: 'machines', bulk, href: hrefOf, label: 'Machines', empty: nothing(filtered, ctx, none) }),
       ];
     },
   };

@@ -1,5 +1,6 @@
 // Tokens and sessions of who is logged in: what they are, and an end to each.
 
+import { agentName } from '../core/access.js';
 import { del, get, mayDo, post } from '../core/api.js';
 import { h } from '../core/dom.js';
 import { USER } from '../core/objects.js';
@@ -87,7 +88,7 @@ export function tokensPage(ctx) {
   /** @param {any[]} shown */
   const table = (shown) => h('table', { class: 'rows still', 'aria-label': 'Tokens' },
     h('thead', null, h('tr', null, col('State', 'c-state'), col('What for'), everybody() ? col('Whose', 'p2 c-num') : null, col('Kind', 'p2 c-num'), col('Used', 'p2 c-num'), col('Ends', 'p2 c-num'), h('th', { scope: 'col', class: 'c-act wide-act' }, h('span', { class: 'visually-hidden' }, 'Actions')))),
-    h('tbody', null, shown.map((token) => h('tr', { key: token.name }, h('td', { class: 'c-state' }, badgeOf(token)), h('td', null, h('b', { class: 'n' }, token.description || token.name), h('span', { class: 'sub', title: token.userAgent || null }, [token.clusterId && `for ${token.clusterId}`, token.address, token.userAgent].filter(Boolean).join(' · ') || token.name)),
+    h('tbody', null, shown.map((token) => h('tr', { key: token.name }, h('td', { class: 'c-state' }, badgeOf(token)), h('td', null, h('b', { class: 'n' }, token.description || token.name), h('span', { class: 'sub', title: token.userAgent || null }, [token.clusterId && `for ${token.clusterId}`, token.address, agentName(token.userAgent)].filter(Boolean).join(' · ') || token.name)),
       everybody() ? h('td', { class: 'p2 c-num', title: token.userId }, nameOf(token.userId)) : null, h('td', { class: 'p2 c-num' }, KINDS[token.kind] || token.kind || ''), h('td', { class: 'p2 c-num muted' }, ago(token.lastUsedAt) || 'never'), h('td', { class: 'p2 c-num muted' }, token.expiresAt ? ago(token.expiresAt) : 'never'), h('td', { class: 'c-act wide-act' }, button({ label: token.current ? 'Log out' : token.kind === 'session' ? 'End' : 'Revoke', title: `${token.kind === 'session' ? 'End' : 'Revoke'} ${token.description || token.name}`, run: () => revoke(token) }))))));
 
   return {

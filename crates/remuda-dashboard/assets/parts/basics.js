@@ -146,9 +146,15 @@ export const copyable = (text, copied) =>
   h('span', { class: 'copyable' }, h('span', { class: 'mono' }, text),
     h('button', { type: 'button', class: 'ghost', title: `Copy ${text}`, 'aria-label': `Copy ${text}`, onclick: () => copied(text) }, icon('copy', { size: 14 })));
 
+/** On a phone not all tabs fit: the one that is open is among those that are seen. @param {HTMLElement} nav */
+const shownTab = (nav) => requestAnimationFrame(() => {
+  const open = /** @type {HTMLElement | null} */ (nav.querySelector('[aria-current]'));
+  if (open) nav.scrollLeft = Math.max(0, open.offsetLeft - nav.offsetLeft + open.offsetWidth - nav.clientWidth + 24);
+});
+
 /** @param {[string, any, string][]} tabs id, label, address @param {string} current */
 export const tabs = (tabs, current) =>
-  h('nav', { class: 'tabs', 'aria-label': 'Parts of this page' },
+  h('nav', { class: 'tabs', 'aria-label': 'Parts of this page', ref: shownTab },
     tabs.map(([id, label, href]) => h('a', { key: id, href, 'aria-current': id === current ? 'page' : null }, label)));
 
 /** @param {any[]} conditions */

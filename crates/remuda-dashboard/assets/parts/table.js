@@ -255,7 +255,7 @@ export function filterBar(ctx, options) {
   return h('div', { class: 'filters' },
     h('label', { class: 'find-box' }, icon('search'), h('input', {
       id: 'filter', type: 'search', placeholder: options.placeholder, 'aria-label': options.placeholder, value: ctx.query.get('q') || '', autocomplete: 'off', spellcheck: 'false',
-      oninput: (/** @type {any} */ event) => { const q = event.target.value; ctx.later('q', 120, () => ctx.setQuery({ q })); },
+      oninput: (/** @type {any} */ event) => { const q = event.target.value; ctx.later('q', 40, () => ctx.setQuery({ q })); },
       onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === 'Escape' && isTyping(event.target)) /** @type {HTMLElement} */ (event.target).blur(); },
     }), h('kbd', null, '/')),
     options.more,

@@ -1,7 +1,7 @@
 import './browser.mjs';
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { configSchemas, credentialFields, credentialOf, credentialSecret, credentialUsers, driverState, editPolicy, holdersOf, poolsOf, ruleText } from '../../assets/core/access.js';
+import { agentName, configSchemas, credentialFields, credentialOf, credentialSecret, credentialUsers, driverState, editPolicy, holdersOf, poolsOf, ruleText } from '../../assets/core/access.js';
 import { columnPrefs } from '../../assets/core/session.js';
 
 const { shownColumns } = await import('../../assets/parts/table.js');
@@ -66,4 +66,12 @@ test('columns are those that were chosen, and those one always needs', () => {
   assert.deepEqual(ids(['b']), ['name', 'b']);
   assert.deepEqual(columnPrefs({ pod: ['a'], bad: 'x', worse: [1] }), { pod: ['a'] });
   assert.deepEqual(columnPrefs(null), {});
+});
+
+test('what a session was begun with', () => {
+  assert.equal(agentName('Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/156.0.0.0 Safari/537.36'), 'Chrome on Linux');
+  assert.equal(agentName('Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36 Edg/120.0'), 'Edge on Windows');
+  assert.equal(agentName('Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 Mobile/15E148 Safari/604.1'), 'Safari on iOS');
+  assert.equal(agentName('curl/8.5'), 'curl/8.5');
+  assert.equal(agentName(undefined), '');
 });

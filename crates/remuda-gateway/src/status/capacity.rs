@@ -15,6 +15,10 @@ use remuda_names::rancher::annotation::{POD_LIMITS, POD_REQUESTS};
 const SHOWN: &[&str] = &["cpu", "memory", "pods"];
 /// Longest text of amounts that is read.
 const LONGEST: usize = 4096;
+/// Longest name of an architecture.
+const LONGEST_ARCH: usize = 16;
+/// The architecture of nodes that differ.
+const MIXED: &str = "mixed";
 const NANOS: u128 = 1_000_000_000;
 /// No quantity of Kubernetes is larger: it keeps them in 64 bits.
 const LARGEST: u128 = i64::MAX as u128 * NANOS;
@@ -25,6 +29,8 @@ pub(crate) struct Nodes {
     pub(crate) count: i64,
     pub(crate) linux_workers: i64,
     pub(crate) windows_workers: i64,
+    /// Their architecture, `mixed` if there are several; empty if no node says it.
+    pub(crate) arch: String,
     pub(crate) capacity: BTreeMap<String, String>,
     pub(crate) allocatable: BTreeMap<String, String>,
     /// What Pods ask for; nothing if no node says so.
@@ -64,6 +70,12 @@ impl Sum {
         }
         if self.nodes.provider.is_none() {
             self.nodes.provider = provider(node);
+        }
+        match architecture(node) {
+            None => {}
+            Some(own) if self.nodes.arch.is_empty() => own.clone_into(&mut self.nodes.arch),
+            Some(own) if self.nodes.arch == own => {}
+            Some(_) => MIXED.clone_into(&mut self.nodes.arch),
         }
         let status = node.status.as_ref();
         add(&mut self.capacity, quantities(status.and_then(|status| status.capacity.as_ref())));
@@ -138,6 +150,15 @@ fn is_windows(node: &Node) -> bool {
     info.map(|info| info.operating_system.as_str()).filter(|os| !os.is_empty()).or(label) == Some("windows")
 }
 
+/// The architecture of a node, as Go calls it. The text goes into the status of the cluster, so what is none is nothing.
+fn architecture(node: &Node) -> Option<&str> {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    let label = node.labels().get("kubernetes.io/arch").map(String::as_str);
+    let said = info.map(|info| info.architecture.as_str()).filter(|said| !said.is_empty()).or(label)?;
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (said.len() <= LONGEST_ARCH && !said.is_empty() && said.bytes().all(is_plain)).then_some(said)
+}
+
 /// What a cluster is, as one of its nodes shows.
 fn provider(node: &Node) -> Option<&'static str> {
     let has = |label: &str| node.labels().contains_key(label);
@@ -188,6 +209,22 @@ mod tests {
 
     fn amount(of: &BTreeMap<String, String>) -> String {
         format!("{} {} {}", of["cpu"], of["memory"], of["pods"])
+    }
+
+    #[test]
+    fn nodes_have_an_architecture_in_common_or_are_mixed() {
+        let node = |said: &str| {
+            made(json!({"status": {"nodeInfo": {
+                "architecture": said, "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "",
+            }}}))
+        };
+        let of = |nodes: &[Node]| Sum::of(nodes).arch;
+        assert_eq!(of(&[node("arm64"), node(""), node("arm64")]), "arm64");
+        assert_eq!(of(&[node("arm64"), node("amd64"), node("arm64")]), "mixed");
+        let by_label = made(json!({"metadata": {"labels": {"kubernetes.io/arch": "s390x"}}}));
+        assert_eq!(of(&[by_label]), "s390x");
+        assert_eq!(of(&[node("<script>"), node(&"x".repeat(17)), Node::default()]), "");
     }
 
     #[test]

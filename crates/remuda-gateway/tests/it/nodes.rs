@@ -85,6 +85,10 @@ fn ready(status: &str, heartbeat: &str) -> Value {
     json!({
         "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"},
         "conditions": [{"type": "Ready", "status": status, "lastHeartbeatTime": heartbeat}],
+        "nodeInfo": {
+            "architecture": "arm64", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+            "kubeletVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "",
+        },
     })
 }
 
@@ -105,7 +109,8 @@ async fn nodes_of_an_imported_cluster_come_and_go() {
     assert_eq!(first.status.as_ref().unwrap().node_name, "n1");
     assert_eq!(first.metadata.labels.as_ref().unwrap()["management.cattle.io/nodename"], "n1");
     site.until_other("linuxWorkerCount", json!(1)).await;
-    assert_eq!(site.world.managed(CLUSTER).await.status.unwrap().driver, "imported");
+    let status = site.world.managed(CLUSTER).await.status.unwrap();
+    assert_eq!((status.driver.as_str(), status.info.unwrap().arch.as_str()), ("imported", "arm64"));
 
     // A heartbeat writes nothing: what comes after it is seen, and the object is the same.
     site.say("n1", ready("True", "2026-01-01T00:05:00Z")).await;

@@ -5,6 +5,7 @@ mod hostile;
 mod identity;
 mod kubeconfig;
 mod list_api;
+mod list_older;
 mod list_rights;
 mod list_use;
 mod login;

@@ -132,6 +132,7 @@ fn list_api() -> ListApi {
         clock: Arc::new(SystemClock),
         part_of: |_, _| None,
         nodes: None,
+        credentials: None,
         people: None,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),

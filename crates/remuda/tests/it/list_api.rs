@@ -119,6 +119,12 @@ fn a_person_lists_and_is_told_of_changes_and_another_sees_nothing() {
         assert_eq!((list["count"].as_u64(), list["pages"].as_u64()), (Some(5), Some(3)), "{list}");
         assert_eq!(names(&list), ["cm-4", "cm-3"]);
         assert_eq!(get(&bob, path).await, Err(403));
+        for (setting, value) in
+            [("ui-custom-links", ""), ("ui-community-links", "false"), ("ui-performance", "")]
+        {
+            let read = get(&bob, &format!("/v3/settings/{setting}")).await.unwrap();
+            assert_eq!((&read["id"], &read["value"]), (&json!(setting), &json!(value)));
+        }
         let counts = get(&bob, "/v1/counts").await.unwrap();
         assert!(counts["data"][0]["counts"].get("configmap").is_none(), "{counts}");
 
@@ -202,8 +208,19 @@ fn nodes_of_a_cluster_are_cordoned_and_drained_as_the_caller() {
     let managed = format!("/v1/management.cattle.io.clusters/{cluster}");
     lab.until("the cluster sums them up", minute, || {
         let status = lab.runtime.block_on(get(&admin, &managed)).unwrap()["status"].clone();
-        status["nodeCount"] == 2 && status["linuxWorkerCount"] == 1 && status["capacity"]["cpu"].is_string()
+        status["nodeCount"] == 2
+            && status["linuxWorkerCount"] == 1
+            && status["capacity"]["cpu"].is_string()
+            && status["info"]["arch"].as_str().is_some_and(|arch| !arch.is_empty())
     });
+    // How many there are of each kind in the cluster, of those the caller may list there.
+    let counts = |client: &Client| {
+        let path = format!("/k8s/clusters/{cluster}/v1/counts");
+        lab.runtime.block_on(get(client, &path)).unwrap()["data"][0]["counts"].clone()
+    };
+    let of = |counts: &Value, kind: &str| counts[kind]["summary"]["count"].clone();
+    assert_eq!(of(&counts(&admin), "node"), 2);
+    assert!(of(&counts(&admin), "secret").is_u64());
 
     // A member sees them, and may do nothing to them.
     let member = lab.runtime.block_on(async {
@@ -236,6 +253,7 @@ fn nodes_of_a_cluster_are_cordoned_and_drained_as_the_caller() {
         lab.runtime.block_on(post(client, &format!("{path}?action={action}"), body))
     };
     assert_eq!(act(&member, "cordon", json!({})), Err(403));
+    assert_eq!(of(&counts(&member), "secret"), json!(null), "she may not list them");
 
     act(&admin, "cordon", json!({})).unwrap();
     lab.until("it is cordoned", minute, || states().contains(&"cordoned".to_owned()));

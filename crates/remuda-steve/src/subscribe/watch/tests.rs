@@ -46,6 +46,7 @@ fn socket(names: &[&str]) -> Socket {
         clock: Arc::new(SystemClock),
         part_of: |_, _| None,
         nodes: None,
+        credentials: None,
         people: None,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),

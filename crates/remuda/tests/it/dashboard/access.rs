@@ -1,7 +1,10 @@
 //! Roles, sessions, credentials and drivers, given and taken away in a browser.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use kube::{ResourceExt, api::ListParams};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
 use serde_json::json;
 
 use super::{enter, user};
@@ -89,6 +92,18 @@ fn credentials_are_made_and_drivers_switched() {
     // What was read for the list has no values either.
     let read = "return performance.getEntriesByType('resource').map((one) => one.name).filter((one) => /\\/v1\\/secret.*pagesize=/.test(one)).every((one) => one.includes('excludeValues=data'))";
     assert_eq!(browser.script(read), true);
+    // One without its token is refused before the provider is asked.
+    let half = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cc-half", "namespace": "cattle-global-data"},
+        "data": {"digitaloceancredentialConfig-other": "eA=="},
+    });
+    let half = serde_json::from_value(half).unwrap();
+    desk.runtime.block_on(secrets.create(&PostParams::default(), &half)).unwrap();
+    browser.wait("document.querySelector(\"[title='Test cc-do']\")");
+    browser.click("[title='Test cc-half']");
+    browser.wait("document.querySelector('table.rows .why.bad')?.innerText.includes('access-token')");
+    desk.runtime.block_on(secrets.delete("cc-half", &DeleteParams::default())).unwrap();
+    browser.wait("document.querySelectorAll('table.rows tbody tr').length === 1");
     browser.click("[title='Delete cc-do']");
     browser.type_into("dialog[open] [name=typed]", "cc-do");
     browser.press("Delete credential");
@@ -103,13 +118,45 @@ fn credentials_are_made_and_drivers_switched() {
     browser.click("[title='Actions for digitalocean']");
     browser.press("Activate");
     browser.wait(&format!("{row}?.querySelector('.badge').innerText === 'Active'"));
+    a_cluster_of_a_provider(&desk, &browser);
+    browser.load("/dashboard/drivers");
+    browser.wait(&format!("{row}?.innerText.includes('sky')"));
     browser.click("[title='Actions for digitalocean']");
     browser.press("Deactivate …");
-    browser.sees("No cluster you may see uses it.");
+    browser.sees("sky has machines of it");
     browser.press("Deactivate");
     browser.wait(&format!("{row}?.querySelector('.badge').innerText === 'Inactive'"));
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:?}");
+}
+
+/// The fields of its machines are those of the driver's schema, and what is made of them has what was typed.
+fn a_cluster_of_a_provider(desk: &Desk, browser: &Browser) {
+    browser.load("/dashboard/create?kind=cloud");
+    browser.wait("document.querySelector('[name=provider]')?.value === 'DigitaloceanConfig'");
+    browser.wait("document.querySelector('[name=config-servers-region]')?.placeholder === 'nyc3'");
+    assert_eq!(
+        browser.script("return document.querySelector('[name=config-servers-accessToken]')"),
+        json!(null),
+        "what is in the credential is not asked for"
+    );
+    browser.type_into("[data-path='metadata.name']", "sky");
+    browser.type_into("[name=config-servers-region]", "fra1");
+    browser.script("document.querySelector('.pool-form details').open = true");
+    browser.script("const one = document.querySelector('[name=config-servers-tags]'); one.value = 'a,b'; one.dispatchEvent(new Event('input'))");
+    browser.sees("The server would take this.");
+    // What is refused while one types is in the console of every browser.
+    browser.complaints();
+    browser.click("#save");
+    browser.wait("location.pathname === '/dashboard/clusters/fleet-default/sky'");
+    let configs =
+        desk.objects("rke-machine-config.cattle.io", "v1", "DigitaloceanConfig", Some("fleet-default"));
+    let made = |name: &str| desk.runtime.block_on(configs.get(name)).unwrap().data;
+    assert_eq!(
+        (&made("nc-sky-servers")["region"], &made("nc-sky-servers")["tags"]),
+        (&json!("fra1"), &json!("a,b"))
+    );
+    assert_eq!(made("nc-sky-workers")["region"], "nyc3", "what is usual is left to the driver");
 }
 
 /// What a person prefers is there in another browser, and the audit log says what they did to those who may read it.
