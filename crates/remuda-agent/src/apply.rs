@@ -23,6 +23,7 @@ use crate::{
     periodic::{self, Ran},
     report::Ended,
     stamp::Stamp,
+    unit_log,
 };
 
 /// Times an instruction may be cut off by a crash of the machine before it counts as failed. An
@@ -245,7 +246,7 @@ impl Engine {
                 stopping @ Failure::Stopping => stopping,
             })?;
             if status != 0 {
-                let reason = self.complaint(journal, index);
+                let reason = self.complaint(journal, index).await;
                 return Err(Failure::Reason(format!(
                     "{}: exit code {status}{reason}",
                     title(index, command)
@@ -327,13 +328,17 @@ impl Engine {
     }
 
     /// The end of what the instruction had to say about its failure.
-    fn complaint(&self, journal: &Journal, index: usize) -> String {
+    async fn complaint(&self, journal: &Journal, index: usize) -> String {
         const TAIL: usize = 1024;
         let tries =
             journal.current().and_then(|execution| execution.steps.get(index)).map_or(0, |step| step.tries);
         let stderr = captured(&journal.try_directory(index, tries), "stderr");
         let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(TAIL)..]).trim().to_owned();
-        if text.is_empty() { text } else { format!(": {text}") }
+        match unit_log::of_failed(&text, &self.environment).await {
+            _ if text.is_empty() => text,
+            Some(log) => format!(": {text}\n{log}"),
+            None => format!(": {text}"),
+        }
     }
 
     /// The report of an execution, from what its instructions left in the journal.

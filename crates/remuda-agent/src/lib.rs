@@ -78,6 +78,7 @@ pub mod snapshot;
 pub mod stamp;
 pub mod supervise;
 pub mod tls;
+mod unit_log;
 mod yaml;
 
 pub use remuda_base::Chain;

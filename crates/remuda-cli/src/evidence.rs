@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     denied::Denied,
     failure::{Code, Failure},
-    hooks::JobLog,
+    hooks::{HostState, JobLog},
     object::Object,
     plan::Plan,
 };
@@ -84,8 +84,8 @@ pub struct Evidence {
     pub end_of_life: Option<Date>,
     /// The server knows releases, and the version of the cluster is none of them. Looked at only when plans fail.
     pub unknown_release: bool,
-    /// Whether machines whose agents stay away run, by name, where that can be seen.
-    pub running: BTreeMap<String, bool>,
+    /// What is seen of machines from the hosts they are on, by name, where that is this host.
+    pub hosts: BTreeMap<String, HostState>,
 }
 
 impl Evidence {

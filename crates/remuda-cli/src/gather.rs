@@ -82,7 +82,7 @@ pub(crate) async fn cluster(
     pools(session, namespace, &mut evidence).await?;
     if depth == Depth::Logs {
         logs(session, namespace, &mut evidence).await?;
-        running(session, &mut evidence);
+        hosts(session, &mut evidence);
         let version = evidence.cluster.as_ref().map(|cluster| cluster.text("/spec/kubernetesVersion"));
         let version = version.unwrap_or_default();
         let ends = Ends::of(&session.client, [version]).await;
@@ -253,20 +253,17 @@ fn end(log: String) -> String {
     }
 }
 
-/// Looks at machines of this host that are not heard from.
-fn running(session: &Session, evidence: &mut Evidence) {
-    let silent = evidence.machines.iter().filter(|machine| {
-        machine.condition(condition::AGENT_CONNECTED).is_some_and(|known| known.is_false())
-    });
+/// Looks at machines of this host: that one has died is seen here before it is missed.
+fn hosts(session: &Session, evidence: &mut Evidence) {
     let mut found = BTreeMap::new();
-    for machine in silent {
+    for machine in evidence.machines.iter().filter(|machine| !machine.is_deleting()) {
         let Some(server) = evidence.server(machine) else { continue };
         let driver = server.kind().strip_suffix("Machine").unwrap_or_default().to_lowercase();
         let shell = session.hooks.shells.iter().find(|shell| shell.serves(&driver));
-        let runs = shell.and_then(|shell| shell.is_running(machine.name(), session.data_dir.as_deref()));
-        found.extend(runs.map(|runs| (machine.name().to_owned(), runs)));
+        let state = shell.and_then(|shell| shell.host_state(machine.name(), session.data_dir.as_deref()));
+        found.extend(state.map(|state| (machine.name().to_owned(), state)));
     }
-    evidence.running = found;
+    evidence.hosts = found;
 }
 
 /// Jobs and events are read for the whole namespace; others' are left out.

@@ -7,6 +7,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use kube::Client;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     api,
@@ -45,8 +46,20 @@ pub trait Shell: Send + Sync {
     /// Restarts the machine, or starts it if it does not run.
     fn restart(&self, target: MachineTarget) -> BoxFuture<'_, Result<(), Failure>>;
 
-    /// Whether the machine runs, if that can be seen from here. `data_dir` is the server's, if this is its host.
-    fn is_running(&self, machine: &str, data_dir: Option<&Path>) -> Option<bool>;
+    /// How the machine is, if that can be seen from here. `data_dir` is the server's, if this is its host.
+    fn host_state(&self, machine: &str, data_dir: Option<&Path>) -> Option<HostState>;
+}
+
+/// What is seen of a machine from the host it is on, whatever it says itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostState {
+    Running,
+    /// It has processes, and they are stopped.
+    Frozen,
+    /// It runs and has no way to others.
+    CutOff,
+    Off,
 }
 
 /// Which servers are asked for.

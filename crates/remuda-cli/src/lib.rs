@@ -50,7 +50,8 @@ pub use self::{
     evidence::{Evidence, Subject},
     failure::{Code, Failure},
     hooks::{
-        Hooks, JobLog, JobLogs, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, ServedLogs, Shell,
+        Hooks, HostState, JobLog, JobLogs, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans,
+        ServedLogs, Shell,
     },
     locate::{Located, Origin},
     names::{Named, names},

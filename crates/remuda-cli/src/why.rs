@@ -77,6 +77,10 @@ pub enum Cause {
     AgentNeverConnected,
     /// The server of a machine does not run.
     MachineOff,
+    /// Its processes are stopped.
+    MachineFrozen,
+    /// It runs and has no way to others.
+    MachineCutOff,
     /// Neither the agent nor the kubelet of a machine says anything.
     MachineSilent,
     PlanFailed,

@@ -360,7 +360,7 @@ impl Settings {
             server,
             cluster_init: is_true(values, "cluster-init"),
             labels: labels(values.all("node-label")),
-            taints: values.all("node-taint").iter().filter_map(|text| taint(text)).collect(),
+            taints: taints(values.all("node-taint"))?,
             node_ips: addresses("node-ip", values)?,
             external_ips: addresses("node-external-ip", values)?,
             advertise_address: addresses("advertise-address", values)?.first().copied(),
@@ -526,17 +526,23 @@ fn labels(values: &[String]) -> BTreeMap<String, String> {
     words(values).map(pair).collect()
 }
 
-fn taint(text: &str) -> Option<Taint> {
-    let (rest, effect) = text.trim().rsplit_once(':')?;
-    if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") || rest.is_empty() {
-        warn!(taint = text, "taint is passed over: it is not key[=value]:effect");
-        return None;
-    }
+/// As with K3s, a node with a taint that is none does not start.
+fn taints(values: &[String]) -> Result<BTreeSet<Taint>, ConfigError> {
+    values.iter().filter(|text| !text.trim().is_empty()).map(|text| taint(text)).collect()
+}
+
+fn taint(text: &str) -> Result<Taint, ConfigError> {
+    let known = |effect: &str| matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
+    let split = text.trim().rsplit_once(':').filter(|(rest, effect)| known(effect) && !rest.is_empty());
+    let Some((rest, effect)) = split else {
+        let reason = "is not key[=value]:effect with NoSchedule, PreferNoSchedule or NoExecute";
+        return Err(ConfigError::Value { setting: "node-taint", value: text.to_owned(), reason });
+    };
     let (key, value) = match rest.split_once('=') {
         Some((key, value)) => (key, Some(value.to_owned()).filter(|value| !value.is_empty())),
         None => (rest, None),
     };
-    Some(Taint { key: key.to_owned(), value, effect: effect.to_owned() })
+    Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned() })
 }
 
 fn addresses(setting: &'static str, values: &Values) -> Result<Vec<IpAddr>, ConfigError> {

@@ -43,6 +43,7 @@ use crate::{
 };
 
 mod process;
+mod seen;
 
 use process::{end_life, last_words, read_own, replace_own, word};
 
@@ -295,7 +296,9 @@ impl Sandbox {
     /// # Errors
     /// With what failed.
     pub fn restart(&self, id: &str) -> Result<()> {
-        self.stop(id)?;
+        // What is frozen does not hear that it is to end.
+        let frozen = self.get(id)?.is_frozen();
+        self.end(id, (!frozen).then_some(STOP))?;
         self.start(id)
     }
 

@@ -4,7 +4,9 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use futures::future::BoxFuture;
 use kube::Client;
-use remuda_cli::{Code, Failure, Hooks, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, Shell};
+use remuda_cli::{
+    Code, Failure, Hooks, HostState, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, Shell,
+};
 use remuda_drivers::{builtin::Registry, log::Log, secret::names_a_secret};
 use remuda_machines::orphans;
 use remuda_names::machines::file;
@@ -115,10 +117,15 @@ impl Shell for LocalShell {
         })
     }
 
-    fn is_running(&self, machine: &str, data_dir: Option<&Path>) -> Option<bool> {
+    fn host_state(&self, machine: &str, data_dir: Option<&Path>) -> Option<HostState> {
         let sandbox = Sandbox::new(local::options(data_dir?, LocalMachines::default()));
         let found = sandbox.find(machine).ok()?;
-        Some(found.state != MachineState::Stopped)
+        Some(match found.state {
+            MachineState::Stopped | MachineState::Removing => HostState::Off,
+            _ if found.is_frozen() => HostState::Frozen,
+            _ if found.is_cut_off() => HostState::CutOff,
+            _ => HostState::Running,
+        })
     }
 }
 

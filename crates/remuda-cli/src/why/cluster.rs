@@ -13,6 +13,7 @@ use remuda_names::{
 use super::{Cause, Finding, State, diagnosis, machine, removal};
 use crate::{
     evidence::{Evidence, Pool, Roles, kind},
+    hooks::HostState,
     object::{Condition, Object},
     plan::Plan,
 };
@@ -239,6 +240,13 @@ fn unsettled(evidence: &Evidence) -> Option<String> {
         if !deployment.is_observed() || current.is_some_and(|current| Some(current) != wanted) {
             return Some(format!("machines of {} are being changed", deployment.name()));
         }
+    }
+    let runs = |machine: &&Object| {
+        evidence.hosts.get(machine.name()).is_none_or(|state| *state == HostState::Running)
+            || machine.has_annotation(PRESERVED_UNTIL)
+    };
+    if let Some(machine) = evidence.machines.iter().find(|machine| !runs(machine)) {
+        return Some(format!("machine {} does not run as it should", machine.name()));
     }
     for pool in evidence.pools().filter(|_| evidence.can_read(kind::MACHINES)) {
         let here = evidence.machines.iter().filter(|machine| pool.owns(machine));
@@ -664,10 +672,10 @@ pub(super) fn agent(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     if let Some(server) = evidence.machines.iter().find(|machine| Roles::of(machine).control_plane) {
         // Each has its own kubectl and kubeconfig, which a shell does not know of.
         let kubectl = evidence.plan(server).map_or(Distro::K3s, Plan::distro).kubectl();
-        finding = finding.next(format!(
-            "remuda machine shell {} -- {kubectl} -n cattle-system logs deployment/cattle-cluster-agent",
-            server.name()
-        ));
+        for what in ["get deployments,pods", "logs deployment/cattle-cluster-agent"] {
+            let command = format!("{kubectl} -n cattle-system {what}");
+            finding = finding.next(machine::on_machine(server, &command));
+        }
     }
     Some(finding)
 }

@@ -12,6 +12,7 @@ use remuda_names::{
 use super::{Cause, Finding, LOG_LINES, State, cluster, removal};
 use crate::{
     evidence::{Evidence, Roles, kind, tail},
+    hooks::HostState,
     object::{Condition, Object},
     plan::Plan,
 };
@@ -28,6 +29,9 @@ mod limit {
     pub(super) const DRAIN: i64 = 1200;
     pub(super) const NODE: i64 = 300;
 }
+
+/// What the Machine says when its Node does not know, since the kubelet has stopped to report.
+const NODE_READY_UNKNOWN: &str = "NodeReadyUnknown";
 
 /// About one machine; whatever holds up its whole cluster holds up the machine as well.
 pub(super) fn decide(evidence: &Evidence, name: &str, now: Timestamp) -> Finding {
@@ -62,7 +66,7 @@ type Step = fn(&Evidence, &Object, Timestamp) -> Option<Finding>;
 
 /// In the order in which a machine comes to be; the first that is not done is the answer.
 const STEPS: &[Step] =
-    &[preserved, failed_phase, bootstrap_data, server, agent_away, plan, drain, probes, turn, node];
+    &[preserved, failed_phase, bootstrap_data, server, host, agent_away, plan, drain, probes, turn, node];
 
 fn ready(machine: &Object) -> Finding {
     let since = machine.condition(capi::condition::READY).and_then(|condition| condition.since);
@@ -298,9 +302,7 @@ fn plan(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
         let finding = Finding::patient(cause, since, limit, now, &summary).about(&plan.secret).brief(brief);
         let finding =
             finding.until("the agent to report").exhibit("last run of the agent", &*plan.last_apply);
-        return Some(
-            finding.next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -n 50")),
-        );
+        return Some(finding.next(on_machine(machine, "journalctl -u rancher-system-agent -n 50")));
     }
     None
 }
@@ -320,11 +322,6 @@ fn agent_away(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Fin
         .find(|kind| machine.condition(kind).is_some_and(|condition| !condition.is_true()));
     let answers = kubelet.is_none() && !node.is_empty();
     let (cause, summary, brief) = match answers {
-        _ if evidence.running.get(name) == Some(&false) => (
-            Cause::MachineOff,
-            format!("machine {name} does not run: it was stopped or killed"),
-            "does not run",
-        ),
         true => (
             Cause::AgentSilent,
             format!(
@@ -334,9 +331,10 @@ fn agent_away(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Fin
         ),
         false => (
             Cause::MachineSilent,
-            match evidence.running.get(name) {
-                Some(true) => format!(
-                    "machine {name} runs and says nothing, neither its agent nor its kubelet: it is frozen or cut off"
+            match evidence.hosts.get(name) {
+                Some(HostState::Running) => format!(
+                    "machine {name} runs and says nothing, neither its agent nor its kubelet: they hang, or do not \
+                     reach their servers"
                 ),
                 _ => format!(
                     "machine {name} says nothing, neither its agent nor its kubelet: it is off, frozen or cut off"
@@ -351,18 +349,67 @@ fn agent_away(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Fin
         Some(kind) => finding.condition(machine, kind),
         None => finding,
     };
-    let local = evidence.server(machine).is_some_and(|server| driver_of(server) == "local");
-    Some(match (answers && cause != Cause::MachineOff, local) {
-        (true, true) => finding
-            .next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -n 50"))
-            .next(format!("remuda machine shell {name} -- systemctl restart rancher-system-agent")),
-        (true, false) => finding.next(
-            "on the host: journalctl -u rancher-system-agent -n 50; systemctl restart rancher-system-agent",
-        ),
-        (false, _) => finding
-            .next(format!("remuda machine restart {name}"))
-            .next(format!("or replace it: remuda machine delete {name}")),
+    let local = evidence.hosts.contains_key(name);
+    Some(match (answers, local) {
+        (true, _) => finding
+            .next(on_machine(machine, "journalctl -u rancher-system-agent -n 50"))
+            .next(on_machine(machine, "systemctl restart rancher-system-agent")),
+        (false, true) => restart_or_replace(finding, name),
+        (false, false) => unreachable_machine(evidence, finding, machine),
     })
+}
+
+/// What the host of a machine sees, which is this one: nothing has to be missed first.
+fn host(evidence: &Evidence, machine: &Object, _: Timestamp) -> Option<Finding> {
+    let name = machine.name();
+    let (cause, what, brief) = match evidence.hosts.get(name)? {
+        HostState::Running => return None,
+        HostState::Off => (Cause::MachineOff, "does not run: it was stopped or killed", "does not run"),
+        HostState::Frozen => {
+            (Cause::MachineFrozen, "is frozen: its processes are stopped by a signal", "is frozen")
+        }
+        HostState::CutOff => {
+            (Cause::MachineCutOff, "is cut off: it runs, and nothing leads out of its network", "is cut off")
+        }
+    };
+    let mut finding = Finding::blocked(cause, format!("machine {name} {what}")).brief(brief);
+    if let Some(away) = away(machine) {
+        finding = finding.since(away.since).condition(machine, condition::AGENT_CONNECTED);
+    }
+    let sick = [capi::condition::NODE_READY, capi::condition::NODE_HEALTHY].into_iter();
+    let sick =
+        sick.filter(|kind| machine.condition(kind).is_some_and(|condition| !condition.is_true())).take(1);
+    let finding = sick.fold(finding, |finding, kind| finding.condition(machine, kind));
+    Some(restart_or_replace(finding.until("the machine to run again"), name))
+}
+
+fn restart_or_replace(finding: Finding, name: &str) -> Finding {
+    finding
+        .next(format!("remuda machine restart {name}"))
+        .next(format!("or replace it: remuda machine delete {name}"))
+}
+
+/// No command of ours reaches it from here: a restart would be asked for over SSH.
+fn unreachable_machine(evidence: &Evidence, finding: Finding, machine: &Object) -> Finding {
+    let name = machine.name();
+    let finding = match evidence.server(machine).map(driver_of).as_deref() {
+        Some("local") => finding.next(format!("on the server's host: remuda machine restart {name}")),
+        _ if is_custom(machine) => {
+            finding.next("look at the host itself: its console, its power and its network")
+        }
+        _ => finding.next("look at it at its provider: its console, its power and its network"),
+    };
+    finding.next(format!("or replace it: remuda machine delete {name}"))
+}
+
+/// How a command is run on a machine. Into hosts that registered themselves, and those of other providers, we have no
+/// way.
+pub(super) fn on_machine(machine: &Object, command: &str) -> String {
+    let name = machine.name();
+    match machine.text("/spec/infrastructureRef/apiGroup") == group::MACHINE {
+        true => format!("remuda machine shell {name} -- {command}"),
+        false => format!("on the host of machine {name}: {command}"),
+    }
 }
 
 fn foreign(machine: &Object) -> bool {
@@ -401,8 +448,7 @@ fn plan_failed(evidence: &Evidence, machine: &Object, plan: &Plan) -> Finding {
         );
         finding.next.insert(0, next);
     }
-    finding
-        .next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -u {unit} -n 100"))
+    finding.next(on_machine(machine, &format!("journalctl -u rancher-system-agent -u {unit} -n 100")))
 }
 
 fn never_connected(evidence: &Evidence, machine: &Object, now: Timestamp) -> Finding {
@@ -438,7 +484,7 @@ fn never_connected(evidence: &Evidence, machine: &Object, now: Timestamp) -> Fin
         return finding.next(format!("delete the machine so that another takes its place: kubectl delete machines.cluster.x-k8s.io {name}"));
     }
     finding
-        .next(format!("remuda machine shell {name} -- journalctl -u rancher-system-agent -n 50"))
+        .next(on_machine(machine, "journalctl -u rancher-system-agent -n 50"))
         .next(format!("check that the machine can reach {url}"))
 }
 
@@ -514,7 +560,7 @@ fn probes(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Findi
     }
     let roles = Roles::of(machine);
     let unit = plan.distro().unit(roles.etcd || roles.control_plane);
-    Some(finding.next(format!("remuda machine shell {name} -- journalctl -u {unit} -n 100")))
+    Some(finding.next(on_machine(machine, &format!("journalctl -u {unit} -n 100"))))
 }
 
 /// What the planner says about it.
@@ -564,24 +610,29 @@ fn node(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Finding
         return Some(
             finding
                 .condition(machine, capi::condition::NODE_READY)
-                .next(format!("remuda machine shell {name} -- journalctl -n 100")),
+                .next(on_machine(machine, "journalctl -n 100")),
         );
     }
     for kind in [capi::condition::NODE_READY, capi::condition::NODE_HEALTHY, capi::condition::READY] {
         let Some(condition) = machine.condition(kind).filter(|condition| !condition.is_true()) else {
             continue;
         };
+        let silent = condition.reason == NODE_READY_UNKNOWN;
         let summary = match kind {
             capi::condition::READY => format!("machine {name} is not ready"),
+            _ if silent => format!(
+                "the kubelet of machine {name} has stopped to report, and its agent tells of no fault: the machine is \
+                 frozen or cut off from its cluster"
+            ),
             _ => format!("Node {node} of machine {name} is not healthy"),
         };
         let finding = Finding::patient(Cause::NodeUnhealthy, condition.since, limit::NODE, now, &summary);
         let finding = finding.brief("its Node is not healthy").until(format!("Node {node}"));
-        return Some(
-            finding
-                .condition(machine, kind)
-                .next(format!("remuda machine shell {name} -- journalctl -n 100")),
-        );
+        let finding = finding.condition(machine, kind);
+        return Some(match silent && !evidence.hosts.contains_key(name) {
+            true => unreachable_machine(evidence, finding, machine),
+            false => finding.next(on_machine(machine, "journalctl -n 100")),
+        });
     }
     None
 }

@@ -120,7 +120,7 @@ fn held_back(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Fi
         && let Some(hook) = hooked(capi::annotation::PRE_DRAIN_HOOK)
     {
         let summary = format!("machine {name} may not be drained until annotation {hook} is taken away");
-        return Some(hold(machine, summary).next("whoever set it takes it away when done"));
+        return Some(hold(machine, summary, hook));
     }
     if machine.has_annotation(annotation::PRE_TERMINATE) && reason != "DrainingNode" {
         let summary = format!("machine {name} goes only after etcd has let go of its member");
@@ -139,7 +139,7 @@ fn held_back(evidence: &Evidence, machine: &Object, now: Timestamp) -> Option<Fi
         hooked(capi::annotation::PRE_TERMINATE_HOOK).filter(|hook| *hook != annotation::PRE_TERMINATE)
     {
         let summary = format!("machine {name} may not go until annotation {hook} is taken away");
-        return Some(hold(machine, summary).next("whoever set it takes it away when done"));
+        return Some(hold(machine, summary, hook));
     }
     if reason == "DrainingNode" {
         let skip = format!(
@@ -180,9 +180,15 @@ pub(super) fn drain_blocked(machine: &Object) -> Option<Finding> {
     )
 }
 
-fn hold(machine: &Object, summary: String) -> Finding {
+fn hold(machine: &Object, summary: String, hook: &str) -> Finding {
     let finding = Finding::blocked(Cause::RemovalHeld, summary).about(machine).brief("held by a hook");
-    finding.since(machine.deleted()).until("the hook").condition(machine, "Deleting")
+    let finding = finding.since(machine.deleted()).until("the hook").condition(machine, "Deleting");
+    finding.next(format!(
+        "what set it takes it away when done; if it never will: kubectl -n {} annotate \
+         machines.cluster.x-k8s.io {} {hook}-",
+        machine.namespace(),
+        machine.name()
+    ))
 }
 
 fn waiting(machine: &Object, now: Timestamp) -> Finding {

@@ -37,7 +37,7 @@ struct Situation {
     #[serde(default)]
     unknown_release: bool,
     #[serde(default)]
-    running: std::collections::BTreeMap<String, bool>,
+    hosts: std::collections::BTreeMap<String, crate::hooks::HostState>,
     /// A machine to ask about, instead of the cluster.
     machine: Option<String>,
 }
@@ -92,7 +92,7 @@ fn evidence(situation: &Situation) -> Evidence {
     evidence.missing_secrets = situation.missing_secrets.iter().cloned().collect();
     evidence.unreachable.clone_from(&situation.unreachable);
     evidence.unknown_release = situation.unknown_release;
-    evidence.running.clone_from(&situation.running);
+    evidence.hosts.clone_from(&situation.hosts);
     evidence
 }
 

@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use remuda_cli::{Code, Failure, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, Shell};
+use remuda_cli::{
+    Code, Failure, HostState, MachineTarget, Orphan, OrphanQuery, OrphanReport, Orphans, Shell,
+};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -135,7 +137,7 @@ impl Shell for Fake {
         Box::pin(async { Ok(()) })
     }
 
-    fn is_running(&self, _: &str, _: Option<&std::path::Path>) -> Option<bool> {
+    fn host_state(&self, _: &str, _: Option<&std::path::Path>) -> Option<HostState> {
         None
     }
 }

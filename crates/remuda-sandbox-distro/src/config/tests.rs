@@ -17,6 +17,16 @@ fn load(role: Role, file: &str, flags: &str, env: &[(&str, &str)]) -> Result<Set
 }
 
 #[test]
+fn a_taint_that_is_none_keeps_a_node_from_starting() {
+    for taint in ["a_b=c:Never", "key", ":NoSchedule"] {
+        let file = format!(r#"{{"node-taint": ["{taint}"]}}"#);
+        let error = load(Role::Server, &file, "", &[]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("node-taint: {taint:?} is not key[=value]:effect")), "{error}");
+    }
+    assert_eq!(load(Role::Server, r#"{"node-taint": [""]}"#, "", &[]).unwrap().taints.len(), 0);
+}
+
+#[test]
 fn a_plan_of_an_init_node_is_understood() {
     let file = r#"{
       "agent-token": "agent", "cluster-init": true, "token": "server", "node-name": "demo-cp-1",
