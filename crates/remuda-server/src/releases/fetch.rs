@@ -1,6 +1,6 @@
 //! Fetching a document: bounded in time, size and redirections.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{StatusCode, header};
 use remuda_http::{Options, ReadError, keeps_tls, redirected};
@@ -38,8 +38,9 @@ pub(super) async fn fetch(url: &str, etag: Option<&str>) -> Result<Fetched, Fetc
         |source: reqwest::Error| FetchError::Transport { url: url.to_owned(), source: source.without_url() };
     let redirect = |reason| FetchError::Redirect { url: url.to_owned(), reason };
     let client = remuda_http::client(Options::within(TIMEOUT)).map_err(failed)?;
+    let begun = Instant::now();
     let ask = |url: &str| {
-        let request = client.get(url);
+        let request = client.get(url).timeout(TIMEOUT.saturating_sub(begun.elapsed()));
         match etag {
             Some(etag) => request.header(header::IF_NONE_MATCH, etag),
             None => request,
