@@ -191,7 +191,7 @@ command ends with 11.
 Examples:
   remuda cluster preflight demo
   remuda cluster preflight demo --to stable        before an upgrade
-  remuda cluster preflight demo --offline -o wide  of machines that reach this server and nothing else
+  remuda cluster preflight demo --offline          machines reach this server and nothing else
   remuda cluster preflight demo -o json"
     )]
     Preflight(Preflight),
