@@ -11,7 +11,9 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use remuda_door::{Access, Answer, Body, Call, Cookie, Door, Handler, Opening, Owned, Refusal, Shown};
+use remuda_door::{
+    Access, Answer, Body, Call, Cookie, Door, Handler, Opening, Owned, Refusal, Shown, accepts_gzip,
+};
 use remuda_names::path;
 
 use crate::files::{File, Files};
@@ -89,15 +91,6 @@ fn served(file: &File, asked: &HeaderMap, kept: &'static str) -> Response<Body> 
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     *response.body_mut() = Body::Full(body);
     response
-}
-
-fn accepts_gzip(asked: &HeaderMap) -> bool {
-    let lines = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|one| {
-        let (name, weight) = one.split_once(';').unwrap_or((one, ""));
-        let refused = weight.trim().strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0_f32));
-        name.trim().eq_ignore_ascii_case("gzip") && !refused
-    })
 }
 
 /// Whether a browser asks for a page to show: `/` leads such callers to the dashboard and programs to the API.

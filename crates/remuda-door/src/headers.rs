@@ -52,6 +52,16 @@ pub fn document_headers(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether a caller reads answers that are compressed with gzip.
+pub fn accepts_gzip(asked: &HeaderMap) -> bool {
+    let lines = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|one| {
+        let (name, weight) = one.split_once(';').unwrap_or((one, ""));
+        let refused = weight.trim().strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0_f32));
+        name.trim().eq_ignore_ascii_case("gzip") && !refused
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ pub use self::{
     call::{Acted, Answer, Call, Caller, Denied, Handler, Management, Opening},
     door::{ANY_METHOD, Access, Cookie, Door, Owned, Shown, Table},
     frame::{Api, Client, Frame},
-    headers::document_headers,
+    headers::{accepts_gzip, document_headers},
     refusal::Refusal,
     session::{begin_session, cookie, csrf_proof, end_session, set_cookie},
     websocket::WebSocket,

@@ -1,5 +1,8 @@
 //! Answers and errors in the form clients of the list API know.
 
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, Response, StatusCode, header};
 use remuda_control::bounded::LimitExceeded;
 use remuda_door::{Body, Refusal};
@@ -78,6 +81,25 @@ pub(crate) fn answer(base: &Base, code: StatusCode, value: &Value, yaml: bool) -
     response
 }
 
+/// Shorter answers are sent as they are.
+const WORTH_IT: usize = 8 << 10;
+
+/// The same answer compressed, where that is worth it. Schemas and pages of rows are a tenth of their size then.
+pub(crate) fn compressed(response: Response<Body>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let plain = match body {
+        Body::Full(plain) if plain.len() >= WORTH_IT => plain,
+        body => return Response::from_parts(head, body),
+    };
+    let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 8), Compression::fast());
+    let Ok(packed) = encoder.write_all(&plain).and_then(|()| encoder.finish()) else {
+        return Response::from_parts(head, Body::Full(plain));
+    };
+    head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    head.headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    Response::from_parts(head, Body::from(packed))
+}
+
 /// An answer without a body.
 pub(crate) fn nothing(base: &Base) -> Response<Body> {
     let mut response = Response::new(Body::empty());
@@ -106,6 +128,23 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[test]
+    fn long_answers_are_compressed_and_short_ones_are_not() {
+        use std::io::Read;
+        let base = Base { api: "https://h".to_owned() };
+        let of =
+            |text: &str| compressed(answer(&base, StatusCode::OK, &serde_json::json!({"a": text}), false));
+        assert!(!of("short").headers().contains_key(header::CONTENT_ENCODING));
+        let long = "long ".repeat(10_000);
+        let packed = of(&long);
+        assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
+        let Body::Full(bytes) = packed.into_body() else { panic!("it is whole") };
+        assert!(bytes.len() < 2_000, "{}", bytes.len());
+        let mut plain = String::new();
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut plain).unwrap();
+        assert_eq!(plain, serde_json::json!({"a": long}).to_string());
+    }
 
     #[test]
     fn what_a_cluster_says_no_with_is_a_refusal_of_a_bounded_length() {

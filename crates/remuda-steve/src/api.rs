@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use remuda_auth::rbac::policy::Policy;
 use remuda_control::{bounded::Room, clock::Clock};
-use remuda_door::{Answer, Body, Call, Handler, Opening, Refusal};
+use remuda_door::{Answer, Body, Call, Handler, Opening, Refusal, accepts_gzip};
 use remuda_names::list_api::path;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     actions::{self, CredentialChecks, NodeActions},
-    answer::{answer, failure, nothing},
+    answer::{answer, compressed, failure, nothing},
     cluster, counts,
     discovery::{Remembered, definitions},
     doors::{LIST_API, OLDER_FACTS, OLDER_KINDS, OLDER_SCHEMAS, OLDER_SETTINGS, SETTINGS},
@@ -170,6 +170,8 @@ pub(crate) struct Asked {
     pub(crate) parts: Vec<String>,
     pub(crate) parameters: Parameters,
     pub(crate) is_yaml: bool,
+    /// The caller reads compressed answers.
+    pub(crate) takes_gzip: bool,
 }
 
 impl Asked {
@@ -181,7 +183,7 @@ impl Asked {
         let accepted =
             headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         let is_yaml = accepted.starts_with("application/yaml") || parameters.get("_format") == Some("yaml");
-        Self { parts, parameters, is_yaml }
+        Self { parts, parameters, is_yaml, takes_gzip: accepts_gzip(headers) }
     }
 }
 
@@ -278,7 +280,10 @@ impl Shared {
         let yaml = asked.is_yaml;
         let done = self.route(visit, &asked, call, body).await;
         match done {
-            Ok(Done::Value(code, value)) => answer(&base, code, &value, yaml),
+            Ok(Done::Value(code, value)) => {
+                let response = answer(&base, code, &value, yaml);
+                if asked.takes_gzip { compressed(response) } else { response }
+            }
             Ok(Done::Nothing) => nothing(&base),
             Ok(Done::Response(response)) => response,
             Err(refusal) => failure(&base, refusal),

@@ -102,6 +102,13 @@ async fn the_requests_that_ranchers_dashboard_begins_with_are_answered() {
         [("cookie", cookie.as_str()), ("x-api-csrf", csrf.as_str()), ("sec-fetch-site", "same-origin")];
     let me = site.send(None, "POST", "/v1/ext.cattle.io.selfuser", &headers, json!({})).await;
     assert_eq!(me.body["status"]["userID"], "user-admin", "{}", me.text);
+    // Schemas are the largest of them, and not sent as they are to those who can read them otherwise.
+    let headers =
+        [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin"), ("accept-encoding", "gzip")];
+    let packed = site.send(None, "GET", "/v1/schemas", &headers, json!(null)).await;
+    assert_eq!((packed.code.as_u16(), &packed.headers["content-encoding"]), (200, &"gzip".parse().unwrap()));
+    let plain = get(&cookie, "/v1/schemas").await;
+    assert!(!plain.headers.contains_key("content-encoding") && packed.text.len() * 3 < plain.text.len());
     let kinds = "management.cattle.io.clusters?exclude=metadata.managedFields";
     for path in [
         "/v1/management.cattle.io.users/user-admin",
