@@ -1,11 +1,12 @@
 //! `remuda capi`: what Cluster API's own tools need of the server, and what they did to it.
 //!
-//! `remuda capi repository` is in [`repository`]. `remuda capi reclaim` gives the kinds of Cluster API back to the server.
+//! `remuda capi repository` is in [`repository`], `remuda capi provider` in [`provider`]. `remuda capi reclaim` gives the kinds of Cluster API back to the server.
 //!
 //! `clusterctl upgrade` or a manifest of upstream's core provider may have been put over the server's own, when it let
 //! them: definitions with conversion webhooks, and webhooks of which nothing answers, so that every write of these
 //! kinds fails. What was put there is undone; objects of these kinds stay as they are.
 
+pub mod provider;
 mod repository;
 
 use std::path::PathBuf;
@@ -37,6 +38,8 @@ pub struct Capi {
 
 #[derive(Subcommand, Debug)]
 pub enum CapiCommand {
+    /// Look at providers others make, and run their programs beside the server
+    Provider(provider::Provider),
     /// Remove definitions and webhooks another core provider has put over the server's own
     #[command(
         after_help = "Webhooks that something answers are left, and then nothing is changed: another core provider runs.
@@ -65,8 +68,9 @@ Examples:
     },
 }
 
-pub(crate) async fn run(session: &Session, command: CapiCommand) -> Result<(), Failure> {
-    match command {
+pub(crate) async fn run(session: &Session, capi: Capi) -> Result<(), Failure> {
+    match capi.command {
+        CapiCommand::Provider(provider) => provider::run(session, &capi.global, provider.command).await,
         CapiCommand::Reclaim { dry_run } => reclaim(session, dry_run).await,
         CapiCommand::Repository { dir } => repository::run(session, &dir).await,
     }

@@ -74,7 +74,7 @@ pub enum Command {
     /// Give the server agents for machines of other architectures
     #[command(after_help = EXIT_CODES)]
     Assets(assets::Assets),
-    /// Work on the server's place as core provider of Cluster API
+    /// Work with Cluster API: the server's place in it, and providers beside the server
     #[command(after_help = EXIT_CODES)]
     Capi(capi::Capi),
     /// Look at machines, read their logs and get into them
@@ -201,7 +201,7 @@ pub async fn run_on(session: &Session, command: Command) -> Result<(), Failure> 
         Command::Generate(generate) => generate::run(&generate.command),
         Command::Cluster(cluster) => Box::pin(cluster::run(session, cluster.command)).await,
         Command::Assets(assets) => Box::pin(assets::run(session, assets.command)).await,
-        Command::Capi(capi) => Box::pin(capi::run(session, capi.command)).await,
+        Command::Capi(capi) => Box::pin(capi::run(session, capi)).await,
         Command::Machine(machine) => Box::pin(machine::run(session, machine.command)).await,
         Command::Clusters(clusters) => {
             Box::pin(cluster::run(session, cluster::ClusterCommand::List(clusters.list))).await

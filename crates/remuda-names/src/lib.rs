@@ -190,6 +190,9 @@ pub mod annotation {
     /// On CRDs and inventory the server keeps as it ships them; its number grows with what is shipped.
     /// Written and read by the server at start. Taken away, the object belongs to whoever took it.
     pub const SHIPPED: &str = "remuda.io/shipped";
+    /// On webhook configurations and CRDs of providers of Cluster API: what their clients were before they were pointed
+    /// at a program, as JSON by the names of the webhooks. Written and read by `remuda capi provider run`.
+    pub const PROVIDER_WEBHOOKS: &str = "remuda.io/provider-webhooks";
     /// On plan Secrets: the removal of this machine's etcd member has begun. Until the machine is gone the
     /// planner neither relies on the member nor takes down another one in its place.
     pub const ETCD_LEAVING: &str = "remuda.io/etcd-member-leaving";

@@ -106,7 +106,10 @@ pub(super) fn unserved_webhook(message: &str) -> Option<String> {
     Some(if core {
         "remuda capi reclaim".to_owned()
     } else {
-        format!("let webhook {name} answer, or delete its webhook configuration")
+        format!(
+            "let webhook {name} answer, or delete its webhook configuration; that of a provider of Cluster API is answered by \
+             remuda capi provider run, and remuda capi provider list says which provider"
+        )
     })
 }
 
@@ -152,7 +155,7 @@ mod tests {
         );
         let other =
             unserved_webhook(&failed("validation.dockercluster.infrastructure.cluster.x-k8s.io")).unwrap();
-        assert!(other.contains("validation.dockercluster"), "{other}");
+        assert!(other.contains("validation.dockercluster") && other.contains("capi provider run"), "{other}");
         assert_eq!(unserved_webhook("admission webhook \"x\" denied the request: no"), None);
     }
 

@@ -22,7 +22,7 @@ fn the_commands_are_those_people_know() {
         "cluster\ncluster create\ncluster list\ncluster get\ncluster describe\ncluster delete\ncluster protect\n\
          cluster rotate-certificates\ncluster rotate-encryption-keys\ncluster unprotect\ncluster scale\n\
          cluster upgrade\ncluster preflight\ncluster apply-config\ncluster edit\ncluster registration-command\ncluster logs\n\
-         assets\nassets add\nassets list\ncapi\ncapi reclaim\ncapi repository\nmachine\nmachine list\nmachine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine delete\nmachine cordon\nmachine uncordon\n\
+         assets\nassets add\nassets list\ncapi\ncapi provider\ncapi provider list\ncapi provider run\ncapi reclaim\ncapi repository\nmachine\nmachine list\nmachine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine delete\nmachine cordon\nmachine uncordon\n\
          machine drain\nmachine restart\nmachine serve-driver\nmachine orphans\nclusters\nmachines\ngenerate\ngenerate cluster\n\
          get\nget clusters\nget machines\nget kubeconfig\nkubeconfig\nkubeconfig merge\nkubeconfig credential\nlogin\nlogout\nsnapshot\nsnapshot create\nsnapshot list\n\
          snapshot describe\nsnapshot restore\nsnapshot delete\ntoken\ntoken create\ntoken list\ntoken revoke\nuser\nuser create\nuser list\nuser disable\n\

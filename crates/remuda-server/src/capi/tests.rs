@@ -724,7 +724,12 @@ async fn webhooks_of_another_core_provider_that_nothing_serves_are_recognized() 
     let site = Site::open().await;
     site.send(Method::POST, WEBHOOKS, "application/json", &their_webhooks().to_string()).await.unwrap();
     let found = strangers::unserved(&site.client).await.unwrap();
-    assert_eq!(found, [("capi-validating".to_owned(), "capi-system/capi-webhook-service".to_owned())]);
+    let core = strangers::Unserved {
+        provider: "cluster-api".to_owned(),
+        configuration: "capi-validating".to_owned(),
+        service: "capi-system/capi-webhook-service".to_owned(),
+    };
+    assert_eq!(found, [core]);
     let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "capi-webhook-service"}},
         "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 9443}]});

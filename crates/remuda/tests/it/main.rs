@@ -9,6 +9,7 @@ mod backups;
 mod browser;
 mod bundle;
 mod capi;
+mod capi_provider;
 mod client;
 mod commands;
 mod controllers;
