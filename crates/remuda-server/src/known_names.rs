@@ -3,7 +3,7 @@
 //! Reads   the setting `server-url`.
 //! Writes  nothing: the certificate is made anew with a name that is missing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use http::Uri;
 use kube::ResourceExt;
@@ -14,9 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::serving::Serving;
 
-pub(crate) async fn run(ctx: Arc<Ctx>, serving: Arc<Serving>, stop: CancellationToken) {
+/// Controllers may be dropped late, and the lock of the data directory must not wait for them: hence `Weak`.
+pub(crate) async fn run(ctx: Arc<Ctx>, serving: Weak<Serving>, stop: CancellationToken) {
     let settings: Informer<Setting> = ctx.informers.of(Scope::all());
     let _settings = settings.subscribe(move |change| {
+        let Some(serving) = serving.upgrade() else { return };
         let urls = change.new.iter().filter(|setting| setting.name_any() == SERVER_URL);
         let urls = urls.flat_map(|setting| [setting.value.clone(), setting.default.clone()]);
         urls.filter_map(|url| host(&url)).for_each(|host| serving.known_as(&host));

@@ -318,7 +318,7 @@ impl Server {
             // Only the settings tell agents; where they cannot be read yet, they are when they are written.
             let standing = remuda_provisioning::standing_server_url(&provisioning, &own).await;
             let server_url = standing.unwrap_or(own);
-            let named = serving.clone();
+            let named = Arc::downgrade(&serving);
             controllers
                 .keep(group(Component::Shared, move |ctx, stop| known_names::run(ctx, named.clone(), stop)));
             let site = Site {

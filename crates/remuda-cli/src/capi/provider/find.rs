@@ -93,9 +93,10 @@ pub(super) fn choose(entries: &[Entry], wanted: Wanted<'_>) -> Result<Entry, Fai
     let found: Vec<&Entry> = entries.iter().filter(fits).collect();
     match found.as_slice() {
         [] => {
-            let names = entries.iter().map(|entry| entry.instance.as_str());
+            // One may be installed in several namespaces.
+            let names: BTreeSet<&str> = entries.iter().map(|entry| entry.instance.as_str()).collect();
             let failure = Failure::new(Code::NotFound, format!("there is no provider {}", wanted.name));
-            Err(failure.hint(near::hint(wanted.name, names, LIST)))
+            Err(failure.hint(near::hint(wanted.name, names.into_iter(), LIST)))
         }
         [one] if one.is_built_in() => {
             let message = format!("provider {} is part of the server and runs in it", one.instance);
@@ -218,7 +219,7 @@ mod tests {
             "infrastructure-doker",
             None,
             None,
-            "there is no provider infrastructure-doker; did you mean infrastructure-docker?",
+            "there is no provider infrastructure-doker; did you mean infrastructure-docker or infrastructure-twice?",
         );
         for (name, instance) in [("cluster-api", "cluster-api"), ("remuda", "infrastructure-remuda")] {
             let expected = format!(
