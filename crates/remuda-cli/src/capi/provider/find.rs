@@ -93,8 +93,12 @@ pub(super) fn choose(entries: &[Entry], wanted: Wanted<'_>) -> Result<Entry, Fai
     let found: Vec<&Entry> = entries.iter().filter(fits).collect();
     match found.as_slice() {
         [] => {
-            // One may be installed in several namespaces.
-            let names: BTreeSet<&str> = entries.iter().map(|entry| entry.instance.as_str()).collect();
+            // One may be installed in several namespaces, and what is part of the server is not run.
+            let names: BTreeSet<&str> = entries
+                .iter()
+                .filter(|entry| !entry.is_built_in())
+                .map(|entry| entry.instance.as_str())
+                .collect();
             let failure = Failure::new(Code::NotFound, format!("there is no provider {}", wanted.name));
             Err(failure.hint(near::hint(wanted.name, names.into_iter(), LIST)))
         }
