@@ -96,6 +96,8 @@ pub enum Cause {
     ApplyingPlan,
     WaitingForTurn,
     Operation,
+    /// Its machines are stopped, as was asked for.
+    Hibernated,
     ControlPlane,
     Scaling,
     Removing,
