@@ -5,6 +5,7 @@
 //! operation, which is what remains comparable when the clients take most of the machine.
 
 mod capi;
+mod day2;
 mod http;
 mod load;
 mod machines;
@@ -43,6 +44,8 @@ enum What {
     Api(ApiArguments),
     /// The Cluster API controllers, with simulated machines
     Capi(capi::CapiArguments),
+    /// Snapshots, restores and rotations of a cluster on local machines
+    Day2(day2::Day2Arguments),
     /// Machines of a cloud, and kinds of drivers
     Machines(machines::MachinesArguments),
     /// The path from the Cluster people write to a Ready one
@@ -80,6 +83,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match what {
         What::Api(arguments) => api(&server, &with, arguments).await,
         What::Capi(arguments) => capi::run(&server, &with, arguments).await,
+        What::Day2(arguments) => day2::run(&server, &with, &arguments),
         What::Machines(arguments) => machines::run(&server, &with, &arguments).await,
         What::Provision(arguments) => provision::run(&server, &with, &arguments).await,
         What::RancherApi(arguments) => rancher_api::run(&server, &with, &arguments).await,
