@@ -80,6 +80,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Snapshots, restores and rotations of a cluster on local machines
+    Day2 {
+        /// Passed on to the load generator; --help lists what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// From the Cluster people write to a Ready one: simulated at scale, on local machines, planner and agent
     Provision {
         /// Passed on to the load generator; --help lists what it takes
@@ -123,6 +129,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Bench { what: Bench::Api { arguments } } => bench::run("api", &arguments),
         Chore::Bench { what: Bench::Capi { arguments } } => bench::run("capi", &arguments),
         Chore::Bench { what: Bench::Dashboard { arguments } } => bench::run("dashboard", &arguments),
+        Chore::Bench { what: Bench::Day2 { arguments } } => bench::run("day2", &arguments),
         Chore::Bench { what: Bench::Machines { arguments } } => bench::run("machines", &arguments),
         Chore::Bench { what: Bench::Provision { arguments } } => bench::provision(&arguments),
         Chore::Bench { what: Bench::RancherApi { arguments } } => bench::run("rancher-api", &arguments),

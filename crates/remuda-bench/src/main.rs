@@ -6,6 +6,7 @@
 
 mod capi;
 mod dashboard;
+mod day2;
 mod http;
 mod load;
 mod machines;
@@ -46,6 +47,8 @@ enum What {
     Capi(capi::CapiArguments),
     /// The dashboard in a browser, with thousands of clusters and machines
     Dashboard(dashboard::DashboardArguments),
+    /// Snapshots, restores and rotations of a cluster on local machines
+    Day2(day2::Day2Arguments),
     /// Machines of a cloud, and kinds of drivers
     Machines(machines::MachinesArguments),
     /// The path from the Cluster people write to a Ready one
@@ -84,6 +87,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         What::Api(arguments) => api(&server, &with, arguments).await,
         What::Capi(arguments) => capi::run(&server, &with, arguments).await,
         What::Dashboard(arguments) => dashboard::run(&server, &with, &arguments).await,
+        What::Day2(arguments) => day2::run(&server, &with, &arguments),
         What::Machines(arguments) => machines::run(&server, &with, &arguments).await,
         What::Provision(arguments) => provision::run(&server, &with, &arguments).await,
         What::RancherApi(arguments) => rancher_api::run(&server, &with, &arguments).await,

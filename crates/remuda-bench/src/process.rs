@@ -44,6 +44,12 @@ impl Server {
         self.ready_after
     }
 
+    /// Waits until it has ended.
+    pub(crate) fn ended(mut self) -> anyhow::Result<()> {
+        self.child.wait()?;
+        Ok(())
+    }
+
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;

@@ -14,7 +14,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use remuda_api::core::{Cluster, Machine, MachineHealthCheck};
 use remuda_control::{Action, Controller, Enqueuer, Informer, ObjectKey, Scope, drive};
-use remuda_names::capi::{condition as kind, label};
+use remuda_names::{
+    annotation::WOKEN,
+    capi::{condition as kind, label},
+};
 use remuda_rollout::{
     condition::{
         Condition, Status,
@@ -179,6 +182,7 @@ impl Pass<'_> {
         let mut cluster = health::Cluster {
             control_plane_initialized: true_since(&*self.cluster, kind::CONTROL_PLANE_INITIALIZED),
             infrastructure_ready: true_since(&*self.cluster, kind::INFRASTRUCTURE_READY),
+            woken: self.cluster.annotations().get(WOKEN).and_then(|text| text.parse().ok()),
             paused: self.cluster.spec.paused == Some(true),
             connected,
         };

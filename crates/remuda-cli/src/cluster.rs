@@ -8,6 +8,7 @@ mod describe;
 mod differences;
 mod edit;
 mod fields;
+mod life;
 mod list;
 mod logs;
 mod preflight;
@@ -34,6 +35,7 @@ pub use self::{
     create::{Create, create, ensure},
     delete::{Delete, all_named, delete_all},
     differences::differences,
+    life::{Expire, Hibernate},
     preflight::Preflight,
     protect::Protect,
     register::{NodeRole, Register},
@@ -146,18 +148,59 @@ Secrets, and the next one goes on from there.
 
 Examples:
   remuda cluster rotate-encryption-keys demo --wait
-  remuda cluster rotate-encryption-keys demo --yes   asks nothing, as in scripts"
+  remuda cluster rotate-encryption-keys demo --yes   asks nothing, as in scripts
+  remuda cluster rotate-encryption-keys demo --no-snapshot"
     )]
     RotateEncryptionKeys {
         /// Name of the cluster
         #[arg(value_name = "CLUSTER")]
         name: String,
+        /// Take no snapshot before; it is noted that there is none
+        #[arg(long)]
+        no_snapshot: bool,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
         #[command(flatten)]
         wait: Wait,
     },
+
+    /// Stop all machines of a cluster, and keep them
+    #[command(
+        after_help = "A snapshot is taken first; then workers, the control plane and etcd are stopped, in this
+order. Nothing is replaced meanwhile. For machines of drivers that can stop and start servers.
+A schedule is five fields of cron and a time zone, in quotes: '0 20 * * 1-5 Europe/Berlin'.
+
+Examples:
+  remuda cluster hibernate demo --wait
+  remuda cluster hibernate demo --yes --no-snapshot
+  remuda cluster hibernate demo --schedule @daily
+  remuda cluster hibernate demo --no-schedule"
+    )]
+    Hibernate(Hibernate),
+
+    /// Start the machines of a hibernated cluster again
+    #[command(after_help = "Examples:
+  remuda cluster wake demo --wait")]
+    Wake {
+        /// Name of the cluster
+        #[arg(value_name = "CLUSTER")]
+        name: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+
+    /// Say when a cluster is deleted, or move that
+    #[command(
+        after_help = "It is told for a week before, by remuda why, events and webhooks, and for an hour at least. A
+protected cluster stays. Needs the right to delete the cluster.
+
+Examples:
+  remuda cluster expire demo --in 30d
+  remuda cluster expire demo --at 2026-12-24T18:00:00Z
+  remuda cluster expire demo --never"
+    )]
+    Expire(Expire),
 
     /// Take the protection against deletion off
     #[command(after_help = "Needs the right to delete the cluster.
@@ -296,9 +339,12 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
         ClusterCommand::RotateCertificates { name, services, wait } => {
             crate::snapshot::rotate_certificates(session, &name, &services, wait).await
         }
-        ClusterCommand::RotateEncryptionKeys { name, yes, wait } => {
-            crate::snapshot::rotate_encryption_keys(session, &name, yes, wait).await
+        ClusterCommand::RotateEncryptionKeys { name, no_snapshot, yes, wait } => {
+            crate::snapshot::rotate_encryption_keys(session, &name, no_snapshot, yes, wait).await
         }
+        ClusterCommand::Hibernate(arguments) => life::hibernate(session, arguments).await,
+        ClusterCommand::Wake { name, wait } => life::wake(session, &name, wait).await,
+        ClusterCommand::Expire(arguments) => life::expire(session, arguments).await,
         ClusterCommand::Unprotect(arguments) => protect::run(session, &arguments, false).await,
         ClusterCommand::Scale(arguments) => change::scale(session, arguments).await,
         ClusterCommand::Upgrade(arguments) => change::upgrade(session, arguments).await,

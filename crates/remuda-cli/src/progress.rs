@@ -26,6 +26,8 @@ pub enum Goal {
     Ready,
     /// Nothing is left.
     Gone,
+    /// All its machines are stopped.
+    Hibernated,
 }
 
 /// A cluster by namespace and name.
@@ -81,12 +83,13 @@ impl Snapshot {
         let reached = match goal {
             Goal::Ready => exists && finding.is_ready(),
             Goal::Gone => !exists,
+            Goal::Hibernated => exists && finding.cause == why::Cause::Hibernated,
         };
         Snapshot {
             cluster: evidence.name().to_owned(),
             text: if exists { headline(&finding) } else { "gone".to_owned() },
             state: if reached { State::Ready } else { finding.state.min(State::Waiting) },
-            lost: goal == Goal::Ready && (!exists || finding.deleting),
+            lost: goal != Goal::Gone && (!exists || finding.deleting),
             rows,
             ready,
             wanted,
@@ -190,6 +193,7 @@ fn timed_out(open: &BTreeSet<ClusterKey>, goal: Goal, timeout: Duration, last: &
     let goal = match goal {
         Goal::Ready => "ready",
         Goal::Gone => "gone",
+        Goal::Hibernated => "hibernated",
     };
     let after = age::short(i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX));
     let failure = Failure::new(Code::TimedOut, format!("{} not {goal} after {after}; {last}", names(open)));

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
-use remuda_names::rancher::{annotation, condition, label};
+use remuda_names::{
+    provisioning::annotation::ROTATE_KEYS_WITHOUT_SNAPSHOT,
+    rancher::{annotation, condition, label},
+};
 use remuda_snapshot::Report;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -151,7 +154,18 @@ pub(crate) async fn run(session: &Session, command: SnapshotCommand) -> Result<(
 }
 
 /// Writes the next generation of an operation into a cluster, and says which one it is.
-async fn ask(session: &Session, cluster: &str, field: &str, mut value: Value) -> Result<i64, Failure> {
+async fn ask(session: &Session, cluster: &str, field: &str, value: Value) -> Result<i64, Failure> {
+    ask_and(session, cluster, field, value, |_, _| {}).await
+}
+
+/// The same, with something else that is said in the same write.
+async fn ask_and(
+    session: &Session,
+    cluster: &str,
+    field: &str,
+    mut value: Value,
+    mut also: impl FnMut(&mut Object, i64),
+) -> Result<i64, Failure> {
     let namespace = session.namespace.as_str();
     gather::existing(session, namespace, cluster).await?;
     let mut generation = 0;
@@ -165,6 +179,7 @@ async fn ask(session: &Session, cluster: &str, field: &str, mut value: Value) ->
         generation = config[field]["generation"].as_i64().unwrap_or_default() + 1;
         value["generation"] = generation.into();
         config[field] = value.clone();
+        also(object, generation);
         Ok(true)
     };
     let clusters = api::provisioning_clusters();
@@ -308,16 +323,27 @@ pub(crate) async fn rotate_certificates(
 pub(crate) async fn rotate_encryption_keys(
     session: &Session,
     cluster: &str,
+    no_snapshot: bool,
     yes: bool,
     wait: Wait,
 ) -> Result<(), Failure> {
     gather::existing(session, &session.namespace, cluster).await?;
+    let first = match no_snapshot {
+        false => format!("takes a snapshot of cluster {cluster}"),
+        true => format!("takes NO snapshot of cluster {cluster}, so that there may be no way back"),
+    };
     let doing = format!(
-        "takes a snapshot of cluster {cluster}, changes the key of its Secrets and restarts all its servers three \
-         times, one after the other; its machines are not changed meanwhile"
+        "{first}, changes the key of its Secrets and restarts all its servers three times, one after the other; its \
+         machines are not changed meanwhile"
     );
     confirm(&doing, yes)?;
-    let generation = ask(session, cluster, "rotateEncryptionKeys", json!({})).await?;
+    let declined = |object: &mut Object, generation: i64| {
+        if no_snapshot {
+            let annotations = &mut object.0["metadata"]["annotations"];
+            annotations[ROTATE_KEYS_WITHOUT_SNAPSHOT] = generation.to_string().into();
+        }
+    };
+    let generation = ask_and(session, cluster, "rotateEncryptionKeys", json!({}), declined).await?;
     session.out.line(&format!("cluster {cluster}: the key of its Secrets is being rotated"));
     if !wait.wait {
         return Ok(());

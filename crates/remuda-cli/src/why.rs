@@ -100,6 +100,8 @@ pub enum Cause {
     ApplyingPlan,
     WaitingForTurn,
     Operation,
+    /// Its machines are stopped, as was asked for.
+    Hibernated,
     ControlPlane,
     Scaling,
     Removing,

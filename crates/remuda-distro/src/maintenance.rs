@@ -130,7 +130,7 @@ impl Window {
         };
         let zone = match &words[at + 1..] {
             [] => TimeZone::UTC,
-            [zone] => parse_zone(zone)?,
+            [zone] => self::zone(zone)?,
             _ => return Err(form()),
         };
         let (from, to) = words[at].split_once('-').ok_or_else(form)?;
@@ -195,7 +195,7 @@ fn parse_time(text: &str) -> Result<(Time, bool), WindowError> {
 }
 
 /// Zones that come with the program: what a window means must not depend on the host.
-fn parse_zone(text: &str) -> Result<TimeZone, WindowError> {
+pub fn zone(text: &str) -> Result<TimeZone, WindowError> {
     static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
     ZONES.get(text).map_err(|_| WindowError::Zone(text.to_owned()))
 }

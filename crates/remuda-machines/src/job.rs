@@ -13,6 +13,7 @@ pub(crate) mod confine;
 mod create;
 pub(crate) mod flags;
 mod output;
+mod power;
 mod remote;
 mod remove;
 mod restart;
@@ -348,6 +349,7 @@ pub async fn run(
         Action::Create(create) => work.create(create).await,
         Action::Remove { name } => work.remove(name).await,
         Action::Restart { name } => work.restart(name).await,
+        Action::Power { name, on } => work.power(name, *on).await,
         Action::Flags { .. } => Ok(()),
     };
     let _ = std::fs::remove_dir_all(work.store.path());
@@ -364,7 +366,7 @@ fn check_driver(args: &Args, environment: &Environment, store: &Store) -> Result
     let Some(expected) = &environment.driver else { return Ok(()) };
     let (name, driver) = match &args.action {
         Action::Create(create) => (&create.name, Some(create.driver.clone())),
-        Action::Remove { name } | Action::Restart { name } => (name, None),
+        Action::Remove { name } | Action::Restart { name } | Action::Power { name, .. } => (name, None),
         Action::Flags { .. } => return Ok(()),
     };
     let recorded = store.load(name)?.map(|machine| machine.driver_name);

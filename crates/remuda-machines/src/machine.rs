@@ -32,7 +32,7 @@ use remuda_control::{
 };
 use remuda_drivers::install::BUILT_IN;
 use remuda_names::{
-    annotation::{REBOOT_REQUESTED, REBOOTED},
+    annotation::{POWER, REBOOT_REQUESTED, REBOOTED},
     capi, machines,
     rancher::{annotation, condition as kind, finalizer, label},
 };
@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     address::Asked,
-    decide::{Act, decide},
+    decide::decide,
     lanes::Lanes,
     view::{Capi, JobView, Observed, Outcome, Owner, State, Status},
 };
@@ -196,7 +196,7 @@ impl Machines {
         let decision = decide(&observed, now);
         let key = ObjectKey::of(&object.metadata);
         let running = observed.job.as_ref().is_some_and(|job| job.outcome == Outcome::Running);
-        if !running && !matches!(decision.act, Act::Create { .. } | Act::Remove | Act::Reboot { .. }) {
+        if !running && !decision.act.starts_a_job() {
             self.lanes.leave(&key, &self.enqueuer);
         } else if running && let Some(job) = self.jobs.get(&key.sibling(naming::job(&key.name))) {
             let lane = job.labels().get(machines::label::LANE).cloned().unwrap_or_default();
@@ -232,11 +232,14 @@ impl Machines {
         let job = self.job(&key, &status).await?;
         let complete = job.as_ref().is_some_and(|job| job.outcome == Outcome::Complete);
         let rebooted = object.annotations().get(REBOOTED).cloned();
+        let powered = object.annotations().get(POWER).cloned();
         // Where a server's own host has the machine, only that can restart it.
         let asked = capi.as_ref().and_then(|capi| capi.reboot.as_ref());
+        let power = capi.as_ref().and_then(|capi| capi.power.as_ref());
         let wants_state = deleting
             || (complete && status.addresses.is_empty())
-            || (job.is_none() && asked.is_some() && asked != rebooted.as_ref());
+            || (job.is_none() && asked.is_some() && asked != rebooted.as_ref())
+            || (job.is_none() && power.is_some() && power != powered.as_ref());
         let (state, creation_barred) =
             if wants_state { self.state(&namespace, &key.name).await? } else { (State::Unread, false) };
         let decided = condition::status(&status.conditions, kind::CREATE_JOB);
@@ -255,6 +258,8 @@ impl Machines {
                 .get(annotation::FORCE_MACHINE_REMOVE)
                 .is_some_and(|yes| yes == "true"),
             rebooted,
+            powered,
+            paused,
             status,
             owner,
             capi,
@@ -310,6 +315,7 @@ impl Machines {
             bootstrap_secret: machine.spec.bootstrap.data_secret_name.clone(),
             deleting: machine.metadata.deletion_timestamp.is_some(),
             reboot: machine.annotations().get(REBOOT_REQUESTED).cloned(),
+            power: machine.annotations().get(POWER).cloned(),
         })
     }
 

@@ -17,7 +17,7 @@ use remuda_drivers::{
     secret::Secret,
     ssh::Target,
 };
-use remuda_plan::machine_state::{self, Record, StateError};
+use remuda_plan::machine_state::{self, OURS, Record, StateError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -69,12 +69,11 @@ pub struct Machine {
     pub host_key: String,
     /// The host it exists on, if that is a server's own.
     pub host: Option<Host>,
+    /// Its server was stopped, and is to stay so.
+    pub stopped: bool,
     /// What others wrote and we do not know.
     rest: Map<String, Value>,
 }
-
-/// What we add to `config.json`.
-const OURS: &str = "Remuda";
 
 impl Machine {
     pub fn new(name: &str, driver_name: &str, script: Option<&str>, hostname: &str) -> Self {
@@ -94,6 +93,7 @@ impl Machine {
             phase: Phase::Intended,
             host_key: String::new(),
             host: None,
+            stopped: false,
             rest: rest.as_object().cloned().unwrap_or_default(),
         }
     }
@@ -107,6 +107,7 @@ impl Machine {
             phase: serde_json::from_value(ours["Phase"].clone()).unwrap_or_default(),
             host_key: ours["HostKey"].as_str().unwrap_or_default().to_owned(),
             host: serde_json::from_value(ours["Host"].clone()).ok(),
+            stopped: ours[machine_state::STOPPED] == true,
             rest,
         })
     }
@@ -118,6 +119,9 @@ impl Machine {
         let mut ours = json!({"Phase": self.phase, "HostKey": self.host_key});
         if let Some(host) = &self.host {
             ours["Host"] = json!({"ID": host.id, "Name": host.name});
+        }
+        if self.stopped {
+            ours[machine_state::STOPPED] = json!(true);
         }
         all.insert(OURS.to_owned(), ours);
         let mut text = Vec::new();

@@ -3,7 +3,10 @@
 //! Controllers and the list API that sum conditions up read it here. A type that is not listed is of another product,
 //! and `True` is good.
 
-use crate::{capi::condition as capi, rancher::condition as rancher};
+use crate::{
+    capi::condition as capi, machines::condition as machines, provisioning::condition as provisioning,
+    rancher::condition as rancher,
+};
 
 /// The status of a condition when all is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub const ALL: &[Condition] = &[
     positive(rancher::PROVISIONED, &["remuda-provisioning", "remuda-rke"]),
     negative(rancher::RECONCILING, PROVISIONING),
     negative(rancher::STALLED, PROVISIONING),
+    negative(provisioning::HIBERNATED, PROVISIONING),
+    negative(provisioning::EXPIRING, PROVISIONING),
     positive(rancher::REMOVED, &["remuda-provisioning", "remuda-rke"]),
     positive(rancher::CONNECTED, GATEWAY),
     positive(rancher::AGENT_DEPLOYED, GATEWAY),
@@ -95,6 +100,7 @@ pub const ALL: &[Condition] = &[
     positive(rancher::HOST_CLEAN, RKE),
     positive(rancher::CREATE_JOB, MACHINES),
     positive(rancher::DELETE_JOB, MACHINES),
+    positive(machines::POWERED, MACHINES),
     positive(rancher::DOWNLOADED, MACHINES),
     positive(rancher::INSTALLED, MACHINES),
     positive(rancher::ACTIVE, MACHINES),
@@ -146,6 +152,8 @@ mod tests {
                 "Deleting",
                 "Reconciling",
                 "Stalled",
+                "Hibernated",
+                "Expiring",
                 "DrainBlocked",
                 "Inactive",
             ]

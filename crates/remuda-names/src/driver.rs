@@ -32,6 +32,8 @@ pub struct Facts {
     pub chooses_system: bool,
     /// The setting that gives a machine a certain address.
     pub static_address: Option<StaticAddress>,
+    /// Whether its servers can be stopped and started again. Of drivers of others it is believed until they refuse.
+    pub power: bool,
     /// For drivers that come with the program.
     pub listing: Option<Listing>,
 }
@@ -96,6 +98,7 @@ const MOST: Facts = Facts {
     default_region: false,
     chooses_system: false,
     static_address: None,
+    power: true,
     listing: None,
 };
 
@@ -175,6 +178,8 @@ const KNOWN: &[(&str, Facts)] = &[
         "generic",
         Facts {
             class: class::HOST,
+            // It is told where a server is, and nothing of its power.
+            power: false,
             listing: Some(Listing {
                 description: "Servers that exist, reached over SSH",
                 credential: false,

@@ -236,6 +236,19 @@ pub mod annotation {
     /// the
     /// machine provider.
     pub const REBOOTED: &str = "remuda.io/rebooted";
+    /// On Machines: whether their server is to run: a constant of [`power`](crate::power). Written as the planner
+    /// decides, read by the machine provider. On machines of drivers, and on the Jobs that stop and start them: what
+    /// was carried out.
+    pub const POWER: &str = "remuda.io/power";
+    /// On Clusters of Cluster API: when their machines were started again. How long nodes were not healthy is counted
+    /// from then on. Written as the planner decides.
+    pub const WOKEN: &str = "remuda.io/woken";
+}
+
+/// Whether a server is to run.
+pub mod power {
+    pub const STOPPED: &str = "stopped";
+    pub const RUNNING: &str = "running";
 }
 
 /// Notes of servers that were removed from a cluster: Secrets beside its registration tokens.

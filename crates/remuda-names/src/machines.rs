@@ -51,6 +51,12 @@ pub mod annotation {
 /// Kinds of pools of addresses: of one namespace, and of all.
 pub const POOLS: [&str; 2] = ["InClusterIPPool", "GlobalInClusterIPPool"];
 
+/// Conditions.
+pub mod condition {
+    /// On machines of drivers: false while their server could not be stopped or started as was asked.
+    pub const POWERED: &str = "Powered";
+}
+
 /// Finalizers.
 pub mod finalizer {
     /// On IPAddressClaims of machines, until the server that has the address is gone. Written by the machine provider.

@@ -38,6 +38,24 @@ pub mod annotation {
     pub const ROTATE_CERTIFICATES: &str = "remuda.io/rotate-certificates";
     /// Its value.
     pub const ROTATE_CERTIFICATES_AUTO: &str = "auto";
+    /// On Clusters: the generation of `rotateEncryptionKeys` before which no snapshot is taken. Written by
+    /// `remuda cluster rotate-encryption-keys --no-snapshot`.
+    pub const ROTATE_KEYS_WITHOUT_SNAPSHOT: &str = "remuda.io/rotate-encryption-keys-without-snapshot";
+    /// On Clusters: since when they are to be stopped. The later of it and [`WAKE`] counts. Written by people and by
+    /// `remuda cluster hibernate`. On RKEControlPlanes: that they are to be stopped now, and since when; written by
+    /// the controller of Clusters, read by the planner.
+    pub const HIBERNATE: &str = "remuda.io/hibernate";
+    /// On Clusters: since when they are to run again. Written by people and by `remuda cluster wake`.
+    pub const WAKE: &str = "remuda.io/wake";
+    /// On Clusters: when they are stopped, as a cron schedule with a time zone: `0 20 * * 1-5 Europe/Berlin`.
+    pub const HIBERNATE_SCHEDULE: &str = "remuda.io/hibernate-schedule";
+    /// On Clusters: when they run again, in the same form.
+    pub const WAKE_SCHEDULE: &str = "remuda.io/wake-schedule";
+    /// On Clusters: `true` if no snapshot is taken before they are stopped, or the one value of [`HIBERNATE`] before which
+    /// none is.
+    pub const HIBERNATE_WITHOUT_SNAPSHOT: &str = "remuda.io/hibernate-without-snapshot";
+    /// On Clusters: when they are deleted. Written by people who may delete them; read by the controller of Clusters.
+    pub const EXPIRES: &str = "remuda.io/expires";
     /// On machine configurations: `true` if several clusters use it, or may. It then belongs to none of them and
     /// outlives them. Written by people, and as soon as a second cluster uses it.
     pub const SHARED: &str = "remuda.io/shared";
@@ -64,4 +82,8 @@ pub mod release_data {
 pub mod condition {
     /// On Clusters: false while an edit of a machine configuration has not reached all machines.
     pub const CONFIGURATION_APPLIED: &str = "ConfigurationApplied";
+    /// On Clusters: true while their machines are stopped.
+    pub const HIBERNATED: &str = "Hibernated";
+    /// On Clusters: true from a week before they are deleted because they expire.
+    pub const EXPIRING: &str = "Expiring";
 }

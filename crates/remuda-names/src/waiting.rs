@@ -11,6 +11,8 @@ pub const ROLES: &str = "Roles";
 /// Of earlier versions, whose control planes are read here as well.
 pub const NOT_SUPPORTED: &str = "NotSupported";
 pub const OPERATION: &str = "Operation";
+/// A cluster is being stopped, is stopped, or is being started.
+pub const HIBERNATION: &str = "Hibernation";
 pub const MAINTENANCE_WINDOW: &str = "MaintenanceWindow";
 pub const PAUSED: &str = "Paused";
 pub const ETCD_REPLACED: &str = "EtcdReplaced";

@@ -19,6 +19,11 @@ const LARGEST_RECORD: u64 = 4 << 20;
 /// The name of the record.
 pub const RECORD: &str = "config.json";
 
+/// What this program adds to the record.
+pub const OURS: &str = "Remuda";
+/// In it: `true` if the server was stopped, and is to stay so.
+pub const STOPPED: &str = "Stopped";
+
 /// A machine state that cannot be used. Nothing of its content is told: it holds credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -65,6 +70,11 @@ impl Record {
             return Err(StateError::Record);
         };
         Ok(Record { driver_name, driver, rest })
+    }
+
+    /// The server was stopped, and is to stay so.
+    pub fn is_stopped(&self) -> bool {
+        self.rest.get(OURS).is_some_and(|ours| ours[STOPPED] == true)
     }
 
     /// A text the driver saved; empty if there is none.

@@ -22,6 +22,9 @@ pub struct DriverConfig {
     pub ip_address: String,
     pub private_ip_address: String,
     pub ipv6_address: String,
+    /// Its server was stopped, and is to stay so.
+    #[serde(default)]
+    pub stopped: bool,
 }
 
 impl DriverConfig {
@@ -38,6 +41,7 @@ impl From<Record> for DriverConfig {
             ip_address: text("IPAddress"),
             private_ip_address: text("PrivateIPAddress"),
             ipv6_address: text("IPv6Address"),
+            stopped: record.is_stopped(),
             driver: record.driver_name,
         }
     }
@@ -55,5 +59,8 @@ mod tests {
         assert_eq!(config.ip_address, "1.2.3.4");
         assert_eq!(config.private_ip_address, "10.0.0.4");
         assert_eq!(config.ipv6_address, "");
+        assert!(!config.stopped);
+        let json = br#"{"DriverName":"local","Driver":{},"Remuda":{"Phase":"Created","Stopped":true}}"#;
+        assert!(DriverConfig::from(Record::parse(json).unwrap()).stopped);
     }
 }

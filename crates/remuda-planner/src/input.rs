@@ -230,6 +230,9 @@ pub struct Machine {
     pub summary: Summary,
     /// Value of the annotation that asks for a restart of its service; another value asks again.
     pub restart_asked: String,
+    /// Whether its server was told to run: a constant of [`remuda_names::power`], or empty.
+    #[serde(default)]
+    pub power: String,
     /// When the first of its certificates ends, as far as that is known.
     #[serde(default)]
     pub certificates_until: Option<Timestamp>,

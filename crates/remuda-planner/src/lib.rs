@@ -64,6 +64,7 @@ mod tier;
 mod desired;
 
 pub use desired::Unrenderable;
+pub use operation::hibernation::Stage;
 pub use planner::plan;
 pub use redact::redact;
 pub use remuda_plan::node_plan;

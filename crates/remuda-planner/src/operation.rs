@@ -6,6 +6,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod encryption;
+pub(crate) mod hibernation;
 pub(crate) mod renewal;
 pub(crate) mod restore;
 pub(crate) mod snapshot;

@@ -12,6 +12,7 @@ use remuda_plan::key;
 use crate::{
     desired::Unrenderable,
     input::{PlanSecret, Tokens},
+    operation::hibernation::Stage,
     phase::Phase,
     quorum::Refusal,
     reason::{self, Reason},
@@ -102,6 +103,20 @@ pub enum Write {
     ReleaseSnapshot {
         name: String,
     },
+    /// Says whether the server of a Machine is to run.
+    Power {
+        machine: String,
+        on: bool,
+    },
+    /// Forgets how the probes of a machine went: its server was stopped since.
+    ForgetProbes {
+        machine: String,
+        secret: String,
+    },
+    /// Unpauses the CAPI Cluster, whose machines were started at this time.
+    Woken {
+        at: Timestamp,
+    },
 }
 
 /// Message of [`Write::ClusterNotInitialized`]; the reason is `NotInitialized`.
@@ -128,6 +143,12 @@ impl fmt::Display for Write {
             Write::Pause => f.write_str("cluster: pause"),
             Write::Unpause => f.write_str("cluster: unpause"),
             Write::ReleaseSnapshot { name } => write!(f, "snapshot {name}: its file is gone"),
+            Write::Power { machine, on: true } => write!(f, "{machine}: start its server"),
+            Write::Power { machine, on: false } => write!(f, "{machine}: stop its server"),
+            Write::ForgetProbes { machine, .. } => {
+                write!(f, "{machine}: its probes are of before it stopped")
+            }
+            Write::Woken { .. } => f.write_str("cluster: unpause, its machines run again"),
         }
     }
 }
@@ -206,6 +227,9 @@ impl Write {
             Write::Mark { marked: false, .. } => {
                 secret.labels.remove(label::INIT_NODE);
             }
+            Write::ForgetProbes { .. } => {
+                secret.data.remove(key::PROBE_STATUSES);
+            }
             _ => {}
         }
     }
@@ -215,6 +239,7 @@ impl Write {
         match self {
             Write::Plan(PlanWrite { machine, .. })
             | Write::Annotate { machine, .. }
+            | Write::ForgetProbes { machine, .. }
             | Write::Mark { machine, .. } => Some(machine),
             _ => None,
         }
@@ -256,6 +281,14 @@ pub enum Waiting {
     /// The machine that changes the encryption key was chosen.
     EncryptionLeader {
         machine: String,
+    },
+    /// The cluster is being stopped or started, and these machines are not yet as they are to be.
+    Hibernation {
+        stage: Stage,
+        machines: Vec<String>,
+    },
+    Hibernated {
+        since: Option<Timestamp>,
     },
     Paused,
     EtcdReplaced,
@@ -310,6 +343,7 @@ impl Waiting {
             | Waiting::ShutDown
             | Waiting::CertificatesRotated
             | Waiting::EncryptionLeader { .. } => waiting::OPERATION,
+            Waiting::Hibernation { .. } | Waiting::Hibernated { .. } => waiting::HIBERNATION,
             Waiting::Paused => waiting::PAUSED,
             Waiting::EtcdReplaced => waiting::ETCD_REPLACED,
             Waiting::ViableInitNode => waiting::VIABLE_INIT_NODE,
@@ -335,7 +369,7 @@ impl Waiting {
     /// costs no write of its own.
     pub(crate) fn as_data(&self) -> WaitingFor {
         let (machines, details): (&[String], &[Reason]) = match self {
-            Waiting::LastMembers { machines } => (machines, &[]),
+            Waiting::LastMembers { machines } | Waiting::Hibernation { machines, .. } => (machines, &[]),
             Waiting::FormerInitNode { machine } | Waiting::EncryptionLeader { machine } => {
                 (std::slice::from_ref(machine), &[])
             }
@@ -510,6 +544,12 @@ impl fmt::Display for Waiting {
                 at_most_three(machines),
                 annotation::ETCD_FORCE_REMOVE
             ),
+            Waiting::Hibernation { stage, machines } if machines.is_empty() => write!(f, "{stage}"),
+            Waiting::Hibernation { stage, machines } => write!(f, "{stage}: {}", at_most_three(machines)),
+            Waiting::Hibernated { since: Some(since) } => {
+                write!(f, "hibernated since {}: its machines are stopped", rfc3339(*since))
+            }
+            Waiting::Hibernated { since: None } => f.write_str("hibernated: its machines are stopped"),
             Waiting::Roles => {
                 f.write_str("waiting for at least one control plane, etcd, and worker node to be registered")
             }
@@ -640,6 +680,8 @@ pub enum Failure {
     Snapshot { snapshot: String, unusable: Unusable },
     #[error("encryption key rotation failed in phase {phase}: {cause}; {}", keys_are(phase, snapshot.as_deref()))]
     EncryptionKeys { phase: Phase, cause: NotRotated, snapshot: Option<String> },
+    #[error("not hibernated: the server of machine {machine} cannot be stopped and started by a driver")]
+    Hibernation { machine: String },
     #[error(transparent)]
     Unrenderable(#[from] Unrenderable),
 }

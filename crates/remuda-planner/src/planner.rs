@@ -64,8 +64,8 @@ impl Pass<'_> {
 
 type Phase = fn(&mut Pass<'_>) -> Result<(), Stop>;
 
-/// Earlier phases outrank later ones. The four operations come before the pause: once begun they are
-/// finished.
+/// Earlier phases outrank later ones. A cluster whose machines are stopped does nothing else. The four operations come
+/// before the pause: once begun they are finished.
 const PHASES: &[Phase] = &[
     deleting,
     conditions,
@@ -75,6 +75,7 @@ const PHASES: &[Phase] = &[
     join_urls,
     roles,
     state,
+    operation::hibernation::run,
     operation::snapshot::create,
     operation::restore::run,
     operation::snapshot::delete,

@@ -299,6 +299,8 @@ pub struct ControlPlaneStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_renewal: Option<CertificateRenewal>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub hibernation: Option<Hibernation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Phase::is_none")]
     pub rotate_encryption_keys_phase: Phase,
@@ -339,6 +341,25 @@ pub struct CertificateRenewal {
     /// When all certificates were rotated last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
+}
+
+/// Machines of a cluster that are stopped, being stopped, or being started again. A cluster that runs has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Hibernation {
+    /// See [`Stage`](crate::Stage).
+    pub phase: String,
+    /// The request that is carried out: since when it is to be stopped.
+    pub asked: String,
+    /// When the phase began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// No snapshot was taken before: that was declined.
+    #[serde(skip_serializing_if = "is_false")]
+    pub without_snapshot: bool,
+    /// Why it ended before a machine was stopped.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub failure: String,
 }
 
 /// What a cluster waits for.

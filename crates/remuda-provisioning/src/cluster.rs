@@ -7,6 +7,7 @@
 //! Never   makes or deletes a machine: MachineDeployments do. Never says whether a cluster is connected.
 
 mod enqueue;
+mod expiry;
 mod graph;
 mod happening;
 mod identity;
@@ -15,6 +16,7 @@ mod kubeconfig;
 mod make;
 mod observe;
 pub(crate) mod pool;
+mod power;
 mod problem;
 mod remove;
 mod rollback;
@@ -24,19 +26,20 @@ pub(crate) mod update;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::{DynamicObject, PartialObjectMeta},
 };
 use remuda_api::{
     core::{self, Machine, MachineDeployment, MachineHealthCheck},
     management::{self, DynamicSchema, Token},
     provisioning::Cluster,
-    rke::{RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
+    rke::{Condition, RkeBootstrapTemplate, RkeCluster, RkeControlPlane},
 };
 use remuda_control::{
     Action, Chain, Controller, Ctx, Enqueuer, Informer, ObjectKey, Retry, Retryable, Scope, drive,
@@ -45,6 +48,7 @@ use remuda_control::{
 use remuda_names::{
     capi,
     identity::token_kind,
+    provisioning::{annotation::EXPIRES, condition::HIBERNATED},
     rancher::{annotation, condition::RKE_CLUSTER, finalizer, label, setting},
 };
 use serde::de::DeserializeOwned;
@@ -54,8 +58,9 @@ use tokio_util::sync::CancellationToken;
 use self::identity::Images;
 pub use self::problem::Problem;
 use crate::{
+    admission::protection::refuse_deletion,
     condition::{self, ConditionUpdate},
-    error::Error,
+    error::{Error, is_code},
     naming,
     object_set::{self, Child, Foreign, Need, ObjectSet},
     settings::Settings,
@@ -74,6 +79,9 @@ const BY_USER: &str = "provisioning/user";
 
 /// A safety net for what is read without being watched.
 const RESYNC: Duration = Duration::from_secs(30);
+
+/// Clocks are set, and timers of months are not.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 type Definitions = Informer<PartialObjectMeta<CustomResourceDefinition>>;
 
@@ -236,6 +244,12 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<A
     }
     let management_name = identity::name(&cluster);
     let workspace = identity::workspace(&cluster, progress.management.as_ref());
+    let now = this.ctx.clock.now();
+    let power = power::wanted(&cluster, now);
+    let known = conditions_of(&cluster);
+    let hibernated =
+        power::says(&power, progress.control_plane.as_ref(), condition::get(known, HIBERNATED).is_some());
+    let expiry = expiry::decide(&cluster, refusal(&cluster)?.as_deref(), now);
     let view = status::View {
         cluster: &cluster,
         management: progress.management.as_ref(),
@@ -246,21 +260,77 @@ async fn live(this: &Clusters, api: &Api<Cluster>, cluster: Cluster) -> Result<A
         created: progress.created,
         objects: progress.objects,
         configuration: progress.pending.as_deref().map(update::says),
+        hibernated,
+        expiring: expiry.says,
         kubeconfig: progress.kubeconfig,
     };
-    let status = status::status(&view, this.ctx.clock.now());
+    let status = status::status(&view, now);
     ignored::tell(&this.ctx.recorder, &cluster);
     let written = write_status(&this.ctx, api, &cluster, &status).await?;
     this.clusters.wait_seen(written.as_ref()).await;
     // Once it is stored, so that it is told once.
     happening::tell(&this.ctx, &cluster, &status);
-    match result {
+    if expiry.delete {
+        tracing::info!(cluster = %key, "cluster has expired and is deleted");
+        expire(api, &cluster).await?;
+    }
+    let next = [power.next, expiry.next].into_iter().flatten().min();
+    match result.map(|action| sooner(action, next, now)) {
         // The condition tells it, and whoever puts it right wakes us.
         Err(Error::Problem(problem)) => {
             tracing::info!(cluster = %key, %problem, "cluster cannot be made as its spec says");
             Ok(Action::RequeueAfter(RESYNC))
         }
         result => result,
+    }
+}
+
+fn conditions_of(cluster: &Cluster) -> &[Condition] {
+    cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+}
+
+/// Why the cluster cannot be deleted, if it is protected.
+fn refusal(cluster: &Cluster) -> Result<Option<String>, Error> {
+    if !cluster.annotations().contains_key(EXPIRES) {
+        return Ok(None);
+    }
+    let encode = |source| Error::Encode { what: "a cluster", source };
+    let object = serde_json::to_value(cluster).map_err(encode)?;
+    Ok(refuse_deletion(&object).map(|refused| refused.why))
+}
+
+/// Deletes a cluster whose end has come, unless it was given another meanwhile, or is protected by now.
+async fn expire(api: &Api<Cluster>, cluster: &Cluster) -> Result<(), Error> {
+    let name = cluster.name_any();
+    let found = api.get_opt(&name).await.map_err(Error::api("read", cluster_text(cluster)))?;
+    let same = |found: &Cluster| {
+        found.metadata.uid == cluster.metadata.uid
+            && found.annotations().get(EXPIRES) == cluster.annotations().get(EXPIRES)
+    };
+    let Some(found) = found.filter(same) else { return Ok(()) };
+    if refusal(&found)?.is_some() {
+        return Ok(());
+    }
+    let preconditions = Preconditions {
+        uid: found.metadata.uid.clone(),
+        resource_version: found.metadata.resource_version.clone(),
+    };
+    match api.delete(&name, &DeleteParams::background().preconditions(preconditions)).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_code(&error, 404) => Ok(()),
+        Err(error) => Err(Error::api("delete", cluster_text(cluster))(error)),
+    }
+}
+
+/// Not later than at this time.
+fn sooner(action: Action, next: Option<Timestamp>, now: Timestamp) -> Action {
+    let Some(next) = next else { return action };
+    // A moment after it, for clocks that are not read at once.
+    let wait = Duration::try_from(next.duration_since(now)).unwrap_or_default() + Duration::from_millis(100);
+    let wait = wait.min(LONGEST_WAIT);
+    match action {
+        Action::RequeueAfter(known) => Action::RequeueAfter(known.min(wait)),
+        Action::AwaitChange => Action::RequeueAfter(wait),
     }
 }
 

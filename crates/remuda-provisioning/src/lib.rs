@@ -23,6 +23,7 @@ mod management;
 pub mod naming;
 mod object_set;
 mod registration;
+mod schedule;
 mod settings;
 
 use std::sync::Arc;

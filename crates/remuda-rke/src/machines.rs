@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use remuda_api::{core::Machine, rke::RkeBootstrap};
 use remuda_control::{Chain, ObjectKey, write::conditions};
 use remuda_names::{
-    annotation::{PRESERVED_UNTIL, RESTART_REQUESTED},
+    annotation::{POWER, PRESERVED_UNTIL, RESTART_REQUESTED},
     capi::condition,
     rancher::{annotation, condition as rancher_condition, label, secret_key, secret_type},
 };
@@ -278,6 +278,7 @@ pub(crate) fn view(machine: &Machine, plan_secret: Option<PlanSecret>, driver: D
         certificates_until: status
             .and_then(|status| status.certificates_expiry_date.as_ref())
             .map(|until| until.0),
+        power: machine.annotations().get(POWER).cloned().unwrap_or_default(),
         restart_asked: machine.annotations().get(RESTART_REQUESTED).cloned().unwrap_or_default(),
         driver,
         plan_secret,

@@ -80,6 +80,8 @@ pub struct Cluster {
     pub control_plane_initialized: Option<Timestamp>,
     /// Since when InfrastructureReady is True.
     pub infrastructure_ready: Option<Timestamp>,
+    /// When its machines were started again, if they were stopped: nothing counts that is older.
+    pub woken: Option<Timestamp>,
     pub paused: bool,
     /// We see the workload cluster, or it is too early to.
     pub connected: bool,

@@ -51,6 +51,8 @@ lenient! {
         pub certificate_rotation_generation: i64,
         /// The rotation of certificates that begins by itself, before they end.
         pub certificate_renewal: Option<CertificateRenewal>,
+        /// Machines that are stopped, being stopped, or being started again.
+        pub hibernation: Option<Hibernation>,
         /// The rotation of the key for secrets at rest that is under way or done.
         pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
         /// How far that rotation is.
@@ -86,6 +88,19 @@ lenient! {
         pub begun: Option<Time>,
         /// When all certificates were rotated last.
         pub ended: Option<Time>,
+    }
+
+    pub struct Hibernation {
+        /// How far it is.
+        pub phase: String,
+        /// The request that is carried out.
+        pub asked: String,
+        /// When the phase began.
+        pub since: Option<Time>,
+        /// No snapshot was taken before: that was declined.
+        pub without_snapshot: bool,
+        /// Why it ended before a machine was stopped.
+        pub failure: String,
     }
 
     pub struct WaitingFor {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::api::ApiResource;
-use remuda_names::{capi, rancher::condition};
+use remuda_names::{capi, provisioning::condition::HIBERNATED, rancher::condition};
 
 use super::List;
 use crate::{
@@ -224,6 +224,21 @@ pub(super) fn state<'a>(cluster: &'a Object, managed: Option<&'a Object>) -> (&'
     };
     if let Some(failed) = failure(condition::CREATED).or_else(|| failure(condition::RKE_CLUSTER)) {
         return failed;
+    }
+    // A cluster whose machines are stopped is not connected, and nothing is wrong with it.
+    if let Some(told) = cluster.condition(HIBERNATED) {
+        match (told.is_true(), told.reason) {
+            (true, _) => return ("Hibernated", Tone::Plain, told.message),
+            (false, phase)
+                if !told.is_false() && phase.starts_with("Start") || phase.starts_with("Confirm") =>
+            {
+                return ("Waking", Tone::Busy, message(condition::READY));
+            }
+            (false, phase) if !told.is_false() && phase != "Waiting" => {
+                return ("Hibernating", Tone::Busy, message(condition::READY));
+            }
+            _ => {}
+        }
     }
     let imported = !cluster.has("/spec/rkeConfig");
     // What was ready when it was last seen is not ready for anybody while it cannot be reached.

@@ -5,7 +5,8 @@ use remuda_distro::{Distro, version};
 use remuda_names::{
     annotation::PRESERVED_UNTIL,
     capi,
-    provisioning::condition::CONFIGURATION_APPLIED,
+    machines::condition::POWERED,
+    provisioning::condition::{CONFIGURATION_APPLIED, EXPIRING, HIBERNATED},
     rancher::{annotation, condition, group, reason::REGISTRATION_REFUSED},
     waiting,
 };
@@ -39,6 +40,10 @@ pub(super) fn decide(evidence: &Evidence, now: Timestamp) -> Finding {
     }
     if is_deleting(evidence) {
         return removal::of_cluster(evidence, now);
+    }
+    // Nothing else is to be explained of machines that are stopped.
+    if let Some(finding) = hibernation(evidence) {
+        return ending(evidence, finding);
     }
     let Some(reason) = unsettled(evidence) else { return ready(evidence) };
     if let Some(gate) = gate(evidence, now).filter(|gate| gate.state == State::Blocked) {
@@ -129,7 +134,55 @@ fn ready(evidence: &Evidence) -> Finding {
             .condition(machine, condition::AGENT_CONNECTED)
             .next(format!("changes do not reach machine {0}: remuda why {0}", machine.name()));
     }
+    let finding = ending(evidence, hibernation_failed(evidence, finding));
     maintained(evidence, renewal(evidence, rotation(evidence, edits(evidence, finding))))
+}
+
+/// With its end, if it has one that is near.
+fn ending(evidence: &Evidence, finding: Finding) -> Finding {
+    let Some(cluster) = evidence.cluster.as_ref().filter(|cluster| cluster.is(EXPIRING)) else {
+        return finding;
+    };
+    let next = format!("keep it longer: remuda cluster expire {} --in 30d", cluster.name());
+    finding.condition(cluster, EXPIRING).next(next)
+}
+
+/// With why it was not stopped, although that was asked for.
+fn hibernation_failed(evidence: &Evidence, finding: Finding) -> Finding {
+    let Some(cluster) = &evidence.cluster else { return finding };
+    let told = cluster.condition(HIBERNATED).filter(|told| !told.message.is_empty() && !told.is_true());
+    match told {
+        Some(_) => finding.condition(cluster, HIBERNATED),
+        None => finding,
+    }
+}
+
+/// A cluster that is stopped, or on its way there or back.
+fn hibernation(evidence: &Evidence) -> Option<Finding> {
+    let control_plane = evidence.control_plane.as_ref()?;
+    let phase = control_plane.text("/status/hibernation/phase");
+    let since = control_plane.time("/status/hibernation/since");
+    let name = evidence.name();
+    let said = control_plane.condition(condition::READY).map(|ready| ready.message).unwrap_or_default();
+    match phase {
+        "" | "Failed" => None,
+        "Hibernated" => {
+            let at = control_plane.text("/status/hibernation/since");
+            let summary = format!("cluster {name} is hibernated since {at}: its machines are stopped");
+            let finding = Finding::waiting(Cause::Hibernated, summary).about(control_plane).since(since);
+            let finding = finding.brief("hibernated").until("a person, or its schedule, to wake it");
+            Some(finding.next(format!("remuda cluster wake {name} --wait")))
+        }
+        phase => {
+            let summary = if said.is_empty() { format!("hibernation: {phase}") } else { said.to_owned() };
+            let finding = Finding::waiting(Cause::Operation, summary).about(control_plane).since(since);
+            let finding = finding.until("its next phase");
+            let failed = evidence.machines.iter().filter_map(|machine| evidence.server(machine));
+            let failed =
+                failed.filter(|server| server.condition(POWERED).is_some_and(|told| told.is_false()));
+            Some(failed.fold(finding, |finding, server| finding.condition(server, POWERED)))
+        }
+    }
 }
 
 /// With a rotation of the keys for Secrets that failed: the cluster works, and its Secrets may have two keys.
@@ -321,6 +374,9 @@ fn operation(evidence: &Evidence) -> Option<(&'static str, &str)> {
 }
 
 fn held(evidence: &Evidence, _: Timestamp) -> Option<Finding> {
+    if let Some(finding) = hibernation(evidence) {
+        return Some(finding);
+    }
     if let Some((what, phase)) = operation(evidence) {
         let control_plane = evidence.control_plane.as_ref()?;
         let since = control_plane.condition(condition::READY).and_then(|ready| ready.since);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::{Finding, State};
+use super::{Cause, Finding, State};
 use crate::{age, denied::Denied, output::paint, table::shown};
 
 impl Finding {
@@ -12,6 +12,7 @@ impl Finding {
     pub fn render(&self, now: Timestamp, zone: &TimeZone) -> String {
         let state = match (self.state, self.deleting) {
             (State::Ready, _) => paint::good("ready"),
+            (State::Waiting, false) if self.cause == Cause::Hibernated => "hibernated".to_owned(),
             (State::Waiting, false) => paint::busy("not ready yet"),
             (State::Waiting, true) => paint::busy("being deleted"),
             (State::Blocked, false) => paint::bad("blocked"),

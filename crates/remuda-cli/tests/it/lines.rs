@@ -20,7 +20,7 @@ fn the_commands_are_those_people_know() {
     assert_eq!(
         names[1..].join("\n"),
         "cluster\ncluster create\ncluster list\ncluster get\ncluster describe\ncluster delete\ncluster protect\n\
-         cluster rotate-certificates\ncluster rotate-encryption-keys\ncluster unprotect\ncluster scale\n\
+         cluster rotate-certificates\ncluster rotate-encryption-keys\ncluster hibernate\ncluster wake\ncluster expire\ncluster unprotect\ncluster scale\n\
          cluster upgrade\ncluster preflight\ncluster apply-config\ncluster edit\ncluster registration-command\ncluster logs\n\
          assets\nassets add\nassets list\ncapi\ncapi provider\ncapi provider list\ncapi provider run\ncapi reclaim\ncapi repository\nmachine\nmachine list\nmachine describe\nmachine logs\nmachine shell\nmachine ssh\nmachine delete\nmachine cordon\nmachine uncordon\n\
          machine drain\nmachine restart\nmachine serve-driver\nmachine orphans\nclusters\nmachines\ngenerate\ngenerate cluster\n\
@@ -96,6 +96,10 @@ fn what_makes_no_sense_together_is_refused() {
         "remuda cluster delete demo --all",
         "remuda cluster scale demo",
         "remuda cluster upgrade demo",
+        "remuda cluster expire demo",
+        "remuda cluster expire demo --in 3d --never",
+        "remuda cluster hibernate demo --wake-schedule @daily",
+        "remuda cluster hibernate demo --schedule @daily --wait",
         "remuda kubeconfig merge",
         "remuda get clusters demo -A",
         "remuda machine delete",

@@ -77,6 +77,11 @@ impl DigitalOcean {
         self.state.lock().droplets.values().map(|droplet| droplet.body.clone()).collect()
     }
 
+    /// Whether servers are `new`, `active` or `off`.
+    pub fn statuses(&self) -> Vec<&'static str> {
+        self.state.lock().droplets.values().map(|droplet| droplet.status).collect()
+    }
+
     /// Puts somebody else's things into the account, which must survive.
     pub fn occupy(&self, count: usize) {
         let mut state = self.state.lock();

@@ -27,6 +27,12 @@ pub enum Action {
         /// The machine, as the driver knows it.
         name: String,
     },
+    /// Stops the server, or starts it.
+    Power {
+        /// The machine, as the driver knows it.
+        name: String,
+        on: bool,
+    },
     /// Says which flags a driver has. It is about no machine.
     Flags {
         driver: String,
@@ -49,7 +55,7 @@ pub struct Create {
 /// Why a command line is not one of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    #[error("expected create, rm, restart or flags after the options")]
+    #[error("expected create, rm, restart, start, stop or flags after the options")]
     NoAction,
     #[error("unknown option {0:?}")]
     Unknown(String),
@@ -74,6 +80,8 @@ impl Args {
                 "create" => break Action::Create(create(arguments)?),
                 "rm" => break Action::Remove { name: named(arguments)? },
                 "restart" => break Action::Restart { name: named(arguments)? },
+                "start" => break Action::Power { name: named(arguments)?, on: true },
+                "stop" => break Action::Power { name: named(arguments)?, on: false },
                 "flags" => {
                     let driver = arguments.next().ok_or(Wrong::Missing("the name of the driver"))?;
                     break Action::Flags { driver };
@@ -98,7 +106,7 @@ impl Args {
     pub fn machine(&self) -> &str {
         match &self.action {
             Action::Create(create) => &create.name,
-            Action::Remove { name } | Action::Restart { name } => name,
+            Action::Remove { name } | Action::Restart { name } | Action::Power { name, .. } => name,
             Action::Flags { .. } => "",
         }
     }
@@ -172,6 +180,13 @@ mod tests {
     fn the_command_line_of_a_removal_is_read() {
         let line = ["--secret-name=s", "rm", "-y", "--update-config", "x"];
         assert_eq!(Args::parse(line).unwrap().action, Action::Remove { name: "x".into() });
+    }
+
+    #[test]
+    fn servers_are_stopped_and_started_by_name() {
+        let action = |verb: &str| Args::parse(["--secret-name=s", verb, "x"]).unwrap().action;
+        assert_eq!(action("stop"), Action::Power { name: "x".into(), on: false });
+        assert_eq!(action("start"), Action::Power { name: "x".into(), on: true });
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn driver_of(args: &Args, store: Option<&Store>) -> Result<Option<String>, Failu
     Ok(match &args.action {
         Action::Create(create) => Some(create.driver.clone()),
         Action::Flags { driver } => Some(driver.clone()),
-        Action::Remove { name } | Action::Restart { name } => {
+        Action::Remove { name } | Action::Restart { name } | Action::Power { name, .. } => {
             let machine = store.map(|store| store.load(name)).transpose()?.flatten();
             machine.filter(|machine| machine.phase != Phase::Intended).map(|machine| machine.driver_name)
         }

@@ -18,9 +18,10 @@ use remuda_control::{
     write,
 };
 use remuda_names::{
-    annotation::REBOOTED,
+    annotation::{POWER, REBOOTED},
     driver::facts,
     machines::{self, QUEUED},
+    power,
     rancher::{annotation, condition as kind, finalizer, label},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -64,6 +65,7 @@ impl Machines {
             Act::Create { bootstrap, .. } => Some(Task::Create { bootstrap }),
             Act::Remove => Some(Task::Remove),
             Act::Reboot { asked } => Some(Task::Reboot { asked }),
+            Act::Power { on } => Some(Task::Power { on: *on }),
             _ => None,
         };
         let mut variables = None;
@@ -75,7 +77,7 @@ impl Machines {
                     after = Some(SOON);
                     let now = self.ctx.clock.now();
                     // A server that is there stays ready while it waits to be rebooted.
-                    if !matches!(act, Act::Reboot { .. }) {
+                    if !matches!(act, Act::Reboot { .. } | Act::Power { .. }) {
                         condition::set(&mut status.conditions, kind::READY, Is::False, reason, &why, now);
                     }
                 }
@@ -93,7 +95,7 @@ impl Machines {
         };
         match act {
             Act::Nothing => {}
-            Act::Create { .. } | Act::Remove | Act::Reboot { .. } => {
+            Act::Create { .. } | Act::Remove | Act::Reboot { .. } | Act::Power { .. } => {
                 if let (Some(task), Some(variables)) = (task, variables) {
                     self.start(object, observed, &status, task, &variables).await?;
                 }
@@ -101,6 +103,7 @@ impl Machines {
             Act::Claim(pool) => self.claim(object, &pool).await?,
             Act::Unclaim => self.unclaim(object).await?,
             Act::NoteReboot { asked, failure } => self.note_reboot(object, &asked, failure).await?,
+            Act::NotePower { done } => self.note_power(object, &done).await?,
             Act::BarCreation => {
                 self.bar_creation(observed).await?;
                 // Secrets with state are not watched.
@@ -307,6 +310,24 @@ impl Machines {
             Some(why) => (Tone::Warning, "RebootFailed", format!("the server could not be restarted: {why}")),
         };
         self.ctx.recorder.record(object, &self.resource, Happening { tone, reason, action: "Reboot", note });
+        Ok(())
+    }
+
+    async fn note_power(&self, object: &DynamicObject, done: &str) -> Result<(), Error> {
+        let patch = json!({"metadata": {"uid": object.uid(), "annotations": {(POWER): done}}});
+        let api = self.api(&object.namespace().unwrap_or_default());
+        match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {}
+            Err(error) if is_missing(&error) || is_conflict(&error) => return Ok(()),
+            Err(error) => return Err(Error::api("annotate", object.name_any())(error)),
+        }
+        let (reason, action, note) = match done {
+            power::STOPPED => ("Stopped", "Stop", "the server was stopped, as was asked for"),
+            power::RUNNING => ("Started", "Start", "the server was started, as was asked for"),
+            _ => return Ok(()),
+        };
+        let happening = Happening { tone: Tone::Normal, reason, action, note: note.to_owned() };
+        self.ctx.recorder.record(object, &self.resource, happening);
         Ok(())
     }
 

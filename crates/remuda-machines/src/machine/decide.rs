@@ -1,5 +1,7 @@
 //! What to do about a machine. Pure: everything is in [`Observed`], every outcome in [`Decision`].
 
+mod power;
+
 use std::{fmt, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
@@ -58,6 +60,14 @@ pub(crate) enum Act {
         asked: String,
         failure: Option<String>,
     },
+    /// Make the Job that stops the server, or starts it.
+    Power {
+        on: bool,
+    },
+    /// Record that it was stopped or started.
+    NotePower {
+        done: String,
+    },
     /// Record that no job may begin to make the server any more.
     BarCreation,
     /// Let the Job make no further attempt. The attempt under way is not interrupted.
@@ -72,6 +82,13 @@ pub(crate) enum Act {
     },
     /// Take everything away and let go.
     Release,
+}
+
+impl Act {
+    /// A Job is made, which takes its turn.
+    pub(crate) fn starts_a_job(&self) -> bool {
+        matches!(self, Act::Create { .. } | Act::Remove | Act::Reboot { .. } | Act::Power { .. })
+    }
 }
 
 /// Why nothing can happen yet.
@@ -155,12 +172,18 @@ fn create(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
         Some(JobView { reboots: Some(asked), outcome, .. }) => {
             return Decision::new(status, rebooting(observed, asked, outcome));
         }
+        Some(JobView { powers: Some(asked), outcome, .. }) => {
+            return power::follow(observed, asked, outcome, status, now);
+        }
         Some(job) => return follow(observed, job, status, now),
         None => {}
     }
     match condition::status(&status.conditions, kind::CREATE_JOB) {
         // Made, and its Job is gone.
         Some(Is::True) => {
+            if let Some(on) = power::asked(observed) {
+                return Decision::new(status, Act::Power { on });
+            }
             let asked = reboot_asked(observed).map(str::to_owned);
             return Decision::new(status, asked.map_or(Act::Nothing, |asked| Act::Reboot { asked }));
         }
@@ -348,7 +371,7 @@ fn delete(observed: &Observed, mut status: Status, now: Timestamp) -> Decision {
     match &observed.job {
         Some(job) if job.deleting => Decision::new(status, Act::Nothing),
         // Whether it is restarted does not matter any more.
-        Some(job) if job.reboots.is_some() => Decision::new(status, Act::DropJob),
+        Some(job) if job.reboots.is_some() || job.powers.is_some() => Decision::new(status, Act::DropJob),
         Some(job) if !job.removes => {
             // A record without a server stays one: creation is barred.
             let interruptible =

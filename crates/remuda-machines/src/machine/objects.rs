@@ -13,9 +13,9 @@ use k8s_openapi::{
 };
 use remuda_drivers::secret::names_a_secret;
 use remuda_names::{
-    annotation::REBOOTED,
+    annotation::{POWER, REBOOTED},
     driver::facts,
-    machines,
+    machines, power,
     rancher::{group, label, secret_key, secret_type},
 };
 use serde_json::{Map, Value, json};
@@ -78,6 +78,10 @@ pub(crate) enum Task<'a> {
     /// Restarts the server, as it was asked for at that time.
     Reboot {
         asked: &'a str,
+    },
+    /// Stops the server, or starts it.
+    Power {
+        on: bool,
     },
 }
 
@@ -269,6 +273,7 @@ impl Blueprint<'_> {
             }
             Task::Remove => all.extend(["rm", "-y", "--update-config"].map(str::to_owned)),
             Task::Reboot { .. } => all.push("restart".to_owned()),
+            Task::Power { on } => all.push(if on { "start" } else { "stop" }.to_owned()),
         }
         all.push(instance);
         all
@@ -327,6 +332,10 @@ impl Blueprint<'_> {
         job.metadata = self.meta(name);
         if let Task::Reboot { asked } = self.task {
             job.metadata.annotations.get_or_insert_default().insert(REBOOTED.to_owned(), asked.to_owned());
+        }
+        if let Task::Power { on } = self.task {
+            let asked = if on { power::RUNNING } else { power::STOPPED };
+            job.metadata.annotations.get_or_insert_default().insert(POWER.to_owned(), asked.to_owned());
         }
         if let Some(host) = self.host {
             let labels = job.metadata.labels.get_or_insert_default();
@@ -421,6 +430,14 @@ mod tests {
             assert_eq!(args[4..], ["restart", "demo-x"]);
             assert_eq!(objects.job.metadata.annotations.as_ref().unwrap()[REBOOTED], "t1");
             assert_eq!(objects.job.metadata.labels.as_ref().unwrap()[label::INFRA_REMOVE], "false");
+        });
+    }
+
+    #[test]
+    fn a_stop_says_what_it_carries_out() {
+        check(json!({"region": "nyc3"}), Task::Power { on: false }, |objects, args| {
+            assert_eq!(args[4..], ["stop", "demo-x"]);
+            assert_eq!(objects.job.metadata.annotations.as_ref().unwrap()[POWER], power::STOPPED);
         });
     }
 

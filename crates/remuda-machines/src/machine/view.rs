@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::{Resource, ResourceExt};
 use remuda_api::rke::Condition;
 use remuda_names::{
-    annotation::REBOOTED,
+    annotation::{POWER, REBOOTED},
     machines::{annotation, job_condition},
     rancher::label,
 };
@@ -85,6 +85,10 @@ pub(crate) struct Observed {
     pub force: bool,
     /// The request to reboot it that was carried out last.
     pub rebooted: Option<String>,
+    /// What was last carried out of stopping and starting it: a constant of [`remuda_names::power`].
+    pub powered: Option<String>,
+    /// The machine itself is paused, whatever its Cluster is.
+    pub paused: bool,
     pub status: Status,
     pub owner: Owner,
     pub capi: Option<Capi>,
@@ -119,6 +123,8 @@ pub(crate) struct Capi {
     pub deleting: bool,
     /// Value of the annotation that asks for a reboot of its server.
     pub reboot: Option<String>,
+    /// Value of the annotation that says whether its server is to run.
+    pub power: Option<String>,
 }
 
 /// The Cluster of Cluster API.
@@ -168,6 +174,8 @@ pub(crate) struct JobView {
     pub removes: bool,
     /// The request to reboot the server that it carries out.
     pub reboots: Option<String>,
+    /// What it makes of the server's power.
+    pub powers: Option<String>,
     pub deleting: bool,
     /// No further attempt is made.
     pub cancelled: bool,
@@ -204,6 +212,7 @@ impl JobView {
         };
         Self {
             reboots: job.annotations().get(REBOOTED).cloned(),
+            powers: job.annotations().get(POWER).cloned(),
             removes: job.labels().get(label::INFRA_REMOVE).is_some_and(|removes| removes == "true"),
             deleting: job.meta().deletion_timestamp.is_some(),
             cancelled: job.annotations().get(annotation::CANCELLED).is_some_and(|yes| yes == "true"),

@@ -484,6 +484,36 @@ async fn servers_and_jobs_killed_at_random_lose_and_leave_nothing() {
 }
 
 #[tokio::test]
+async fn a_server_is_stopped_and_started_while_its_cluster_is_paused() {
+    let world = World::start().await;
+    let running = world.run();
+    world.activate("digitalocean").await;
+    world.cluster().await;
+    world.machine("m1").await;
+    world.until_ready("m1").await;
+    let capi = |kind| world.objects("cluster.x-k8s.io", "v1beta2", kind);
+    let merge = async |api: &Api<kube::api::DynamicObject>, name: &str, patch: serde_json::Value| {
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    merge(&world.machines(), "m1", json!({"spec": {"providerID": "digitalocean://1"}})).await;
+    merge(&capi("Cluster"), "demo", json!({"spec": {"paused": true}})).await;
+    for (power, state) in [("stopped", "off"), ("running", "active")] {
+        merge(&capi("Machine"), "m1", json!({"metadata": {"annotations": {"remuda.io/power": power}}})).await;
+        until(&format!("it is {power}"), async || {
+            let machine = world.machines().get("m1").await.unwrap();
+            let annotations = machine.metadata.annotations.unwrap_or_default();
+            annotations.get("remuda.io/power").is_some_and(|done| done == power)
+        })
+        .await;
+        assert_eq!(world.cloud.api.statuses(), [state]);
+        let secret = world.secrets().get("m1-machine-state").await.unwrap();
+        let record = remuda_plan::machine_state::Record::read(&data(&secret)["extractedConfig"]);
+        assert_eq!(record.unwrap().unwrap().is_stopped(), power == "stopped");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn an_instance_at_amazon_is_made_and_removed() {
     let world = World::start().await;
     let amazon = Fake::start(AmazonEc2::new("AKIDCANARY", "canary-secret", "us-east-1")).await.unwrap();

@@ -16,7 +16,7 @@ use remuda_distro::{
     Distro,
     encryption::{self, Fixed},
 };
-use remuda_names::rancher::condition;
+use remuda_names::{provisioning::annotation::ROTATE_KEYS_WITHOUT_SNAPSHOT, rancher::condition};
 use remuda_plan::{
     key,
     output::{self, Blob, PeriodicResults},
@@ -33,6 +33,7 @@ use crate::{
     spec::{ConditionStatus, RotateEncryptionKeys},
 };
 
+const WITHOUT_SNAPSHOT: &str = "no snapshot was taken before it: that was declined";
 const OPERATION: Operation = Operation::RotateEncryptionKeys;
 
 /// Stages of the distribution, in order.
@@ -211,13 +212,28 @@ fn give_back(pass: &mut Pass<'_>) -> Result<(), Stop> {
     };
     snapshot::give_back_to(pass, |entry| entry.roles.server(), errand)?;
     enter(pass, Phase::Done);
+    let declined = |asked: &RotateEncryptionKeys| is_without_snapshot(pass, asked);
+    if pass.status.rotate_encryption_keys.as_ref().is_some_and(declined) {
+        let (kind, now) = (condition::ENCRYPTION_KEYS_ROTATED, pass.input.now);
+        pass.status.set(kind, ConditionStatus::True, "WithoutSnapshot", WITHOUT_SNAPSHOT, now);
+    }
     pass.status.rotate_encryption_keys_leader.clear();
     resume_cluster(pass);
     Ok(())
 }
 
+/// Whether the snapshot before this rotation, and no other, was declined.
+fn is_without_snapshot(pass: &Pass<'_>, asked: &RotateEncryptionKeys) -> bool {
+    let declined = pass.input.control_plane.annotations.get(ROTATE_KEYS_WITHOUT_SNAPSHOT);
+    declined.is_some_and(|declined| *declined == asked.generation.to_string())
+}
+
 /// A way back, before anything is changed.
 fn take_snapshots(pass: &mut Pass<'_>, asked: &RotateEncryptionKeys) -> Result<(), Stop> {
+    if is_without_snapshot(pass, asked) {
+        enter(pass, Phase::Prepare);
+        return Err(Waiting::Begun(OPERATION).into());
+    }
     match snapshot::of_all_members(pass, Some(asked)) {
         Err(Stop::Failed(Failure::Errand { errand })) => {
             let cause = NotRotated::Snapshot(errand);

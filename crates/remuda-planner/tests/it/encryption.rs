@@ -255,6 +255,22 @@ settled"
 }
 
 #[test]
+fn a_snapshot_is_declined_for_one_rotation_and_that_is_told() {
+    let mut cluster = Cluster::new(K3S, "a:ec b:ec w:w");
+    let declined = "remuda.io/rotate-encryption-keys-without-snapshot".to_owned();
+    cluster.world.input.control_plane.annotations.insert(declined, "1".to_owned());
+    cluster.ask(json!({"generation": 1}));
+    let told = cluster.settle();
+    assert!(!told.contains("snapshot"), "{told}");
+    assert_eq!((cluster.phase().as_str(), restarts(&told).len()), ("Done", 6));
+    let message = "no snapshot was taken before it: that was declined".to_owned();
+    assert_eq!(cluster.told(), (ConditionStatus::True, message));
+    cluster.ask(json!({"generation": 2}));
+    assert!(cluster.settle().contains("starting etcd snapshot on node a"));
+    assert_eq!(cluster.told(), (ConditionStatus::True, String::new()));
+}
+
+#[test]
 fn plans_of_a_rotation_say_what_they_are_for() {
     let mut cluster = Cluster::new(RKE2, "a:ec w:w");
     cluster.ask(json!({"generation": 7}));

@@ -5,6 +5,7 @@
 
 mod encryption;
 mod gates;
+mod hibernation;
 mod hostile;
 mod lifecycle;
 mod operations;

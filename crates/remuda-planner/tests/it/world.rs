@@ -7,7 +7,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use flate2::{Compression, write::GzEncoder};
 use jiff::{SignedDuration, Timestamp};
 use remuda_distro::{Catalog, Distro};
-use remuda_names::rancher::{annotation, label};
+use remuda_names::{
+    power,
+    rancher::{annotation, label},
+};
 
 use remuda_planner::{
     driver::Driver,
@@ -217,6 +220,11 @@ impl World {
                 }
                 Write::Pause | Write::Unpause => {
                     self.input.cluster.as_mut().unwrap().paused = *write == Write::Pause;
+                }
+                Write::Woken { .. } => self.input.cluster.as_mut().unwrap().paused = false,
+                Write::Power { machine, on } => {
+                    let power = if *on { power::RUNNING } else { power::STOPPED };
+                    self.get_mut(machine).power = power.to_owned();
                 }
                 Write::ReleaseSnapshot { name } => {
                     self.input.snapshots.retain(|snapshot| snapshot.name != *name);

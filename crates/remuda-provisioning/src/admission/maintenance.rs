@@ -1,12 +1,18 @@
 //! Annotations that say when a cluster may be disturbed without being asked for it.
 
+use jiff::Timestamp;
 use remuda_distro::maintenance::Windows;
-use remuda_names::provisioning::annotation::{
-    MAINTENANCE_WINDOW, ROTATE_CERTIFICATES, ROTATE_CERTIFICATES_AUTO as AUTO,
+use remuda_names::{
+    driver::facts,
+    provisioning::annotation::{
+        EXPIRES, HIBERNATE, HIBERNATE_SCHEDULE, HIBERNATE_WITHOUT_SNAPSHOT, MAINTENANCE_WINDOW,
+        ROTATE_CERTIFICATES, ROTATE_CERTIFICATES_AUTO as AUTO, WAKE, WAKE_SCHEDULE,
+    },
 };
 use serde_json::Value;
 
-use super::{Findings, Write};
+use super::{Findings, Write, pools};
+use crate::schedule::Schedule;
 
 pub(super) fn annotations(write: &Write<'_>, object: &Value, findings: &mut Findings) {
     let mut judge = |key: &str, wrong: &dyn Fn(&str) -> Option<String>| {
@@ -21,6 +27,48 @@ pub(super) fn annotations(write: &Write<'_>, object: &Value, findings: &mut Find
     };
     judge(MAINTENANCE_WINDOW, &|text| Windows::parse(text).err().map(|error| error.to_string()));
     judge(ROTATE_CERTIFICATES, &|text| (text != AUTO).then(|| format!("is not {AUTO:?}")));
+    let time = |text: &str| {
+        let wrong = text.parse::<Timestamp>().is_err();
+        wrong.then(|| "is no time, such as 2026-12-24T18:00:00Z".to_owned())
+    };
+    let stays = unstoppable(object);
+    for key in [HIBERNATE, HIBERNATE_SCHEDULE] {
+        judge(key, &|text| {
+            let wrong = if key == HIBERNATE { time(text) } else { Schedule::parse(text).err() };
+            wrong.or_else(|| stays.clone())
+        });
+    }
+    judge(WAKE, &time);
+    judge(WAKE_SCHEDULE, &|text| Schedule::parse(text).err());
+    judge(EXPIRES, &time);
+    judge(HIBERNATE_WITHOUT_SNAPSHOT, &|text| {
+        let known = text == "true" || text == "false" || time(text).is_none();
+        (!known).then(|| "must be true, false, or the time of the request it is about".to_owned())
+    });
+}
+
+/// Why the machines of a cluster cannot be stopped and started again.
+fn unstoppable(object: &Value) -> Option<String> {
+    let config = &object["spec"]["rkeConfig"];
+    if config.is_null() {
+        return Some("the cluster was imported: its servers are stopped where they were made".to_owned());
+    }
+    if pools::of(object).next().is_none() {
+        return Some(
+            "the cluster has no pools: servers that registered themselves have no driver".to_owned(),
+        );
+    }
+    pools::of(object).find_map(|pool| {
+        let name = pool["name"].as_str().unwrap_or_default();
+        let kind = pool["machineConfigRef"]["kind"].as_str().unwrap_or_default();
+        match kind.strip_suffix("Config").map(str::to_lowercase) {
+            None => Some(format!("machines of pool {name} are of another provider")),
+            Some(driver) if !facts(&driver).power => {
+                Some(format!("driver {driver} of pool {name} cannot stop and start servers"))
+            }
+            Some(_) => None,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -36,6 +84,48 @@ mod tests {
         super::annotations(&write, &object, &mut findings);
         assert!(findings.bad.is_empty());
         findings.invalid.iter().map(ToString::to_string).collect()
+    }
+
+    fn of_pool(kind: &str, annotations: Value) -> Vec<String> {
+        let object = json!({
+            "metadata": {"annotations": annotations},
+            "spec": {"rkeConfig": {"machinePools": [{"name": "a", "machineConfigRef": {"kind": kind}}]}},
+        });
+        let write = Write { namespace: "n", name: "c", user: "u", is_server: false, old: None };
+        let mut findings = Findings::default();
+        super::annotations(&write, &object, &mut findings);
+        findings.invalid.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn clusters_are_stopped_where_drivers_can() {
+        let asked = || json!({HIBERNATE: "2026-01-01T00:00:00Z"});
+        assert!(of_pool("LocalConfig", asked()).is_empty());
+        assert!(
+            of_pool("Amazonec2Config", json!({HIBERNATE_SCHEDULE: "0 20 * * 1-5 Europe/Berlin"})).is_empty()
+        );
+        for (kind, why) in
+            [("GenericConfig", "driver generic of pool a cannot stop"), ("", "of another provider")]
+        {
+            let refused = of_pool(kind, asked());
+            assert!(refused[0].contains(why) && refused[0].contains("remuda.io/hibernate"), "{refused:?}");
+        }
+        assert!(check(None, asked())[0].contains("was imported"));
+        let custom = json!({"metadata": {"annotations": asked()}, "spec": {"rkeConfig": {}}});
+        assert!(unstoppable(&custom).unwrap().contains("registered themselves"));
+        assert!(
+            of_pool("LocalConfig", json!({HIBERNATE_WITHOUT_SNAPSHOT: "2026-01-01T00:00:00Z"})).is_empty()
+        );
+        for wrong in [
+            json!({HIBERNATE: "now"}),
+            json!({WAKE: "tomorrow"}),
+            json!({HIBERNATE_SCHEDULE: "0 25 * * *"}),
+            json!({WAKE_SCHEDULE: "0 6 * * * Europe/Atlantis"}),
+            json!({EXPIRES: "in a week"}),
+            json!({HIBERNATE_WITHOUT_SNAPSHOT: "yes"}),
+        ] {
+            assert_eq!(of_pool("LocalConfig", wrong.clone()).len(), 1, "{wrong}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! off, which takes a second write and the right to delete the cluster. What is being deleted already is no longer
 //! protected.
 
-use remuda_names::provisioning::annotation::PROTECTED;
+use remuda_names::provisioning::annotation::{EXPIRES, PROTECTED};
 use serde_json::Value;
 
 use super::{
@@ -110,6 +110,15 @@ pub fn refuse_update(old: &Value, new: &Value) -> Option<Refused> {
     })
 }
 
+/// The field in which a write says when the cluster is deleted, if it says so anew. That, too, needs the right to
+/// delete it.
+pub fn expires(old: Option<&Value>, new: &Value) -> Option<String> {
+    let end = |cluster: &Value| cluster["metadata"]["annotations"][EXPIRES].clone();
+    let said = end(new);
+    let known = old.map_or(Value::Null, end);
+    (!said.is_null() && said != known).then(|| format!("metadata.annotations[{EXPIRES}]"))
+}
+
 /// The fields in which a write takes protection off. Whoever does so needs the right to delete the cluster.
 pub fn lifted(old: &Value, new: &Value) -> Vec<String> {
     let mut fields = Vec::new();
@@ -213,6 +222,17 @@ mod tests {
         let bare = json!({"metadata": {}, "spec": old["spec"]});
         assert_eq!(lifted(&old, &bare), ["metadata.annotations[remuda.io/protected]"]);
         assert_eq!(lifted(&cluster("", json!([])), &old), Vec::<String>::new(), "protecting is free");
+    }
+
+    #[test]
+    fn an_end_that_is_written_anew_is_noticed() {
+        let with = |end: Value| json!({"metadata": {"annotations": {EXPIRES: end}}});
+        let field = Some("metadata.annotations[remuda.io/expires]");
+        assert_eq!(expires(None, &with(json!("a"))).as_deref(), field);
+        assert_eq!(expires(Some(&with(json!("a"))), &with(json!("b"))).as_deref(), field);
+        assert_eq!(expires(Some(&with(json!("a"))), &with(json!("a"))), None);
+        assert_eq!(expires(Some(&with(json!("a"))), &json!({})), None, "it can be taken off");
+        assert_eq!(expires(None, &json!({})), None);
     }
 
     #[test]

@@ -18,7 +18,10 @@ use remuda_api::{
 };
 use remuda_control::write::{controller_of, owner_reference};
 use remuda_names::{
-    provisioning::annotation::{MAINTENANCE_WINDOW, PENDING_CONFIG, ROTATE_CERTIFICATES, SHARED},
+    provisioning::annotation::{
+        HIBERNATE, HIBERNATE_WITHOUT_SNAPSHOT, MAINTENANCE_WINDOW, PENDING_CONFIG, ROTATE_CERTIFICATES,
+        ROTATE_KEYS_WITHOUT_SNAPSHOT, SHARED,
+    },
     rancher::{annotation, group, label},
 };
 
@@ -37,6 +40,8 @@ pub(super) struct View<'a> {
     /// Name of the management Cluster.
     pub(super) management: &'a str,
     pub(super) control_plane: Option<&'a RkeControlPlane>,
+    /// Since when the cluster is to be stopped; empty if it is to run.
+    pub(super) hibernate: &'a str,
     /// What was found for each pool, by its name.
     pub(super) pools: &'a BTreeMap<String, PoolView>,
 }
@@ -141,7 +146,15 @@ fn control_plane(view: &View<'_>) -> Result<RkeControlPlane, Error> {
     made.metadata.namespace = cluster.namespace();
     let pinned = cluster.labels().get(label::INIT_NODE_MACHINE_ID).cloned().unwrap_or_default();
     made.metadata.labels = Some(BTreeMap::from([(label::INIT_NODE_MACHINE_ID.to_owned(), pinned)]));
-    let mut annotations = carried(cluster, &[annotation::PRIME, MAINTENANCE_WINDOW, ROTATE_CERTIFICATES]);
+    let keys = [
+        annotation::PRIME,
+        MAINTENANCE_WINDOW,
+        ROTATE_CERTIFICATES,
+        ROTATE_KEYS_WITHOUT_SNAPSHOT,
+        HIBERNATE_WITHOUT_SNAPSHOT,
+    ];
+    let mut annotations = carried(cluster, &keys);
+    annotations.insert(HIBERNATE.to_owned(), view.hibernate.to_owned());
     let known = view.control_plane.and_then(|known| known.annotations().get(annotation::CLUSTER_SPEC));
     let encode = |source| Error::Encode { what: "the spec of a cluster", source };
     let packed = archive::packed(&cluster.spec, known.map(String::as_str)).map_err(encode)?;

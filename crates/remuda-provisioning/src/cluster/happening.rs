@@ -4,7 +4,10 @@
 
 use remuda_api::provisioning::{Cluster, ClusterStatus};
 use remuda_control::{Ctx, events::Recorder};
-use remuda_names::rancher::condition;
+use remuda_names::{
+    provisioning::condition::{EXPIRING, HIBERNATED},
+    rancher::condition,
+};
 
 use crate::condition::{get, is_true};
 
@@ -58,6 +61,19 @@ fn between(cluster: &Cluster, after: &ClusterStatus) -> Vec<Happened> {
         (0, _) => add(true, "Provisioning", wanted(cluster)),
         (seen, now) if seen < now => add(true, "SpecChanged", wanted(cluster)),
         _ => {}
+    }
+    let said = |status: &ClusterStatus, kind: &str| {
+        get(&status.conditions, kind).map(|found| (found.status.clone(), found.message.clone()))
+    };
+    for (kind, reason, is) in [
+        (HIBERNATED, "Hibernated", "True"),
+        (HIBERNATED, "HibernationFailed", "False"),
+        (EXPIRING, "Expiring", "True"),
+    ] {
+        let told = said(after, kind).filter(|(status, message)| status == is && !message.is_empty());
+        if let Some((_, message)) = told.clone().filter(|_| told != said(before, kind)) {
+            add(reason == "Hibernated", reason, message);
+        }
     }
     for kind in [condition::CREATED, condition::RKE_CLUSTER, condition::READY] {
         let text = |status: &ClusterStatus| {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{
     Clusters, Problem, Progress, cluster_text,
     graph::{self, PoolView, View},
-    identity, object_set_of, pool, rollback, template, typed,
+    identity, object_set_of, pool, power, rollback, template, typed,
     update::Pending,
 };
 use crate::{
@@ -47,11 +47,13 @@ impl Clusters {
         }
         let pools = self.observe_pools(cluster, config).await?;
         let management = identity::name(cluster);
+        let power = power::wanted(cluster, self.ctx.clock.now());
         let graph = graph::build(&View {
             cluster,
             config,
             management: &management,
             control_plane: progress.control_plane.as_ref(),
+            hibernate: power.hibernate.as_deref().unwrap_or_default(),
             pools: &pools,
         })?;
         for adoption in &graph.adoptions {

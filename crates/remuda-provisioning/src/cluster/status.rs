@@ -6,7 +6,10 @@ use remuda_api::{
     provisioning::{Cluster, ClusterStatus},
     rke::{Condition, RkeControlPlane},
 };
-use remuda_names::{provisioning::condition::CONFIGURATION_APPLIED, rancher::condition};
+use remuda_names::{
+    provisioning::condition::{CONFIGURATION_APPLIED, EXPIRING, HIBERNATED},
+    rancher::condition,
+};
 
 use crate::condition::{ConditionUpdate, ERROR, get, is_true, set};
 
@@ -27,6 +30,9 @@ pub(super) struct View<'a> {
     pub(super) objects: Option<ConditionUpdate>,
     /// Whether machines are as their configurations say, if that is known.
     pub(super) configuration: Option<ConditionUpdate>,
+    /// Whether its machines are stopped, and whether it is deleted soon, if there is anything to tell.
+    pub(super) hibernated: Option<ConditionUpdate>,
+    pub(super) expiring: Option<ConditionUpdate>,
     /// The Secret with the kubeconfig, once it is there.
     pub(super) kubeconfig: Option<String>,
 }
@@ -68,6 +74,11 @@ pub(super) fn status(view: &View<'_>, now: Timestamp) -> ClusterStatus {
     {
         // Nobody is told of edits who never had any.
         set(conditions, CONFIGURATION_APPLIED, says, now);
+    }
+    for (kind, says) in [(HIBERNATED, &view.hibernated), (EXPIRING, &view.expiring)] {
+        if let Some(says) = says {
+            set(conditions, kind, says, now);
+        }
     }
     set(conditions, condition::UPDATED, &told.updated, now);
     set(conditions, condition::PROVISIONED, &told.provisioned, now);
@@ -216,6 +227,8 @@ mod tests {
             created: ConditionUpdate::yes(),
             objects,
             configuration: None,
+            hibernated: None,
+            expiring: None,
             kubeconfig: None,
         };
         let status = status(&view, Timestamp::UNIX_EPOCH);

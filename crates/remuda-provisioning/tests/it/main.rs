@@ -7,6 +7,7 @@ mod world;
 
 mod deleting;
 mod editing;
+mod ending;
 mod identity;
 mod making;
 mod restarting;

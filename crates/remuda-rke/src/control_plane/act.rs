@@ -19,7 +19,9 @@ use remuda_control::{
     },
 };
 use remuda_names::{
+    annotation as annotations,
     capi::{annotation as capi_annotation, condition as capi_condition},
+    power,
     rancher::{annotation, condition, label, secret_key, secret_type},
 };
 use remuda_planner::{
@@ -120,7 +122,24 @@ impl ControlPlanes {
                 });
                 self.patch::<Cluster>(&key.sibling(cluster), patch).await
             }
-            Write::Plan(_) | Write::Annotate { .. } | Write::Mark { .. } | Write::Reconciled { .. } => Ok(()),
+            Write::Power { machine, on } => {
+                let power = if *on { power::RUNNING } else { power::STOPPED };
+                let patch = json!({"metadata": {"annotations": {annotations::POWER: power}}});
+                self.patch::<Machine>(&key.sibling(machine), patch).await
+            }
+            Write::Woken { at } => {
+                let Some(cluster) = self.cluster_name(object) else { return Ok(()) };
+                let patch = json!({
+                    "metadata": {"annotations": {annotations::WOKEN: at.to_string()}},
+                    "spec": {"paused": false},
+                });
+                self.patch::<Cluster>(&key.sibling(cluster), patch).await
+            }
+            Write::Plan(_)
+            | Write::Annotate { .. }
+            | Write::Mark { .. }
+            | Write::ForgetProbes { .. }
+            | Write::Reconciled { .. } => Ok(()),
         }
     }
 

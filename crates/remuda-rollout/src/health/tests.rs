@@ -18,6 +18,7 @@ fn health_check(trigger: Trigger) -> HealthCheck {
 const RUNNING: Cluster = Cluster {
     control_plane_initialized: Some(Timestamp::UNIX_EPOCH),
     infrastructure_ready: Some(Timestamp::UNIX_EPOCH),
+    woken: None,
     paused: false,
     connected: true,
 };
@@ -101,6 +102,18 @@ fn a_node_that_is_down_for_too_long_is_unhealthy() {
          b -> AskOwner
          next 201s",
     );
+}
+
+#[test]
+fn what_nodes_were_while_they_were_stopped_does_not_count() {
+    let woken = Cluster { woken: Some(at(900)), ..RUNNING };
+    let how = health_check(Trigger::default());
+    check_in(&how, woken, "a down@100", "a pending: look again in 201s\nnext 201s");
+    check_in(&how, woken, "a none made=0", "a pending: look again in 501s\nnext 501s");
+    let long_ago = Cluster { woken: Some(at(699)), ..RUNNING };
+    let told = "a unhealthy: Condition Ready on Node is reporting status Unknown with reason Kubelet for more than 5m0s
+                a -> AskOwner";
+    check_in(&how, long_ago, "a down@100", told);
 }
 
 #[test]

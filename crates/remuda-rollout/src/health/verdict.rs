@@ -128,7 +128,7 @@ pub fn judge(check: &HealthCheck, cluster: Cluster, target: &Target<'_>, now: Ti
     if cluster.infrastructure_ready.is_none() {
         return Verdict::NotEvaluated(NotEvaluated::InfrastructureNotReady);
     }
-    let mut findings = Findings { causes: Vec::new(), after: None, now };
+    let mut findings = Findings { causes: Vec::new(), after: None, woken: cluster.woken, now };
     for rule in &check.machine_rules {
         let condition = machine.conditions.get(&rule.kind);
         if let Some(condition) = condition.filter(|condition| condition.status.as_str() == rule.status) {
@@ -180,13 +180,15 @@ fn infra_ready(target: &Target<'_>) -> Option<Timestamp> {
 struct Findings {
     causes: Vec<Cause>,
     after: Option<Duration>,
+    woken: Option<Timestamp>,
     now: Timestamp,
 }
 
 impl Findings {
     /// Something that holds since `since` must not for longer than `timeout` seconds.
     fn limit(&mut self, since: Option<Timestamp>, timeout: i64, cause: Cause) {
-        let due = plus_seconds(since.unwrap_or(Timestamp::MIN), timeout);
+        let since = since.max(self.woken).unwrap_or(Timestamp::MIN);
+        let due = plus_seconds(since, timeout);
         if due < self.now {
             self.causes.push(cause);
             return;

@@ -92,13 +92,14 @@ impl Protection {
         if let Some(refused) = protection::refuse_update(old, new) {
             return vec![refused];
         }
-        let fields = protection::lifted(old, new);
+        let mut fields = protection::lifted(old, new);
+        fields.extend(protection::expires(Some(old), new));
         if fields.is_empty() || self.may_delete(request) {
             return Vec::new();
         }
         let why = format!(
-            "taking protection off needs the right to delete the cluster, and user {:?} cannot delete {}.{} {:?} in \
-             namespace {:?}",
+            "taking protection off, and saying when a cluster is deleted, needs the right to delete the cluster, \
+             and user {:?} cannot delete {}.{} {:?} in namespace {:?}",
             request.user.name, request.resource, request.group, request.name, request.namespace
         );
         fields.into_iter().map(|field| Refused { field, why: why.clone() }).collect()

@@ -6,7 +6,10 @@ use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
 use remuda_api::{core::Machine, provisioning::Cluster};
 use remuda_distro::{Catalog, Distro, version};
 use remuda_names::{
+    annotation::POWER,
     capi::condition as capi_condition,
+    power::STOPPED,
+    provisioning::{annotation::EXPIRES, condition::EXPIRING},
     rancher::{condition, reason},
 };
 use serde::{Deserialize, Serialize};
@@ -144,16 +147,28 @@ fn of_cluster(cluster: &Cluster, releases: &Catalog, now: Timestamp, facts: &mut
     }
     let current = cluster.spec.kubernetes_version.as_str();
     if cluster.spec.rke_config.is_none() || current.is_empty() {
+        facts.extend(ending(cluster, &name).map(|end| (about(Topic::Expiring), end)));
         return;
     }
     if let Some(last) = releases.end_of_life(current).filter(|last| is_soon(end_of(*last), now)) {
         let message = format!("the Kubernetes of {current} is maintained until {last}");
         facts.insert(about(Topic::Expiring), expiring("EndOfLife", last.to_string(), &name, message));
     }
+    // The end of the cluster itself comes before that of its version.
+    facts.extend(ending(cluster, &name).map(|end| (about(Topic::Expiring), end)));
     if let Some(newer) = newer(current, releases) {
         let message = format!("{newer} is there, the cluster runs {current}");
         facts.insert(about(Topic::UpdateAvailable), expiring("NewRelease", newer, &name, message));
     }
+}
+
+/// The end of a cluster that is deleted soon.
+fn ending(cluster: &Cluster, name: &str) -> Option<Fact> {
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let told = conditions.iter().find(|known| known.kind == EXPIRING && known.status == "True")?;
+    let end = cluster.metadata.annotations.as_ref().and_then(|all| all.get(EXPIRES)).cloned();
+    let message = format!("cluster {name} {}", told.message);
+    Some(expiring("Expires", end.unwrap_or_default(), name, message))
 }
 
 fn end_of(day: Date) -> Timestamp {
@@ -195,6 +210,11 @@ fn problem(cluster: &Cluster) -> Option<Fact> {
 
 fn of_machine(machine: &Machine, now: Timestamp, facts: &mut Facts) {
     let Some(status) = &machine.status else { return };
+    let power = machine.metadata.annotations.as_ref().and_then(|all| all.get(POWER));
+    // It was stopped on purpose.
+    if power.is_some_and(|power| power == STOPPED) {
+        return;
+    }
     let name = machine.metadata.name.clone().unwrap_or_default();
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     let cluster = &machine.spec.cluster_name;

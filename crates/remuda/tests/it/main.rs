@@ -28,6 +28,7 @@ mod fields;
 mod foreign;
 mod guides;
 mod harness;
+mod hibernation;
 mod holding;
 mod hosts;
 mod imported;

@@ -24,6 +24,8 @@ fn fresh() -> Observed {
         deleting: false,
         force: false,
         rebooted: None,
+        powered: None,
+        paused: false,
         status: Status::default(),
         owner: Owner::Machine("m".into()),
         capi: Some(Capi {
@@ -31,6 +33,7 @@ fn fresh() -> Observed {
             bootstrap_secret: Some("boot".into()),
             deleting: false,
             reboot: None,
+            power: None,
         }),
         cluster: Some(Cluster { paused: false, provisioned: true }),
         node_driver: Some(NodeDriver { url: "u".into(), checksum: "c".into(), interruptible: true }),
@@ -47,6 +50,7 @@ fn job(removes: bool, outcome: Outcome) -> Option<JobView> {
     Some(JobView {
         removes,
         reboots: None,
+        powers: None,
         deleting: false,
         cancelled: false,
         waiting: None,
@@ -132,7 +136,8 @@ fn what_is_waited_for_is_told() {
         Observed { cluster: early, ..fresh() },
         "Nothing\nReady=False waiting for the infrastructure of the Cluster",
     );
-    let capi = Some(Capi { name: "m".into(), bootstrap_secret: None, deleting: false, reboot: None });
+    let capi =
+        Some(Capi { name: "m".into(), bootstrap_secret: None, deleting: false, reboot: None, power: None });
     check(
         Observed { capi, ..fresh() },
         "Nothing\nReady=False waiting for the script the machine is to boot with",
@@ -401,4 +406,40 @@ fn a_server_is_not_made_before_its_machine_has_an_address() {
     // What waits for its Cluster claims nothing yet.
     let early = Observed { cluster: None, ..with(Asked::Unclaimed(lan())) };
     check(early, "Nothing\nReady=False waiting for the Cluster of the Machine");
+}
+
+/// A server that runs, and that is to run or not.
+fn powered(asked: &str, is: Option<&str>) -> Observed {
+    let made = having(fresh(), kind::CREATE_JOB, Is::True, "", NOW);
+    let capi = made.capi.clone().map(|capi| Capi { power: Some(asked.into()), ..capi });
+    Observed { capi, provider_id: "demo://1".into(), powered: is.map(str::to_owned), ..made }
+}
+
+#[test]
+fn a_server_is_stopped_and_started_as_its_machine_says() {
+    check(powered("stopped", None), "Power\nCreateJob=True");
+    check(powered("stopped", Some("stopped")), "Nothing\nCreateJob=True");
+    check(powered("running", Some("stopped")), "Power\nCreateJob=True");
+    check(powered("running", None), "Nothing\nCreateJob=True");
+    check(powered("running", Some("unknown")), "Power\nCreateJob=True");
+    check(powered("asleep", None), "Nothing\nCreateJob=True");
+    let paused = Observed { paused: true, ..powered("stopped", None) };
+    check(paused, "Nothing\nCreateJob=True");
+    // Stopping a cluster pauses it.
+    let mut of_paused = powered("stopped", None);
+    of_paused.cluster.as_mut().unwrap().paused = true;
+    check(of_paused, "Power\nCreateJob=True");
+
+    let job = |outcome| job(false, outcome).map(|job| JobView { powers: Some("stopped".into()), ..job });
+    let with = |outcome, is| Observed { job: job(outcome), ..powered("stopped", is) };
+    check(with(Outcome::Running, None), "Nothing\nCreateJob=True");
+    check(with(Outcome::Complete, None), "NotePower\nCreateJob=True");
+    check(with(Outcome::Complete, Some("stopped")), "Prune\nCreateJob=True");
+    let failed = |at| failed("other: no such server", at);
+    check(with(failed(NOW), None), "NotePower\nCreateJob=True");
+    let told = "Powered=False the server could not be stopped: no such server";
+    check(with(failed(NOW), Some("unknown")), &format!("Nothing after 60s\nCreateJob=True\n{told}"));
+    check(with(failed(NOW - 60), Some("unknown")), &format!("Prune\nCreateJob=True\n{told}"));
+    let going = Observed { deleting: true, ..with(Outcome::Running, None) };
+    check(going, "DropJob\nCreateJob=True");
 }

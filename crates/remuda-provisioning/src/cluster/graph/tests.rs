@@ -16,6 +16,7 @@ fn built(cluster: &Cluster, pools: BTreeMap<String, PoolView>) -> Result<Graph, 
         config: cluster.spec.rke_config.as_ref().unwrap(),
         management: "c-m-x",
         control_plane: None,
+        hibernate: "",
         pools: &pools,
     };
     build(&view).map_err(|error| error.to_string())

@@ -72,6 +72,33 @@ fn newer_releases_and_the_end_of_maintenance_are_told_of_clusters_that_are_made_
 }
 
 #[test]
+fn the_end_of_a_cluster_is_told_before_that_of_its_version() {
+    let with = |version: &str, told: &str| {
+        let cluster = json!({
+            "metadata": {"name": "demo", "namespace": "d",
+                "annotations": {"remuda.io/expires": "2026-11-05T00:00:00Z"}},
+            "spec": {"kubernetesVersion": version, "rkeConfig": {}},
+            "status": {"conditions": [{"type": "Expiring", "status": told, "message": "is deleted then"}]},
+        });
+        let all = found(&[cluster], &[], &Certificates::default());
+        all.into_iter().filter(|one| one.starts_with("expiring")).collect::<Vec<_>>()
+    };
+    let expected = ["expiring cluster d/demo: Expires 2026-11-05T00:00:00Z cluster demo is deleted then"];
+    assert_eq!(with("v1.35.1+k3s1", "True"), expected);
+    assert_eq!(with("v1.33.1+k3s1", "True"), expected);
+    assert!(with("v1.35.1+k3s1", "False").is_empty());
+}
+
+#[test]
+fn machines_that_were_stopped_are_not_broken() {
+    let machine = json!({"metadata": {"name": "m", "namespace": "d", "annotations": {"remuda.io/power": "stopped"}},
+        "spec": {"clusterName": "demo", "bootstrap": {}, "infrastructureRef": {}},
+        "status": {"nodeRef": {"name": "n"}, "conditions": [{"type": "AgentConnected", "status": "False",
+            "reason": "R", "message": "gone", "lastTransitionTime": NOW}]}});
+    assert!(found(&[], &[machine], &Certificates::default()).is_empty());
+}
+
+#[test]
 fn machines_are_broken_once_they_were_there() {
     let machine = |node: &str, kind: &str, status: &str| {
         json!({"metadata": {"name": "m", "namespace": "d"},
