@@ -165,14 +165,12 @@ impl Inner {
     }
 
     fn resources(&self, group: &str, version: &str) -> ApiResult<Value> {
-        let found =
-            discovery::resource_list(&self.registry.load(), group, version, self.kubelets.get().is_some());
+        let found = discovery::resource_list(&self.registry.load(), group, version);
         found.ok_or_else(ApiError::unknown_resource)
     }
 
     fn aggregated(&self, core: bool, version: &'static str, headers: &HeaderMap) -> ApiResult<Answer> {
-        let processes = self.kubelets.get().is_some();
-        let (bytes, etag) = self.openapi.aggregated(&self.registry.load_full(), core, version, processes);
+        let (bytes, etag) = self.openapi.aggregated(&self.registry.load_full(), core, version);
         let not_modified = is_known(headers, &etag);
         Ok(Answer {
             code: if not_modified { 304 } else { 200 },
