@@ -11,6 +11,7 @@ mod definitions;
 mod expiry;
 mod garbage;
 mod namespaces;
+mod policies;
 mod queue;
 mod signing;
 mod triage;
@@ -55,6 +56,8 @@ pub(crate) enum Work {
     CertificateRequest(String),
     /// The APIService objects.
     ApiServices,
+    /// A ValidatingAdmissionPolicy.
+    Policy(String),
     /// What the quotas of a namespace limit.
     Quotas(String),
     /// A claim that is to go and may be in use.
@@ -145,6 +148,7 @@ impl Inner {
             Work::Definition(name) => self.settle_definition(name).await,
             Work::CertificateRequest(name) => self.sign_request(name).await,
             Work::ApiServices => self.publish_api_services().await,
+            Work::Policy(name) => self.check_policy_types(name).await,
             Work::Quotas(namespace) => self.recount(namespace).await,
             Work::Claim(key) => self.release_claim(key).await,
             Work::Volume(key) => self.release_volume(key).await,

@@ -398,6 +398,9 @@ impl Triage {
             ("certificates.k8s.io", "certificatesigningrequests") if !gone => {
                 queue.add(Work::CertificateRequest(parts.rest.to_owned()));
             }
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies") if !gone => {
+                queue.add(Work::Policy(parts.rest.to_owned()));
+            }
             ("apiextensions.k8s.io", "customresourcedefinitions") => {
                 let name = parts.rest.to_owned();
                 if let Some((plural, group)) = name.split_once('.') {
