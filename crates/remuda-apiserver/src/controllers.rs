@@ -6,7 +6,7 @@
 
 mod accounts;
 mod aggregation;
-mod apiservices;
+pub(crate) mod apiservices;
 mod definitions;
 mod expiry;
 mod garbage;
