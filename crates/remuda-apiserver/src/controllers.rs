@@ -5,6 +5,7 @@
 //! waits for, and failures come back after a pause that grows.
 
 mod accounts;
+mod addresses;
 mod aggregation;
 pub(crate) mod apiservices;
 mod definitions;
@@ -56,6 +57,10 @@ pub(crate) enum Work {
     CertificateRequest(String),
     /// The APIService objects.
     ApiServices,
+    /// The object of an address of a Service: the address and the key of the Service.
+    Address(std::net::IpAddr, Arc<str>),
+    /// A network addresses of Services are taken from.
+    ServiceNetwork(String),
     /// A ValidatingAdmissionPolicy.
     Policy(String),
     /// What the quotas of a namespace limit.
@@ -148,6 +153,8 @@ impl Inner {
             Work::Definition(name) => self.settle_definition(name).await,
             Work::CertificateRequest(name) => self.sign_request(name).await,
             Work::ApiServices => self.publish_api_services().await,
+            Work::Address(address, service) => self.publish_address(*address, service).await,
+            Work::ServiceNetwork(name) => self.settle_network(name).await,
             Work::Policy(name) => self.check_policy_types(name).await,
             Work::Quotas(namespace) => self.recount(namespace).await,
             Work::Claim(key) => self.release_claim(key).await,

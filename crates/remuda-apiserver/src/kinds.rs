@@ -96,6 +96,7 @@ impl Inner {
             ("", "Pod" | "ReplicationController")
                 | ("apps", "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet")
                 | ("batch", "Job" | "CronJob")
+                | ("autoscaling", "HorizontalPodAutoscaler")
         );
         // Controllers of this server know what becomes of theirs.
         if !is_workload || self.kubelets.get().is_some() || call.user.is_controller() {
