@@ -4,7 +4,7 @@
 //! the write is seen or is not going to be.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     net::Ipv4Addr,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 use rand::RngExt;
-use remuda_objects::meta;
+use remuda_objects::{meta, validate::addresses::network};
 use remuda_schema::FieldError;
 use remuda_store::{Change, Record};
 use serde_json::{Value, json};
@@ -25,10 +25,13 @@ use crate::{
 };
 
 const PREFIX: &str = "/core/services/";
-/// 10.96.0.0/12. The first addresses are left to those who choose their own.
-const NETWORK: u32 = (10 << 24) | (96 << 16);
-const NETWORK_TEXT: &str = "10.96.0.0/12";
-const HOSTS: std::ops::Range<u32> = 256..(1 << 20) - 1;
+pub(crate) const SERVICE_CIDRS: &str = "/networking.k8s.io/servicecidrs/";
+pub(crate) const IP_ADDRESSES: &str = "/networking.k8s.io/ipaddresses/";
+/// Says which addresses were made for Services by the server.
+pub(crate) const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+pub(crate) const MANAGER: &str = "ipallocator.k8s.io";
+/// The network there always is.
+pub(crate) const NETWORK: &str = "10.96.0.0/12";
 const PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
 /// How long something is kept for a write that nobody has seen.
 const KEPT: Duration = Duration::from_secs(30);
@@ -47,14 +50,50 @@ struct Book {
     kept: HashMap<Thing, (String, Instant)>,
 }
 
+/// An address and how many of its bits all addresses of the network share.
+type Network = (Ipv4Addr, u32);
+
 #[derive(Default)]
 pub(crate) struct Addresses {
     book: Mutex<Book>,
+    /// By the name of their object.
+    networks: Mutex<BTreeMap<String, Vec<Network>>>,
 }
 
 pub(crate) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
     let server = inner.clone();
-    inner.follow(PREFIX, move |news| server.addresses.tell(news)).await
+    inner.follow(PREFIX, move |news| server.addresses.tell(news)).await?;
+    let server = inner.clone();
+    inner.follow(IP_ADDRESSES, move |news| server.addresses.tell_addresses(news)).await?;
+    let server = inner.clone();
+    inner.follow(SERVICE_CIDRS, move |news| server.addresses.tell_networks(news)).await
+}
+
+/// The networks an object stands for; one that is going gives no addresses.
+fn networks_of(record: &Record) -> Vec<Network> {
+    let object: Value = serde_json::from_slice(&record.value).unwrap_or_default();
+    let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten();
+    let cidrs = cidrs.filter(|_| !meta::is_deleting(&object));
+    cidrs.filter_map(|cidr| network(cidr.as_str()?)).collect()
+}
+
+/// An address taken for something else than a Service: that of a Service is known from the Service.
+fn foreign(record: &Record) -> Option<Thing> {
+    let object: Value = serde_json::from_slice(&record.value).ok()?;
+    let own = meta::label(&object, MANAGED_BY) == Some(MANAGER);
+    (!own).then(|| Thing::Address(meta::name(&object).to_owned()))
+}
+
+pub(crate) fn is_in(address: Ipv4Addr, (start, bits): Network) -> bool {
+    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+    u32::from(address) & mask == u32::from(start)
+}
+
+/// An address of a network for a Service that asks for none. The first ones are left to those that do.
+fn random_address((start, bits): Network) -> Ipv4Addr {
+    let size = 1_u32.checked_shl(32 - bits).unwrap_or(u32::MAX);
+    let first = (size / 16).clamp(1, 256);
+    Ipv4Addr::from(u32::from(start) | rand::rng().random_range(first..(size - 1).max(first + 1)))
 }
 
 /// What a stored Service has.
@@ -108,7 +147,7 @@ impl Addresses {
         let mut book = self.book.lock();
         match news {
             News::Reset(records) => {
-                book.taken.clear();
+                book.taken.retain(|_, holder| !holder.starts_with(PREFIX));
                 for record in records {
                     things(record).into_iter().for_each(|thing| book.take(thing, &record.key));
                 }
@@ -127,8 +166,64 @@ impl Addresses {
         }
     }
 
+    fn tell_addresses(&self, news: News<'_>) {
+        let mut book = self.book.lock();
+        match news {
+            News::Reset(records) => {
+                book.taken.retain(|_, holder| !holder.starts_with(IP_ADDRESSES));
+                for record in records {
+                    foreign(record).into_iter().for_each(|thing| book.take(thing, &record.key));
+                }
+            }
+            News::Changed(event) => {
+                let key = &event.record.key;
+                let named = Thing::Address(key.trim_start_matches(IP_ADDRESSES).to_owned());
+                if book.taken.get(&named).is_some_and(|holder| holder == key) {
+                    book.taken.remove(&named);
+                }
+                if event.change != Change::Deleted
+                    && let Some(thing) = foreign(&event.record)
+                    && !book.taken.contains_key(&thing)
+                {
+                    book.take(thing, key);
+                }
+            }
+        }
+    }
+
+    fn tell_networks(&self, news: News<'_>) {
+        let mut networks = self.networks.lock();
+        match news {
+            News::Reset(records) => {
+                *networks =
+                    records.iter().map(|record| (record.key.to_string(), networks_of(record))).collect();
+            }
+            News::Changed(event) if event.change == Change::Deleted => {
+                networks.remove(&*event.record.key);
+            }
+            News::Changed(event) => {
+                networks.insert(event.record.key.to_string(), networks_of(&event.record));
+            }
+        }
+    }
+
+    /// All networks, the one that is always there first.
+    fn networks(&self) -> Vec<Network> {
+        let mut all: Vec<Network> = network(NETWORK).into_iter().collect();
+        for known in self.networks.lock().values().flatten() {
+            if !all.contains(known) {
+                all.push(*known);
+            }
+        }
+        all
+    }
+
     fn choose_address(&self, key: &str) -> ApiResult<String> {
-        let random = || Thing::Address(Ipv4Addr::from(NETWORK | rand::rng().random_range(HOSTS)).to_string());
+        let networks = self.networks();
+        let random = || {
+            let network = networks[rand::rng().random_range(0..networks.len())];
+            Thing::Address(random_address(network).to_string())
+        };
         match self.book.lock().choose(key, random) {
             Some(Thing::Address(address)) => Ok(address),
             _ => Err(ApiError::internal("failed to allocate a serviceIP: range is full")),
@@ -151,10 +246,6 @@ impl Addresses {
         }
         free
     }
-}
-
-fn in_network(address: &str) -> bool {
-    address.parse::<Ipv4Addr>().is_ok_and(|address| u32::from(address) & !((1 << 20) - 1) == NETWORK)
 }
 
 impl Inner {
@@ -187,9 +278,14 @@ impl Inner {
             if address.parse::<Ipv4Addr>().is_ok() && !own.contains(&thing) {
                 let invalid =
                     |detail: String| FieldError::invalid("spec.clusterIPs", &json!([address]), &detail);
-                if !in_network(&address) {
+                let networks = self.addresses.networks();
+                let parsed = address.parse::<Ipv4Addr>();
+                if !parsed.is_ok_and(|address| networks.iter().any(|network| is_in(address, *network))) {
+                    let ranges: Vec<String> =
+                        networks.iter().map(|(start, bits)| format!("{start}/{bits}")).collect();
                     let detail = format!(
-                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {NETWORK_TEXT}"
+                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
+                        ranges.join(",")
                     );
                     return refuse(service, invalid(detail));
                 }

@@ -4,14 +4,16 @@
 
 mod client;
 mod expressions;
+mod given;
 mod matching;
 mod mutations;
 mod policies;
 mod trust;
+mod typing;
 mod verdict;
 mod webhooks;
 
-pub(crate) use self::expressions::check_expressions;
+pub(crate) use self::{expressions::check_expressions, typing::warnings as type_warnings};
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
@@ -212,6 +214,12 @@ struct ReviewedKind {
     group: String,
     version: String,
     kind: String,
+}
+
+/// The namespace of a request in reviews: a Namespace is in itself.
+fn namespace_of_request<'c>(call: &'c Call, name: &'c str) -> Option<&'c str> {
+    let own = &call.resource;
+    call.namespace().or_else(|| (own.group.is_empty() && own.kind == "Namespace").then_some(name))
 }
 
 /// Starts following the webhook configurations and policies.

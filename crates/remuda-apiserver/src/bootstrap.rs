@@ -78,6 +78,7 @@ pub(crate) async fn run(inner: &Arc<Inner>) -> Result<(), StartError> {
         let created = inner.ensure("scheduling.k8s.io", "priorityclasses", object).await;
         created.map_err(failed(&format!("priority class {name}")))?;
     }
+    service_network(inner).await.map_err(failed("service network"))?;
     own_service(inner).await.map_err(failed("service default/kubernetes"))
 }
 
@@ -136,6 +137,12 @@ async fn reconcile_once(
             inner.put_object(&call, object, &own_options(), Part::Main).await.map(drop)
         }
     }
+}
+
+/// The network Services get their addresses from.
+async fn service_network(inner: &Inner) -> ApiResult<()> {
+    let object = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [crate::addresses::NETWORK]}});
+    inner.ensure("networking.k8s.io", "servicecidrs", object).await.map(drop)
 }
 
 /// `default/kubernetes`, by which clients inside a cluster find the API.

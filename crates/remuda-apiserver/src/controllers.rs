@@ -5,12 +5,14 @@
 //! waits for, and failures come back after a pause that grows.
 
 mod accounts;
+mod addresses;
 mod aggregation;
-mod apiservices;
+pub(crate) mod apiservices;
 mod definitions;
 mod expiry;
 mod garbage;
 mod namespaces;
+mod policies;
 mod signing;
 mod triage;
 pub(crate) mod volumes;
@@ -60,6 +62,12 @@ pub(crate) enum Work {
     CertificateRequest(String),
     /// The APIService objects.
     ApiServices,
+    /// The object of an address of a Service: the address and the key of the Service.
+    Address(std::net::IpAddr, Arc<str>),
+    /// A network addresses of Services are taken from.
+    ServiceNetwork(String),
+    /// A ValidatingAdmissionPolicy.
+    Policy(String),
     /// What the quotas of a namespace limit.
     Quotas(String),
     /// A claim that is to go and may be in use.
@@ -153,6 +161,9 @@ impl Inner {
             Work::Definition(name) => self.settle_definition(name).await,
             Work::CertificateRequest(name) => self.sign_request(name).await,
             Work::ApiServices => self.publish_api_services().await,
+            Work::Address(address, service) => self.publish_address(*address, service).await,
+            Work::ServiceNetwork(name) => self.settle_network(name).await,
+            Work::Policy(name) => self.check_policy_types(name).await,
             Work::Quotas(namespace) => self.recount(namespace).await,
             Work::Claim(key) => self.release_claim(key).await,
             Work::Volume(key) => self.release_volume(key).await,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use remuda_objects::autoscaling;
 use remuda_schema::{CrdVersion, Schema};
 use remuda_store::Record;
 use serde_json::{Value, json};
@@ -80,6 +81,8 @@ impl Inner {
             None => {
                 if resource.group == "events.k8s.io" {
                     objects.iter_mut().for_each(event_to_new);
+                } else if resource.group == autoscaling::GROUP {
+                    objects.iter_mut().for_each(|object| autoscaling::convert(object, &resource.api_version));
                 }
             }
             Some(custom) => {
@@ -112,6 +115,8 @@ impl Inner {
             None => {
                 if resource.group == "events.k8s.io" {
                     event_to_core(&mut object);
+                } else if resource.group == autoscaling::GROUP {
+                    autoscaling::convert(&mut object, &resource.storage_api_version);
                 }
             }
             Some(custom) => {
@@ -136,6 +141,8 @@ impl Inner {
     ) -> ApiResult<[Value; 2]> {
         if let Some(custom) = call.resource.custom() {
             self.convert(custom, &mut objects, api_version).await?;
+        } else if call.resource.group == autoscaling::GROUP {
+            objects.iter_mut().for_each(|object| autoscaling::convert(object, api_version));
         }
         Ok(objects)
     }

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::registry::{Group, GroupVersion, Registry, Resource, Subresource, api_version};
 
-/// What Pods have where there is a way to their processes. Elsewhere it is not offered.
-static PROCESSES: LazyLock<Vec<Subresource>> = LazyLock::new(|| {
+/// Subresources that are ways to something else, by the kind they belong to. They are named whether or not this server
+/// has a way to the other end: rights are given by these names, and `kubectl auth can-i` looks them up here.
+static WAYS: LazyLock<Vec<(&str, Subresource)>> = LazyLock::new(|| {
     let sub = |name: &str, kind: &str, verbs: &[&str]| Subresource {
         name: name.to_owned(),
         group: String::new(),
@@ -16,19 +17,23 @@ static PROCESSES: LazyLock<Vec<Subresource>> = LazyLock::new(|| {
         verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
     };
     let both = ["create", "get"];
+    let all = ["create", "delete", "get", "patch", "update"];
     vec![
-        sub("attach", "PodAttachOptions", &both),
-        sub("exec", "PodExecOptions", &both),
-        sub("log", "Pod", &["get"]),
-        sub("portforward", "PodPortForwardOptions", &both),
+        ("Pod", sub("attach", "PodAttachOptions", &both)),
+        ("Pod", sub("exec", "PodExecOptions", &both)),
+        ("Pod", sub("log", "Pod", &["get"])),
+        ("Pod", sub("portforward", "PodPortForwardOptions", &both)),
+        ("Pod", sub("proxy", "PodProxyOptions", &all)),
+        ("Node", sub("proxy", "NodeProxyOptions", &all)),
+        ("Service", sub("proxy", "ServiceProxyOptions", &all)),
     ]
 });
 
 /// The subresources that are offered, in order.
-fn subresources(resource: &Resource, processes: bool) -> Vec<&Subresource> {
+fn subresources(resource: &Resource) -> Vec<&Subresource> {
     let mut subs: Vec<&Subresource> = resource.subresources.iter().collect();
-    if processes && resource.builtin().is_some() && resource.kind == "Pod" {
-        subs.extend(PROCESSES.iter());
+    if resource.group.is_empty() {
+        subs.extend(WAYS.iter().filter(|(kind, _)| *kind == resource.kind).map(|(_, sub)| sub));
         subs.sort_by(|one, other| one.name.cmp(&other.name));
     }
     subs
@@ -73,19 +78,14 @@ fn group_value(group: &Group) -> Value {
     json!({"name": group.name, "preferredVersion": versions[0], "versions": versions})
 }
 
-/// `/api/v1`, `/apis/<group>/<version>`. `processes` says whether there is a way to those of Pods.
-pub(crate) fn resource_list(
-    registry: &Registry,
-    group: &str,
-    version: &str,
-    processes: bool,
-) -> Option<Value> {
+/// `/api/v1`, `/apis/<group>/<version>`.
+pub(crate) fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let found = registry.groups.iter().find(|known| known.name == group)?;
     let found = found.versions.iter().find(|known| known.version == version)?;
     let mut resources = Vec::new();
     for resource in &found.resources {
         resources.push(resource_value(resource));
-        for sub in subresources(resource, processes) {
+        for sub in subresources(resource) {
             let mut value = json!({
                 "name": format!("{}/{}", resource.plural, sub.name), "singularName": "",
                 "namespaced": resource.namespaced, "kind": sub.kind, "verbs": sub.verbs,
@@ -118,14 +118,14 @@ fn resource_value(resource: &Resource) -> Value {
 }
 
 /// Aggregated discovery of the core group (`/api`) or all others (`/apis`).
-pub(crate) fn aggregated(registry: &Registry, core: bool, version: &str, processes: bool) -> Value {
+pub(crate) fn aggregated(registry: &Registry, core: bool, version: &str) -> Value {
     let items: Vec<Value> = registry
         .groups
         .iter()
         .filter(|group| group.name.is_empty() == core)
         .map(|group| {
             let versions: Vec<Value> =
-                group.versions.iter().map(|version| aggregated_version(version, processes)).collect();
+                group.versions.iter().map(|version| aggregated_version(version)).collect();
             let metadata = if core { json!({}) } else { json!({"name": group.name}) };
             json!({"metadata": metadata, "versions": versions})
         })
@@ -136,13 +136,13 @@ pub(crate) fn aggregated(registry: &Registry, core: bool, version: &str, process
     })
 }
 
-fn aggregated_version(version: &GroupVersion, processes: bool) -> Value {
+fn aggregated_version(version: &GroupVersion) -> Value {
     let resources: Vec<Value> =
-        version.resources.iter().map(|resource| aggregated_resource(resource, processes)).collect();
+        version.resources.iter().map(|resource| aggregated_resource(resource)).collect();
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-fn aggregated_resource(resource: &Resource, processes: bool) -> Value {
+fn aggregated_resource(resource: &Resource) -> Value {
     let mut value = json!({
         "resource": resource.plural,
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
@@ -156,7 +156,7 @@ fn aggregated_resource(resource: &Resource, processes: bool) -> Value {
     if !resource.categories.is_empty() {
         value["categories"] = json!(resource.categories);
     }
-    let subresources = subresources(resource, processes);
+    let subresources = subresources(resource);
     if !subresources.is_empty() {
         value["subresources"] = subresources
             .iter()

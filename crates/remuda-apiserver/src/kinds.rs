@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     call::Call,
-    controllers::volumes,
+    controllers::{apiservices, volumes},
     options::DeleteOptions,
     registry::Resource,
     server::Inner,
@@ -78,6 +78,11 @@ impl Inner {
         match (call.resource.group.as_str(), call.resource.kind.as_str()) {
             ("", "Pod") => crate::pods::readmit(object),
             ("", "Service") => self.give_address(call, object, Some(live))?,
+            ("apiregistration.k8s.io", "APIService")
+                if apiservices::is_remote(object) != apiservices::is_remote(live) =>
+            {
+                self.judge_api_service(call, object);
+            }
             _ => {}
         }
         Ok(())
@@ -91,6 +96,7 @@ impl Inner {
             ("", "Pod" | "ReplicationController")
                 | ("apps", "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet")
                 | ("batch", "Job" | "CronJob")
+                | ("autoscaling", "HorizontalPodAutoscaler")
         );
         // Controllers of this server know what becomes of theirs.
         if !is_workload || self.kubelets.get().is_some() || call.user.is_controller() {
@@ -107,8 +113,18 @@ impl Inner {
         match (call.resource.group.as_str(), call.resource.kind.as_str()) {
             ("", "Namespace") => object["status"] = json!({"phase": "Active"}),
             ("apiextensions.k8s.io", "CustomResourceDefinition") => self.crds.prepare(self, object, None),
+            ("apiregistration.k8s.io", "APIService") => self.judge_api_service(call, object),
             _ => {}
         }
+    }
+
+    fn judge_api_service(&self, call: &Call, object: &mut Value) {
+        if apiservices::is_remote(object) {
+            call.warn(
+                "this server does not pass requests on to other API servers: the APIService is stored only",
+            );
+        }
+        object["status"] = apiservices::status(object, &self.now_text());
     }
 
     /// Undoes what an update may not change.

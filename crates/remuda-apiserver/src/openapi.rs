@@ -78,16 +78,10 @@ impl OpenApi {
     }
 
     /// Aggregated discovery and its entity tag.
-    pub(crate) fn aggregated(
-        &self,
-        registry: &Registry,
-        core: bool,
-        version: &str,
-        processes: bool,
-    ) -> (Bytes, String) {
-        let key = format!("discovery/{core}/{version}/{processes}");
+    pub(crate) fn aggregated(&self, registry: &Registry, core: bool, version: &str) -> (Bytes, String) {
+        let key = format!("discovery/{core}/{version}");
         let document = self.get(registry.generation, &key, || {
-            discovery::aggregated(registry, core, version, processes).to_string().into()
+            discovery::aggregated(registry, core, version).to_string().into()
         });
         (document.bytes, format!("\"{}\"", document.hash))
     }

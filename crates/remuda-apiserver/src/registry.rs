@@ -314,6 +314,9 @@ fn from_builtin(builtin: &'static remuda_kinds::Resource) -> Resource {
     // Events have one storage and two faces.
     let (prefix, storage_api_version) = if builtin.group == "events.k8s.io" {
         (storage_prefix("", "events"), "v1".to_owned())
+    } else if builtin.group == remuda_objects::autoscaling::GROUP {
+        // So have autoscalers: two versions.
+        (storage_prefix(builtin.group, builtin.plural), format!("{}/v2", builtin.group))
     } else {
         (storage_prefix(builtin.group, builtin.plural), api_version.clone())
     };

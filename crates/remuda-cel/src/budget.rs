@@ -9,6 +9,9 @@ pub struct Budget {
     /// In tenths of a unit, so that single bytes count.
     left: u64,
     limit: u64,
+    /// Left for the program at hand, out of what each may spend.
+    own: u64,
+    each: u64,
 }
 
 /// Strings and bytes built by an expression may not be longer, whatever the budget.
@@ -18,8 +21,22 @@ pub(crate) const MAX_ITEMS: usize = 1 << 20;
 
 impl Budget {
     pub fn new(limit: u64) -> Self {
-        let limit = limit.saturating_mul(10);
-        Self { left: limit, limit }
+        Self::with_each(limit, u64::MAX)
+    }
+
+    /// The same; no program may spend more than `each` of it. One that a lazy value runs has a share of its own.
+    pub fn with_each(limit: u64, each: u64) -> Self {
+        let (limit, each) = (limit.saturating_mul(10), each.saturating_mul(10));
+        Self { left: limit, limit, own: each, each }
+    }
+
+    /// A program begins; returns what to give to [`Budget::leave`] at its end.
+    pub(crate) fn enter(&mut self) -> u64 {
+        std::mem::replace(&mut self.own, self.each)
+    }
+
+    pub(crate) fn leave(&mut self, outer: u64) {
+        self.own = outer;
     }
 
     /// Spent so far, rounded up.
@@ -33,9 +50,13 @@ impl Budget {
 
     /// For work in proportion to a length in bytes, or to elements passed by.
     pub(crate) fn tenths(&mut self, tenths: u64) -> Result<(), EvalError> {
+        let Some(own) = self.own.checked_sub(tenths) else {
+            self.own = 0;
+            return Err(EvalError::Cost);
+        };
         match self.left.checked_sub(tenths) {
             Some(left) => {
-                self.left = left;
+                (self.left, self.own) = (left, own);
                 Ok(())
             }
             None => {

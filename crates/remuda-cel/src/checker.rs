@@ -39,6 +39,11 @@ const TYPE_NAMES: &[&str] = &[
     "kubernetes.URL",
     "kubernetes.Semver",
     "kubernetes.NamedFormat",
+    "kubernetes.authorization.Authorizer",
+    "kubernetes.authorization.PathCheck",
+    "kubernetes.authorization.GroupCheck",
+    "kubernetes.authorization.ResourceCheck",
+    "kubernetes.authorization.Decision",
 ];
 
 pub(crate) fn is_type_name(name: &str) -> bool {
@@ -236,6 +241,7 @@ impl Checker<'_, '_> {
                 Type::Dyn
             }
             Type::Dyn | Type::Error => Type::Dyn,
+            Type::Access(_) => return self.error(expr.at, format!("undefined field '{field}'")),
             _ => {
                 return self.error(expr.at, format!("type '{target}' does not support field selection"));
             }

@@ -18,8 +18,11 @@ pub(crate) fn run<'a>(program: &'a Program, vars: &Vars<'a>, budget: &mut Budget
     for (name, ty) in &program.variables {
         variables.push(vars.get(name, ty));
     }
-    let cx = Cx { budget, regex: None };
-    Eval { variables, locals: Vec::new(), cx }.eval(&program.node)
+    let outer = budget.enter();
+    let cx = Cx { budget: &mut *budget, regex: None };
+    let result = Eval { variables, locals: Vec::new(), cx }.eval(&program.node);
+    budget.leave(outer);
+    result
 }
 
 struct Eval<'a, 'b> {

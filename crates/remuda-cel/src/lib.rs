@@ -43,6 +43,7 @@ pub use self::{
     budget::Budget,
     cost::{Inside, Shape},
     escape::escape,
+    library::authz::{Access, AccessType, Asked, Authorizer, Decision, Question},
     library::{format::NamedFormat, net::Cidr, quantity::Quantity, semver::Semver, url::Url},
     program::{Env, Program, Vars},
     source::{CompileErrors, Issue},

@@ -3,6 +3,7 @@
 //! Each library is a table of [`Entry`]: a name, what runs, and its overloads as text. The
 //! checker picks by static types; when those leave several definitions open, the values do.
 
+pub(crate) mod authz;
 mod convert;
 pub(crate) mod format;
 mod lists;
@@ -21,6 +22,7 @@ pub(crate) mod url;
 
 use std::{collections::HashMap, sync::LazyLock};
 
+use self::authz::AccessType;
 use crate::{
     types::Type,
     value::{EvalError, Value},
@@ -83,6 +85,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         semver::TABLE,
         format::TABLE,
         patches::TABLE,
+        authz::TABLE,
     ];
     let mut registry = Registry::new();
     for entry in tables.into_iter().flatten() {
@@ -128,6 +131,7 @@ fn fits(ty: &Type, value: &Value<'_>) -> bool {
         Type::Cidr => matches!(value, Value::Cidr(_)),
         Type::Semver => matches!(value, Value::Semver(_)),
         Type::NamedFormat => matches!(value, Value::Format(_)),
+        Type::Access(ty) => matches!(value, Value::Access(access) if access.ty() == *ty),
         Type::Null => matches!(value, Value::Null),
         Type::Error => false,
     }
@@ -194,6 +198,11 @@ fn parse_type<'t>(text: &'t str, names: &mut Vec<&'t str>) -> Type {
         "cidr" => Type::Cidr,
         "semver" => Type::Semver,
         "format" => Type::NamedFormat,
+        "authorizer" => Type::Access(AccessType::Authorizer),
+        "pathcheck" => Type::Access(AccessType::PathCheck),
+        "groupcheck" => Type::Access(AccessType::GroupCheck),
+        "resourcecheck" => Type::Access(AccessType::ResourceCheck),
+        "decision" => Type::Access(AccessType::Decision),
         variable => {
             let known = names.iter().position(|name| *name == variable);
             let id = known.unwrap_or_else(|| {

@@ -1,5 +1,6 @@
 //! Tables of expressions and what they come to.
 
+mod authz;
 mod compile;
 mod library;
 mod patches;

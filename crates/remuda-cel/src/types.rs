@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use crate::library::authz::AccessType;
+
 /// The type of a variable, a field or an expression.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Type {
@@ -31,6 +33,8 @@ pub enum Type {
     Cidr,
     Semver,
     NamedFormat,
+    /// A step of a check of what may be done.
+    Access(AccessType),
     /// What an expression with a reported error has, so that one mistake is reported once.
     #[doc(hidden)]
     Error,
@@ -138,6 +142,7 @@ impl fmt::Display for Type {
             Type::Cidr => "net.CIDR",
             Type::Semver => "kubernetes.Semver",
             Type::NamedFormat => "kubernetes.NamedFormat",
+            Type::Access(ty) => ty.name(),
             Type::Error => "!error!",
             Type::Object(object) => &object.name,
             Type::List(list) => return write!(f, "list({})", list.item),

@@ -19,7 +19,7 @@ pub use self::{
 use crate::{
     Budget,
     ast::Literal,
-    library::{format::NamedFormat, net::Cidr, quantity::Quantity, semver::Semver, url::Url},
+    library::{authz::Access, format::NamedFormat, net::Cidr, quantity::Quantity, semver::Semver, url::Url},
     time::{self, Timestamp},
     types::{ListType, MapType, Type},
 };
@@ -77,6 +77,7 @@ pub enum Value<'a> {
     Cidr(Cidr),
     Semver(Arc<Semver>),
     Format(NamedFormat),
+    Access(Arc<Access<'a>>),
 }
 
 /// A string that is borrowed when it can be.
@@ -209,6 +210,7 @@ impl<'a> Value<'a> {
             Value::Cidr(_) => "net.CIDR",
             Value::Semver(_) => "kubernetes.Semver",
             Value::Format(_) => "kubernetes.NamedFormat",
+            Value::Access(access) => access.ty().name(),
         }
     }
 

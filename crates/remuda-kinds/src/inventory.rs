@@ -15,6 +15,8 @@ pub enum NameRule {
     Label1035,
     /// Any single path segment.
     Path,
+    /// An address of a network.
+    Address,
     /// `<plural>.<group>` of the definition.
     Crd,
     /// `<version>.<group>` of the registration.
@@ -100,6 +102,7 @@ pub fn groups() -> &'static [&'static str] {
         "events.k8s.io",
         "authentication.k8s.io",
         "authorization.k8s.io",
+        "autoscaling",
         "batch",
         "certificates.k8s.io",
         "networking.k8s.io",
@@ -169,7 +172,11 @@ mod tests {
             .collect();
         assert!(order.is_sorted());
         let mut seen = HashSet::new();
-        assert!(resources().iter().all(|resource| seen.insert((resource.group, resource.plural))));
+        assert!(resources().iter().all(|resource| seen.insert((
+            resource.group,
+            resource.version,
+            resource.plural
+        ))));
         for group in groups() {
             let names: Vec<_> =
                 resources().iter().filter(|r| r.group == *group).map(|resource| resource.plural).collect();
@@ -204,6 +211,5 @@ mod tests {
         let orphaning: Vec<_> =
             resources().iter().filter(|r| r.default_gc_orphan).map(|r| r.plural).collect();
         assert_eq!(orphaning, ["replicationcontrollers", "jobs"]);
-        assert!(find_resource("autoscaling", "v1", "horizontalpodautoscalers").is_none());
     }
 }

@@ -328,6 +328,9 @@ fn enumeration(text: &str) -> Vec<String> {
 
 /// Package of the table that holds a group-version's types.
 pub(crate) fn package_of(group: &str, version: &str) -> Option<&'static str> {
+    if (group, version) == ("autoscaling", "v2") {
+        return Some("autoscaling/v2");
+    }
     if version != "v1" {
         return None;
     }

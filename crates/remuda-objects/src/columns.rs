@@ -2,6 +2,7 @@
 
 mod core;
 mod custom;
+mod network;
 mod policy;
 mod storage;
 mod workload;
@@ -49,7 +50,7 @@ impl Columns {
 
 /// The columns of a built-in kind that has its own; see [`DEFAULT`] for the rest.
 pub fn builtin(group: &str, kind: &str) -> Option<&'static Columns> {
-    [core::columns, workload::columns, storage::columns, policy::columns]
+    [core::columns, workload::columns, storage::columns, policy::columns, network::columns]
         .into_iter()
         .find_map(|columns| columns(group, kind))
 }

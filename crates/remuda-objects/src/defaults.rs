@@ -13,6 +13,9 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 ///
 /// Applying it again changes nothing. Cluster IPs are not chosen here: see [`service_needs_cluster_ip`].
 pub fn apply(group: &str, kind: &str, object: &mut Value) {
+    if (group, kind) == ("autoscaling", "HorizontalPodAutoscaler") {
+        return crate::autoscaling::apply_defaults(object);
+    }
     let Some(top) = object.as_object_mut() else { return };
     match (group, kind) {
         ("", "Pod") => pod::pod(top),

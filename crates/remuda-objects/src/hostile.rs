@@ -81,6 +81,19 @@ const FIELDS: &[&str] = &[
     "usages",
     "http",
     "paths",
+    "cidrs",
+    "parentRef",
+    "resource",
+    "scaleTargetRef",
+    "metrics",
+    "currentMetrics",
+    "target",
+    "metric",
+    "object",
+    "averageValue",
+    "behavior",
+    "scaleUp",
+    "policies",
 ];
 
 const KINDS: &[(&str, &str)] = &[
@@ -118,6 +131,10 @@ const KINDS: &[(&str, &str)] = &[
     ("networking.k8s.io", "Ingress"),
     ("networking.k8s.io", "IngressClass"),
     ("networking.k8s.io", "NetworkPolicy"),
+    ("networking.k8s.io", "ServiceCIDR"),
+    ("networking.k8s.io", "IPAddress"),
+    ("storage.k8s.io", "VolumeAttributesClass"),
+    ("autoscaling", "HorizontalPodAutoscaler"),
     ("discovery.k8s.io", "EndpointSlice"),
     ("apiregistration.k8s.io", "APIService"),
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
@@ -142,7 +159,9 @@ fn any_json() -> impl Strategy<Value = Value> {
             "é=",
             "2026-01-01T00:00:00Z",
             "-",
-            "1Gi"
+            "1Gi",
+            "Resource",
+            "Object"
         ])
         .prop_map(Value::from),
     ];

@@ -3,6 +3,7 @@
 //! Everything here is a pure function of JSON values. Objects come from clients, so no shape is taken for
 //! granted: a field of the wrong type counts as missing, never as a reason to stop.
 
+pub mod autoscaling;
 pub mod columns;
 pub mod compute;
 pub mod cron;

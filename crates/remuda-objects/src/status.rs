@@ -42,6 +42,8 @@ fn initial_status(group: &str, kind: &str, object: &Value) -> Option<Value> {
         ("policy", "PodDisruptionBudget") => json!({
             "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0,
         }),
+        // Nothing has been measured.
+        ("autoscaling", "HorizontalPodAutoscaler") => crate::autoscaling::first_status(object),
         ("storage.k8s.io", "VolumeAttachment") => json!({"attached": false}),
         _ if has_status(group, kind) && !keeps_status_on_create(group, kind) => json!({}),
         _ => return None,
@@ -65,7 +67,7 @@ pub fn has_status(group: &str, kind: &str) -> bool {
         ) | ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
             | ("batch", "Job" | "CronJob")
             | ("policy", "PodDisruptionBudget")
-            | ("networking.k8s.io", "Ingress")
+            | ("networking.k8s.io", "Ingress" | "ServiceCIDR")
             | ("storage.k8s.io", "VolumeAttachment")
             | ("certificates.k8s.io", "CertificateSigningRequest")
             | ("apiextensions.k8s.io", "CustomResourceDefinition")

@@ -4,7 +4,9 @@
 //! with their defaults in place.
 
 mod access;
+pub mod addresses;
 mod admission;
+mod autoscaling;
 mod core;
 mod network;
 mod pod;
@@ -58,6 +60,7 @@ pub fn meta_rules(group: &str, kind: &str, namespaced: bool) -> MetaRules {
     let name: NameRule = match (group, kind) {
         ("", "Namespace") => names::label_name,
         ("", "Service") => names::label_1035_name,
+        ("networking.k8s.io", "IPAddress") => addresses::address_name,
         (RBAC | "certificates.k8s.io" | "apiregistration.k8s.io", _) => names::path_segment_name,
         _ => names::subdomain_name,
     };
@@ -99,6 +102,10 @@ fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>, errors: &mut
         ("networking.k8s.io", "IngressClass") => network::ingress_class(new, old, errors),
         ("networking.k8s.io", "NetworkPolicy") => network::policy(new, errors),
         ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(new, old, errors),
+        ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr(new, old, errors),
+        ("networking.k8s.io", "IPAddress") => addresses::ip_address(new, old, errors),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(new, errors),
+        ("storage.k8s.io", "VolumeAttributesClass") => core::volume_attributes(new, old, errors),
         _ => {}
     }
 }

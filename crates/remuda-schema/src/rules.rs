@@ -22,6 +22,7 @@ mod types;
 use self::cost::{Measured, Total};
 pub(crate) use run::{check, check_default};
 pub(crate) use types::compile_tree;
+pub use types::object_type;
 
 /// One rule of a node.
 #[derive(Debug, Clone)]

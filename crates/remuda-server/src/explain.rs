@@ -6,10 +6,11 @@
 use k8s_openapi::{
     api::{
         admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
-        authorization::v1 as authorization, autoscaling::v1 as autoscaling, batch::v1 as batch,
-        certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-        discovery::v1 as discovery, events::v1 as events, networking::v1 as networking, node::v1 as node,
-        policy::v1 as policy, rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
+        authorization::v1 as authorization, autoscaling::v1 as autoscaling,
+        autoscaling::v2 as autoscaling_v2, batch::v1 as batch, certificates::v1 as certificates,
+        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, events::v1 as events,
+        networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+        scheduling::v1 as scheduling, storage::v1 as storage,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
     apimachinery::pkg::apis::meta::v1 as meta,
@@ -62,16 +63,20 @@ pub(crate) fn descriptions() -> Descriptions {
         authorization::SelfSubjectAccessReview,
         authorization::SelfSubjectRulesReview,
         authorization::SubjectAccessReview,
+        autoscaling::HorizontalPodAutoscaler,
         autoscaling::Scale,
+        autoscaling_v2::HorizontalPodAutoscaler,
         batch::CronJob,
         batch::Job,
         certificates::CertificateSigningRequest,
         coordination::Lease,
         discovery::EndpointSlice,
         events::Event,
+        networking::IPAddress,
         networking::Ingress,
         networking::IngressClass,
         networking::NetworkPolicy,
+        networking::ServiceCIDR,
         node::RuntimeClass,
         policy::Eviction,
         policy::PodDisruptionBudget,
@@ -112,7 +117,11 @@ mod tests {
         let descriptions = super::descriptions();
         for (name, field) in [
             ("io.k8s.api.apps.v1.DeploymentSpec", "replicas"),
+            ("io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerSpec", "maxReplicas"),
+            ("io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerSpec", "metrics"),
             ("io.k8s.api.core.v1.Container", "image"),
+            ("io.k8s.api.networking.v1.IPAddressSpec", "parentRef"),
+            ("io.k8s.api.networking.v1.ServiceCIDRSpec", "cidrs"),
             ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "labels"),
         ] {
             assert!(descriptions[name].fields.contains_key(field), "{name}.{field}");

@@ -11,6 +11,7 @@
 //! stays readable while it holds the collection's lock, and what a checkpoint reads stays for as
 //! long as it takes.
 
+mod ages;
 mod chain;
 mod collection;
 mod groups;
@@ -29,7 +30,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
-use self::{collection::Cut, groups::GroupName};
+use self::{ages::Ages, collection::Cut, groups::GroupName};
 pub(crate) use self::{
     collection::{Collection, Found},
     groups::Group,
@@ -51,11 +52,18 @@ pub struct Policy {
     pub events: usize,
     /// …unless the values only they keep alive take more than this.
     pub superseded_bytes: usize,
+    /// A past state can be named for so long after it was replaced, even if the events since then are all kept.
+    pub past: Duration,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { age: Duration::from_secs(300), events: 10_000, superseded_bytes: 8 << 20 }
+        Self {
+            age: Duration::from_secs(300),
+            events: 10_000,
+            superseded_bytes: 8 << 20,
+            past: Duration::from_secs(300),
+        }
     }
 }
 
@@ -66,6 +74,7 @@ pub(crate) struct Mvcc {
     progress: Arc<Bell>,
     pins: Mutex<Pins>,
     policy: Policy,
+    ages: Ages,
     /// Where history begins for collections nothing is known of.
     base: AtomicU64,
     closed: AtomicBool,
@@ -124,6 +133,7 @@ impl Mvcc {
             progress: Arc::default(),
             pins: Mutex::default(),
             policy,
+            ages: Ages::new(),
             base: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         })
@@ -171,6 +181,7 @@ impl Mvcc {
         let mut wakes = Vec::new();
         if !events.is_empty() {
             let now = Instant::now();
+            self.ages.committed(now, revision, self.policy.past);
             let limit = self.trim_limit();
             let name = |event: &Arc<Event>| collection_of(&event.record.key).len();
             let same = |one: &Arc<Event>, other: &Arc<Event>| {
@@ -293,6 +304,15 @@ impl Mvcc {
         let current = self.published();
         match at {
             Some(requested) if requested > current => Err(Error::Future { requested, current }),
+            Some(requested) if requested < current => {
+                let oldest = self.ages.oldest(current, Instant::now(), self.policy.past);
+                // A pinned state is read for as long as that takes.
+                let pinned = || self.pins.lock().held.contains_key(&requested);
+                if requested < oldest && !pinned() {
+                    return Err(Error::Compacted { requested, oldest });
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -1,26 +1,10 @@
 //! What is checked of the expressions in webhook configurations and policies before they are stored.
 
-use remuda_cel::{Env, ObjectType, Type, patch};
+use remuda_cel::{Env, Type, patch};
 use remuda_schema::FieldError;
 use serde_json::Value;
 
-use super::matching::{MATCH_ENV, PARAMS_ENV};
-
-/// What the expressions of one policy can refer to. `variables` are those that come before; those of mutating policies
-/// make patches.
-fn env_with(mutating: bool, params: bool, variables: &ObjectType) -> Env {
-    let start = if mutating { Env::new().with_patches() } else { Env::new() };
-    let mut env = ["object", "oldObject", "request", "namespaceObject"]
-        .into_iter()
-        .fold(start, |env, name| env.variable(name, Type::Dyn));
-    if params {
-        env = env.variable("params", Type::Dyn);
-    }
-    if !variables.fields.is_empty() {
-        env = env.variable("variables", Type::object(variables.clone()));
-    }
-    env
-}
+use super::given::Names;
 
 /// Whether a value of the type could be what is wanted.
 fn may_be(ty: &Type, wanted: &[Type]) -> bool {
@@ -62,10 +46,11 @@ pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -
             if live.is_some_and(|live| live["webhooks"] == new["webhooks"]) {
                 return errors;
             }
+            let env = Names { authorizer: true, ..Names::default() }.env();
             for (index, webhook) in list(new, "webhooks").iter().enumerate() {
                 for (place, condition) in list(webhook, "matchConditions").iter().enumerate() {
                     let field = format!("webhooks[{index}].matchConditions[{place}].expression");
-                    check(&field, &condition["expression"], &MATCH_ENV, &[Type::Bool]);
+                    check(&field, &condition["expression"], &env, &[Type::Bool]);
                 }
             }
         }
@@ -74,19 +59,21 @@ pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -
             if live.is_some_and(|live| live["spec"] == new["spec"]) {
                 return errors;
             }
-            let with_params = new["spec"]["paramKind"].is_object();
-            let env: &Env = if with_params { &PARAMS_ENV } else { &MATCH_ENV };
+            let params = new["spec"]["paramKind"].is_object().then_some(Type::Dyn);
+            let mut names = Names { params, authorizer: true, ..Names::default() };
+            let env = names.env();
             for (index, condition) in list(&new["spec"], "matchConditions").iter().enumerate() {
                 let field = format!("spec.matchConditions[{index}].expression");
-                check(&field, &condition["expression"], env, &[Type::Bool]);
+                check(&field, &condition["expression"], &env, &[Type::Bool]);
             }
-            let mut known = ObjectType::new("kubernetes.variables");
+            names.patches = mutating;
             for (index, variable) in list(&new["spec"], "variables").iter().enumerate() {
                 let field = format!("spec.variables[{index}].expression");
-                check(&field, &variable["expression"], &env_with(mutating, with_params, &known), &[]);
-                known = known.field(variable["name"].as_str().unwrap_or_default(), Type::Dyn);
+                check(&field, &variable["expression"], &names.env(), &[]);
+                names.add_variable(variable);
             }
-            let env = env_with(mutating, with_params, &known);
+            let env = names.env();
+            let env_of_messages = Names { authorizer: false, ..names.clone() }.env();
             for (index, mutation) in list(&new["spec"], "mutations").iter().enumerate() {
                 for (part, wanted) in [
                     ("applyConfiguration", patch::configuration_type()),
@@ -96,13 +83,13 @@ pub(crate) fn check_expressions(kind: &str, new: &Value, live: Option<&Value>) -
                     check(&field, &mutation[part]["expression"], &env, &[wanted]);
                 }
             }
-            for (part, name, wanted) in [
-                ("validations", "expression", [Type::Bool].as_slice()),
-                ("validations", "messageExpression", &[Type::String]),
-                ("auditAnnotations", "valueExpression", &[Type::String, Type::Null]),
+            for (part, name, env, wanted) in [
+                ("validations", "expression", &env, [Type::Bool].as_slice()),
+                ("validations", "messageExpression", &env_of_messages, &[Type::String]),
+                ("auditAnnotations", "valueExpression", &env, &[Type::String, Type::Null]),
             ] {
                 for (index, entry) in list(&new["spec"], part).iter().enumerate() {
-                    check(&format!("spec.{part}[{index}].{name}"), &entry[name], &env, wanted);
+                    check(&format!("spec.{part}[{index}].{name}"), &entry[name], env, wanted);
                 }
             }
         }

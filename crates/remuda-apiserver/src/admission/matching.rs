@@ -1,16 +1,16 @@
 //! Which writes a webhook or policy concerns: rules, selectors and match conditions.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use remuda_cel::{Budget, Env, Program, Type, Vars};
+use remuda_cel::Program;
 use remuda_objects::selector::LabelSelector;
 use serde_json::Value;
 
-use super::Review;
+use super::{
+    Review,
+    given::{Given, STORED, conditions_budget},
+};
 use crate::{registry::Resource, server::Inner, status::ApiResult};
-
-/// Cost an admission expression may have.
-pub(super) const BUDGET: u64 = 10_000_000;
 
 /// The rules and selectors of a webhook, or of a policy's constraints.
 pub(super) struct Rules {
@@ -168,49 +168,25 @@ pub(super) struct Condition {
     program: Result<Program, String>,
 }
 
-pub(super) static MATCH_ENV: LazyLock<Env> = LazyLock::new(|| {
-    Env::new().variable("object", Type::Dyn).variable("oldObject", Type::Dyn).variable("request", Type::Dyn)
-});
-
-/// The same for policies that have parameters.
-pub(super) static PARAMS_ENV: LazyLock<Env> =
-    LazyLock::new(|| MATCH_ENV.clone().variable("params", Type::Dyn));
-
 impl Condition {
     pub(super) fn parse(condition: &Value) -> Self {
-        Self::compile(condition, &MATCH_ENV)
-    }
-
-    /// Of a policy.
-    pub(super) fn parse_policy(condition: &Value) -> Self {
-        Self::compile(condition, &PARAMS_ENV)
-    }
-
-    fn compile(condition: &Value, env: &Env) -> Self {
         let source = condition["expression"].as_str().unwrap_or_default();
         Self {
             name: condition["name"].as_str().unwrap_or_default().to_owned(),
-            program: env.compile(source).map_err(|error| error.to_string()),
+            program: STORED.compile(source).map_err(|error| error.to_string()),
         }
     }
 }
 
 /// Whether all conditions are true. A false one outranks a failed one.
-pub(super) fn all_hold(
-    conditions: &[Condition],
-    object: Option<&Value>,
-    old: Option<&Value>,
-    request: &Value,
-    params: &Value,
-) -> Result<bool, String> {
-    let null = Value::Null;
-    let vars = Vars::new()
-        .json("object", object.unwrap_or(&null))
-        .json("oldObject", old.unwrap_or(&null))
-        .json("request", request)
-        .json("params", params);
+pub(super) fn all_hold(conditions: &[Condition], given: &Given<'_>) -> Result<bool, String> {
+    if conditions.is_empty() {
+        return Ok(true);
+    }
+    // No condition sees the namespace.
+    let vars = Given { namespace: &Value::Null, ..*given }.vars();
     let mut failed = None;
-    let mut budget = Budget::new(BUDGET);
+    let mut budget = conditions_budget();
     for condition in conditions {
         let result = match &condition.program {
             Ok(program) => program.eval(&vars, &mut budget).map_err(|error| error.to_string()),

@@ -1,16 +1,17 @@
 //! MutatingAdmissionPolicy: changes written in CEL.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use remuda_cel::{Budget, Env, Program, Type, Vars, patch};
+use remuda_cel::{Program, patch};
 use remuda_merge::{apply::merge_granular, json_patch};
 use remuda_schema::Schema;
 use serde_json::{Value, json};
 
 use super::{
     Operation, Review,
-    matching::{BUDGET, Condition, Rules, all_hold},
+    given::{Given, Rights, STORED_WITH_PATCHES, budget},
+    matching::{Condition, Rules, all_hold},
     policies::{Binding, Named, is_exempt, param_kind, tell, variables},
     webhooks::{Seen, request},
 };
@@ -63,14 +64,8 @@ pub(super) struct Invoked {
     changes: usize,
 }
 
-static ENV: LazyLock<Env> = LazyLock::new(|| {
-    ["object", "oldObject", "request", "params", "namespaceObject", "variables"]
-        .into_iter()
-        .fold(Env::new().with_patches(), |env, name| env.variable(name, Type::Dyn))
-});
-
 fn compile(source: &str) -> Result<Program, String> {
-    ENV.compile(source).map_err(|error| error.to_string())
+    STORED_WITH_PATCHES.compile(source).map_err(|error| error.to_string())
 }
 
 pub(super) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
@@ -94,7 +89,7 @@ impl Policy {
         let list = |field: &str| spec[field].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
             constraints: Rules::parse_policy(&spec["matchConstraints"]),
-            conditions: list("matchConditions").iter().map(Condition::parse_policy).collect(),
+            conditions: list("matchConditions").iter().map(Condition::parse).collect(),
             variables: variables(spec, compile),
             mutations: list("mutations").iter().map(Mutation::parse).collect(),
             fail: spec["failurePolicy"] != "Ignore",
@@ -224,9 +219,12 @@ impl Inner {
         let resource = seen.resource.clone();
         let namespace = self.namespace_of(review).await;
         let schema = self.reviewed_schema(review, &resource);
+        let rights = &Rights::of(self, review, Some(&before));
         let mut current = before.clone();
         for params in &params {
-            match all_hold(&policy.conditions, Some(&current), old.as_ref(), &request, params) {
+            let (request, namespace, old) = (&request, &namespace, old.as_ref());
+            let given = Given { object: None, old, request, params, namespace, rights };
+            match all_hold(&policy.conditions, &Given { object: Some(&current), ..given }) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(cause) => {
@@ -235,8 +233,8 @@ impl Inner {
                 }
             }
             for mutation in &policy.mutations {
-                let context = Context { old: old.as_ref(), request: &request, params, namespace: &namespace };
-                match policy.run(mutation, &current, &context, schema.as_deref()) {
+                let seen = Given { object: Some(&current), ..given };
+                match policy.run(mutation, &current, &seen, schema.as_deref()) {
                     Ok(mut patched) => {
                         if review.is_main_kind() {
                             self.shape_input(&resource, &mut patched, &mut Vec::new())?;
@@ -275,34 +273,20 @@ fn refuse(review: &Review<'_>, object: &Value, failures: Vec<String>) -> ApiResu
     Err(error)
 }
 
-/// What expressions may look at, besides the object.
-struct Context<'a> {
-    old: Option<&'a Value>,
-    request: &'a Value,
-    params: &'a Value,
-    namespace: &'a Value,
-}
-
 impl Policy {
     /// The object after a mutation.
     fn run(
         &self,
         mutation: &Mutation,
         object: &Value,
-        context: &Context<'_>,
+        given: &Given<'_>,
         schema: Option<&Schema>,
     ) -> Result<Value, String> {
-        let null = Value::Null;
         let definitions = self.variables.as_ref().map_err(|cause| format!("variables: {cause}"))?;
         let program = mutation.program.as_ref().map_err(Clone::clone)?;
-        let vars = Vars::new()
-            .json("object", object)
-            .json("oldObject", context.old.unwrap_or(&null))
-            .json("request", context.request)
-            .json("params", context.params)
-            .json("namespaceObject", context.namespace);
+        let vars = given.vars();
         let vars = vars.clone().value("variables", remuda_cel::variables(definitions, vars));
-        let mut budget = Budget::new(BUDGET);
+        let mut budget = budget();
         let value = program
             .eval(&vars, &mut budget)
             .map_err(|error| format!("expression '{}' resulted in error: {error}", mutation.source))?;

@@ -1,18 +1,16 @@
 //! ValidatingAdmissionPolicy: refusals written in CEL.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
-use remuda_cel::{Budget, Env, Program, Type, Vars};
+use remuda_cel::{Program, Vars};
 use remuda_store::Change;
 use serde_json::{Value, json};
 
 use super::{
     Review,
-    matching::{BUDGET, Condition, Rules, all_hold},
+    given::{Given, Rights, STORED, budget},
+    matching::{Condition, Rules, all_hold},
     mutations::Mutating,
     webhooks::{Seen, request},
 };
@@ -62,14 +60,8 @@ pub(crate) struct Policies {
     pub(super) mutating: Mutating,
 }
 
-static ENV: LazyLock<Env> = LazyLock::new(|| {
-    ["object", "oldObject", "request", "params", "namespaceObject", "variables"]
-        .into_iter()
-        .fold(Env::new(), |env, name| env.variable(name, Type::Dyn))
-});
-
 fn compile(source: &str) -> Result<Program, String> {
-    ENV.compile(source).map_err(|error| error.to_string())
+    STORED.compile(source).map_err(|error| error.to_string())
 }
 
 pub(super) async fn start(inner: &Arc<Inner>) -> Result<(), StartError> {
@@ -115,7 +107,7 @@ impl Policy {
         let list = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
         Self {
             constraints: Rules::parse_policy(&spec["matchConstraints"]),
-            conditions: list("matchConditions").iter().map(Condition::parse_policy).collect(),
+            conditions: list("matchConditions").iter().map(Condition::parse).collect(),
             variables: variables(spec, compile),
             validations: list("validations").iter().map(Validation::parse).collect(),
             fail: spec["failurePolicy"] != "Ignore",
@@ -226,21 +218,24 @@ impl Inner {
     ) -> Vec<Objection> {
         let failed = |cause| if policy.fail { vec![failure(cause)] } else { Vec::new() };
         let request = &request(review, seen, "");
-        let (object, old) = (seen.object.as_deref(), seen.old.as_deref());
+        let rights = &Rights::of(self, review, seen.object.as_deref());
+        let (object, old, null) = (seen.object.as_deref(), seen.old.as_deref(), &Value::Null);
+        let given = Given { object, old, request, params: null, namespace: null, rights };
         let params = match self.params(&policy.param_kind, &binding.param, review).await {
             Ok(params) => params,
             Err(cause) => {
                 // What the policy is not about needs no parameters: they can be made after their binding.
-                let about = all_hold(&policy.conditions, object, old, request, &Value::Null);
+                let about = all_hold(&policy.conditions, &given);
                 return if about == Ok(false) { Vec::new() } else { failed(cause) };
             }
         };
         let mut objections = Vec::new();
         for params in &params {
-            match all_hold(&policy.conditions, object, old, request, params) {
+            let given = Given { params, ..given };
+            match all_hold(&policy.conditions, &given) {
                 Ok(true) => {
                     let namespace = &self.namespace_of(review).await;
-                    objections.extend(policy.judge(seen, &Context { request, params, namespace }));
+                    objections.extend(policy.judge(&Given { namespace, ..given }));
                 }
                 Ok(false) => {}
                 Err(cause) => objections.extend(failed(cause)),
@@ -343,30 +338,21 @@ fn failure(cause: String) -> Objection {
     Objection { message: cause, reason: "Invalid", code: 422 }
 }
 
-/// What expressions may look at, besides the write.
-struct Context<'a> {
-    request: &'a Value,
-    params: &'a Value,
-    namespace: &'a Value,
+fn with_variables<'a>(definitions: &'a [(String, Program)], vars: Vars<'a>) -> Vars<'a> {
+    vars.clone().value("variables", remuda_cel::variables(definitions, vars))
 }
 
 impl Policy {
     /// Everything the policy has against a write.
-    fn judge(&self, seen: &Seen<'_>, context: &Context<'_>) -> Vec<Objection> {
-        let mut budget = Budget::new(BUDGET);
-        let null = Value::Null;
+    fn judge<'a>(&'a self, given: &Given<'a>) -> Vec<Objection> {
+        let mut budget = budget();
         let definitions = match &self.variables {
             Ok(definitions) => definitions,
             Err(_) if !self.fail => return Vec::new(),
             Err(cause) => return vec![failure(format!("variables: {cause}"))],
         };
-        let vars = Vars::new()
-            .json("object", seen.object.as_deref().unwrap_or(&null))
-            .json("oldObject", seen.old.as_deref().unwrap_or(&null))
-            .json("request", context.request)
-            .json("params", context.params)
-            .json("namespaceObject", context.namespace);
-        let vars = vars.clone().value("variables", remuda_cel::variables(definitions, vars));
+        let vars = with_variables(definitions, given.vars());
+        let for_messages = with_variables(definitions, given.vars_without_rights());
         let mut objections = Vec::new();
         for validation in &self.validations {
             let result = match &validation.program {
@@ -379,7 +365,7 @@ impl Policy {
                     let computed = validation
                         .message_program
                         .as_ref()
-                        .and_then(|program| program.eval(&vars, &mut budget).ok())
+                        .and_then(|program| program.eval(&for_messages, &mut budget).ok())
                         .and_then(|value| value.as_str().map(|text| text.trim().to_owned()))
                         .filter(|text| !text.is_empty() && !text.contains('\n'));
                     let message = computed

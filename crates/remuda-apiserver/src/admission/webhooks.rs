@@ -11,6 +11,7 @@ use tracing::warn;
 use super::{
     Operation, Review,
     client::{Client, ClientConfig},
+    given::{Given, Rights},
     matching::{Condition, Rules, all_hold},
     verdict::{self, Response, Sort},
 };
@@ -213,13 +214,16 @@ impl Inner {
             return Ok(Some(seen));
         }
         let request = request(review, &seen, "");
-        match all_hold(
-            &webhook.conditions,
-            seen.object.as_deref(),
-            seen.old.as_deref(),
-            &request,
-            &Value::Null,
-        ) {
+        let rights = &Rights::of(self, review, seen.object.as_deref());
+        let given = Given {
+            object: seen.object.as_deref(),
+            old: seen.old.as_deref(),
+            request: &request,
+            params: &Value::Null,
+            namespace: &Value::Null,
+            rights,
+        };
+        match all_hold(&webhook.conditions, &given) {
             Ok(true) => Ok(Some(seen)),
             Ok(false) => Ok(None),
             Err(cause) if webhook.fail => {
@@ -354,10 +358,8 @@ pub(super) fn request(review: &Review<'_>, seen: &Seen<'_>, uid: &str) -> Value 
     if !name.is_empty() {
         request["name"] = name.as_str().into();
     }
-    if let Some(namespace) = call.namespace() {
+    if let Some(namespace) = super::namespace_of_request(call, &name) {
         request["namespace"] = namespace.into();
-    } else if own.group.is_empty() && own.kind == "Namespace" {
-        request["namespace"] = name.into();
     }
     if !call.subresource().is_empty() {
         request["subResource"] = call.subresource().into();

@@ -8,12 +8,27 @@ use serde_json::{Value, json};
 
 use remuda_auth::request_info::Verb;
 
-use crate::{
-    bootstrap::own_options, codec, read::store_error, server::Inner, status::ApiResult, write::Ownership,
-};
+use crate::{bootstrap::own_options, read::store_error, server::Inner, status::ApiResult, write::Ownership};
 
 const GROUP: &str = "apiregistration.k8s.io";
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// Whether requests would have to be passed on to another API server.
+pub(crate) fn is_remote(service: &Value) -> bool {
+    service["spec"]["service"].is_object()
+}
+
+/// The status of an APIService as it is written. This server answers for itself only, and says so: who reads a status
+/// that promises more waits for ever.
+pub(crate) fn status(service: &Value, now: &str) -> Value {
+    let (status, reason, message) = if is_remote(service) {
+        ("False", "NotProxied", "this server does not pass requests on to other API servers")
+    } else {
+        ("True", "Local", "Local APIServices are always available")
+    };
+    json!({"conditions": [{"type": "Available", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": now}]})
+}
 
 impl Inner {
     pub(super) async fn publish_api_services(&self) -> ApiResult<()> {
@@ -55,24 +70,9 @@ impl Inner {
         let call = self.own_call(GROUP, "apiservices", Verb::Create, None, None)?;
         service["apiVersion"] = call.resource.api_version.as_str().into();
         service["kind"] = "APIService".into();
-        let stored = match self.create_object(&call, service, &own_options(), Ownership::Compute).await {
-            Ok(stored) => stored,
-            Err(error) if error.reason == "AlreadyExists" => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let mut service = stored.object;
-        service["status"] = json!({"conditions": [{
-            "type": "Available", "status": "True", "reason": "Local",
-            "message": "Local APIServices are always available", "lastTransitionTime": self.now_text(),
-        }]});
-        if let Some(record) = stored.record {
-            let write = remuda_store::Write::Update {
-                key: record.key.to_string(),
-                expected: record.revision,
-                value: codec::encode(&service),
-            };
-            self.store.write(write).await.map_err(store_error)?;
+        match self.create_object(&call, service, &own_options(), Ownership::Compute).await {
+            Err(error) if error.reason == "AlreadyExists" => Ok(()),
+            result => result.map(drop),
         }
-        Ok(())
     }
 }

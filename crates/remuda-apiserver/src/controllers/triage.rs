@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -109,6 +110,24 @@ pub(crate) struct Triage {
     quotas: HashMap<String, HashSet<String>>,
     /// Keys of claims that are to go and are held, by namespace.
     held_claims: HashMap<String, HashSet<Arc<str>>>,
+    /// Addresses of Services by their keys.
+    service_addresses: HashMap<Arc<str>, Vec<IpAddr>>,
+    /// Networks of Services that are going.
+    going_networks: HashSet<String>,
+}
+
+/// The part of a Service that has addresses.
+#[derive(Deserialize)]
+struct Addressed {
+    #[serde(default)]
+    spec: AddressedSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct AddressedSpec {
+    #[serde(default, rename = "clusterIPs")]
+    cluster_ips: Vec<String>,
 }
 
 /// Token Secrets and the service accounts they are for: with ten thousand Secrets in a namespace nobody should have
@@ -144,6 +163,28 @@ impl Tokens {
     fn of(&self, account: &str) -> impl Iterator<Item = &Arc<str>> {
         self.secrets.get(account).into_iter().flatten()
     }
+}
+
+/// The part of an IPAddress that says whose it is.
+#[derive(Deserialize)]
+struct Taken {
+    spec: TakenSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TakenSpec {
+    parent_ref: Parent,
+}
+
+#[derive(Deserialize)]
+struct Parent {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
 }
 
 /// The parts of a storage key.
@@ -331,6 +372,23 @@ impl Triage {
         }
     }
 
+    /// An address that a Service gets or loses is looked at.
+    fn addresses(&mut self, record: &Record, gone: bool, queue: &Queue<Work>) {
+        let read =
+            || serde_json::from_slice::<Addressed>(&record.value).map(|service| service.spec.cluster_ips);
+        let texts = if gone { Vec::new() } else { read().unwrap_or_default() };
+        let new: Vec<IpAddr> = texts.iter().filter_map(|text| text.parse().ok()).collect();
+        let old = self.service_addresses.remove(&record.key).unwrap_or_default();
+        for address in
+            new.iter().filter(|it| !old.contains(it)).chain(old.iter().filter(|it| !new.contains(it)))
+        {
+            queue.add(Work::Address(*address, record.key.clone()));
+        }
+        if !new.is_empty() {
+            self.service_addresses.insert(record.key.clone(), new);
+        }
+    }
+
     fn kinds(
         &mut self,
         record: &Record,
@@ -397,6 +455,43 @@ impl Triage {
             ("rbac.authorization.k8s.io", "clusterroles") => queue.add(Work::Aggregation),
             ("certificates.k8s.io", "certificatesigningrequests") if !gone => {
                 queue.add(Work::CertificateRequest(parts.rest.to_owned()));
+            }
+            ("core", "services") => self.addresses(record, gone, queue),
+            ("networking.k8s.io", "ipaddresses") => {
+                // What was deleted may be in use, and what was held back by it may go.
+                if !gone {
+                    // The Service may have gone while no controller ran.
+                    if let (Ok(address), Ok(object)) =
+                        (parts.rest.parse(), serde_json::from_slice::<Taken>(&record.value))
+                        && object.spec.parent_ref.resource == "services"
+                    {
+                        let Parent { namespace, name, .. } = object.spec.parent_ref;
+                        let service = format!("/core/services/{namespace}/{name}");
+                        queue.add(Work::Address(address, service.into()));
+                    }
+                } else if let Ok(address) = parts.rest.parse::<IpAddr>() {
+                    let mut services = self.service_addresses.iter();
+                    if let Some((service, _)) = services.find(|(_, held)| held.contains(&address)) {
+                        queue.add(Work::Address(address, service.clone()));
+                    }
+                }
+                self.going_networks.iter().for_each(|name| queue.add(Work::ServiceNetwork(name.clone())));
+            }
+            ("networking.k8s.io", "servicecidrs") => {
+                let name = parts.rest.to_owned();
+                if going && !gone {
+                    self.going_networks.insert(name.clone());
+                } else {
+                    self.going_networks.remove(&name);
+                }
+                if !gone {
+                    queue.add(Work::ServiceNetwork(name));
+                }
+                // It may cover what others wait for.
+                self.going_networks.iter().for_each(|name| queue.add(Work::ServiceNetwork(name.clone())));
+            }
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies") if !gone => {
+                queue.add(Work::Policy(parts.rest.to_owned()));
             }
             ("apiextensions.k8s.io", "customresourcedefinitions") => {
                 let name = parts.rest.to_owned();

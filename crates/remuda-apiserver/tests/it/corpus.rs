@@ -59,6 +59,9 @@ async fn ask(server: &Server, step: &Value) -> Answer {
     if let Some(accept) = step["accept"].as_str() {
         ask = ask.accept(accept);
     }
+    for (name, value) in step["headers"].as_object().into_iter().flatten() {
+        ask = ask.header(name, value.as_str().expect("headers are texts"));
+    }
     if let Some(body) = step.get("body") {
         let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
         ask = ask.body(step["type"].as_str().unwrap_or(JSON), text);
@@ -77,6 +80,15 @@ fn judge(answer: &Answer, step: &Value) -> Vec<String> {
         wrong.push(format!("body {body}, not {whole}"));
     }
     wrong.extend(step.get("has").and_then(|wanted| lack(&body, wanted, "body")));
+    let text = || answer.text();
+    if let Some(whole) = step["text"].as_str().filter(|whole| *whole != text()) {
+        wrong.push(format!("text {:?}, not {whole:?}", text()));
+    }
+    for part in step["contains"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !text().contains(part) {
+            wrong.push(format!("{part:?} is not in {:?}", text().chars().take(2000).collect::<String>()));
+        }
+    }
     for (name, value) in step["header"].as_object().into_iter().flatten() {
         if answer.header(name) != value.as_str() {
             wrong.push(format!("header {name} is {:?}, not {value}", answer.header(name)));

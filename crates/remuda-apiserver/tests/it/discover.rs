@@ -315,3 +315,40 @@ async fn the_root_lists_its_paths() {
     assert!(keys.body["keys"].is_array());
     assert!(server.get("/.well-known/openid-configuration").await.expect(200)["issuer"].is_string());
 }
+
+#[tokio::test]
+async fn ways_to_pods_services_and_nodes_are_named() {
+    let server = Server::quiet().await;
+    let listed = server.get("/api/v1").await.expect(200)["resources"].clone();
+    let ways = ["attach", "exec", "log", "portforward", "proxy"];
+    let found: Vec<String> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| {
+            one["name"].as_str().unwrap().split_once('/').is_some_and(|(_, sub)| ways.contains(&sub))
+        })
+        .map(|one| {
+            format!("{} {} {} {}", one["name"], one["kind"], one["namespaced"], one["verbs"]).replace('"', "")
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "nodes/proxy NodeProxyOptions false [create,delete,get,patch,update]",
+            "pods/attach PodAttachOptions true [create,get]",
+            "pods/exec PodExecOptions true [create,get]",
+            "pods/log Pod true [get]",
+            "pods/portforward PodPortForwardOptions true [create,get]",
+            "pods/proxy PodProxyOptions true [create,delete,get,patch,update]",
+            "services/proxy ServiceProxyOptions true [create,delete,get,patch,update]",
+        ]
+    );
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let aggregated = server.ask("GET", "/api").header("accept", accept).send().await.expect(200).clone();
+    let resources = aggregated["items"][0]["versions"][0]["resources"].as_array().unwrap().clone();
+    let pods = resources.iter().find(|one| one["resource"] == "pods").unwrap();
+    let subs = pods["subresources"].as_array().unwrap().iter();
+    let subs: Vec<&str> = subs.filter_map(|sub| sub["subresource"].as_str()).collect();
+    assert!(ways.iter().all(|name| subs.contains(name)) && subs.is_sorted(), "{subs:?}");
+}

@@ -534,3 +534,19 @@ async fn ephemeral_containers_are_only_ever_added_and_only_by_their_subresource(
     let image = json!({"spec": {"containers": [{"name": "c", "image": "other"}]}});
     server.patch(&path, STRATEGIC_PATCH, image).await.expect(200);
 }
+
+#[tokio::test]
+async fn an_api_service_of_another_server_does_not_pretend_to_be_available() {
+    let server = Server::start().await;
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let spec = json!({"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+        "service": {"namespace": "kube-system", "name": "metrics-server"}, "insecureSkipTLSVerify": true});
+    let object = json!({"metadata": {"name": "v1beta1.metrics.k8s.io"}, "spec": spec});
+    let made = server.post(path, object).await;
+    assert!(made.warnings()[0].contains("does not pass requests on"), "{:?}", made.warnings());
+    let condition = made.expect(201)["status"]["conditions"][0].clone();
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("Available"), &json!("False")));
+    assert_eq!(condition["reason"], "NotProxied");
+    let local = server.until(&format!("{path}/v1.apps"), |answer| answer.code == 200).await;
+    assert_eq!(local.body["status"]["conditions"][0]["reason"], "Local");
+}

@@ -419,3 +419,37 @@ async fn the_length_of_a_list_is_known_before_it_is_sent() {
     let list: Value = serde_json::from_slice(&sent).unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), 300);
 }
+
+#[tokio::test]
+async fn a_past_state_ends_though_nothing_happens_any_more() {
+    use remuda_store::{Memory, Policy};
+    let ended = |past| {
+        let store = Memory::new(Policy { past, ..Policy::default() });
+        async move {
+            let mut config = config();
+            config.controllers = remuda_apiserver::Controllers::Never;
+            let server = Server::on(std::sync::Arc::new(store), config).await;
+            server.post(MAPS, config_map("a", json!({}))).await.expect(201);
+            let page = server.get(&format!("{MAPS}?limit=1")).await.expect(200).clone();
+            let version = page["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+            // What is current can be named, however old it is.
+            let exact = format!("{MAPS}?resourceVersionMatch=Exact&resourceVersion={version}");
+            server.get(&exact).await.expect(200);
+            server.post(MAPS, config_map("b", json!({}))).await.expect(201);
+            let named = format!("{exact}&fieldSelector=metadata.name%3Da");
+            let newer = format!("{MAPS}?resourceVersionMatch=NotOlderThan&resourceVersion={version}");
+            server.get(&newer).await.expect(200);
+            // Events are kept for longer than states, as in the watch cache of Kubernetes.
+            let mut watch = server.watch(&format!("{MAPS}?resourceVersion={version}")).await;
+            assert_eq!(watch.expect("ADDED").await["metadata"]["name"], "b");
+            (server.get(&exact).await, server.get(&named).await)
+        }
+    };
+    let (exact, named) = ended(std::time::Duration::from_secs(300)).await;
+    assert_eq!(exact.expect(200)["items"].as_array().unwrap().len(), 1);
+    named.expect(200);
+    let (exact, named) = ended(std::time::Duration::ZERO).await;
+    let message = exact.fails(410, "Expired").to_owned();
+    assert!(message.starts_with("too old resource version: "), "{message}");
+    named.fails(410, "Expired");
+}

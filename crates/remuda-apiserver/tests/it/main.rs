@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod applying;
+mod autoscalers;
 mod bundle;
 mod chain;
 mod classes;
@@ -30,6 +31,7 @@ mod kube_rs;
 mod lists;
 mod mutations;
 mod namespaces;
+mod networks;
 mod patches;
 mod paths;
 mod policies;

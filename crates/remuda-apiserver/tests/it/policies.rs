@@ -186,7 +186,7 @@ async fn what_does_not_compile_is_refused_and_hostile_expressions_end() {
         ),
         (
             "spec.validations[0].expression",
-            json!({"validations": [{"expression": "authorizer.group('').resource('pods').check('get').allowed()"}]}),
+            json!({"validations": [{"expression": "authorizer.group('').resource('pods').allowed()"}]}),
         ),
     ] {
         let message = server.post(POLICIES, policy("p", more)).await.fails(422, "Invalid");
@@ -242,4 +242,157 @@ async fn what_does_not_compile_is_refused_and_hostile_expressions_end() {
     let costly = "[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, [1,2,3,4,5,6,7,8,9].all(g, [1,2,3,4,5,6,7,8,9].all(h, true))))))))";
     install(&server, json!({"validations": [{"expression": costly}]}), &["Deny"]).await;
     server.post(MAPS, config_map("x", json!({}))).await.fails(422, "Invalid");
+}
+
+/// Rights of a user on ConfigMaps in `default`.
+async fn may_read_maps(server: &Server, user: &str) {
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": {"name": "r"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]}]});
+    let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": {"name": "r"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": user},
+            {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}]});
+    let place = format!("/apis/{group}/v1/namespaces/default");
+    server.post(&format!("{place}/roles"), role).await.expect(201);
+    server.post(&format!("{place}/rolebindings"), binding).await.expect(201);
+}
+
+#[tokio::test]
+async fn expressions_ask_what_the_caller_may_do() {
+    let server = Server::start().await;
+    may_read_maps(&server, "ann").await;
+    let check = |what: &str| format!("authorizer.{what}.allowed()");
+    let validations: Vec<Value> = [
+        check("requestResource.check('create')"),
+        check("group('').resource('configmaps').namespace('default').check('get')"),
+        format!("!{}", check("group('').resource('configmaps').namespace('other').check('get')")),
+        format!("!{}", check("group('').resource('secrets').namespace('default').check('get')")),
+        check("path('/healthz').check('get')"),
+        check("serviceAccount('default', 'robot').group('').resource('configmaps').namespace('default').check('update')"),
+        "authorizer.group('').resource('configmaps').namespace('default').check('get').reason().contains('RoleBinding')".to_owned(),
+    ]
+    .iter()
+    .map(|source| json!({"expression": source}))
+    .collect();
+    install(&server, json!({"validations": validations}), &["Deny"]).await;
+    let ann = server.by(remuda_auth::identity::User::new("ann", ["system:authenticated"]));
+    ann.post(MAPS, config_map("x", json!({}))).await.expect(201);
+    // An administrator may do what the policy forbids to be allowed to.
+    let message = server.post(MAPS, config_map("y", json!({}))).await.fails(422, "Invalid");
+    assert!(
+        message
+            .contains("failed expression: !authorizer.group('').resource('configmaps').namespace('other')"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn conditions_and_variables_ask_too_and_three_checks_are_too_many() {
+    let server = Server::start().await;
+    may_read_maps(&server, "ann").await;
+    let ann = server.by(remuda_auth::identity::User::new("ann", ["system:authenticated"]));
+    // Who may do something special is passed over, as in Kubernetes' own example.
+    let breakglass = "!authorizer.group('example.com').resource('breakglass').check('use').allowed()";
+    let more = json!({"matchConditions": [{"name": "c", "expression": breakglass}],
+        "variables": [{"name": "special", "expression": "authorizer.requestResource.check('delete').allowed()"}],
+        "validations": [{"expression": "variables.special", "messageExpression": "'no right for ' + request.userInfo.username"}]});
+    install(&server, more, &["Deny"]).await;
+    server.post(MAPS, config_map("x", json!({}))).await.expect(201);
+    let message = ann.post(MAPS, config_map("y", json!({}))).await.fails(422, "Invalid");
+    assert!(message.ends_with("no right for ann"), "{message}");
+    let one = "authorizer.requestResource.check('create').allowed()";
+    let spec = |count: usize| {
+        let source = vec![one; count].join(" && ");
+        json!({"spec": {"matchConditions": null, "variables": null, "validations": [{"expression": source}]}})
+    };
+    let path = format!("{POLICIES}/p");
+    server.patch(&path, MERGE_PATCH, spec(2)).await.expect(200);
+    ann.post(MAPS, config_map("y", json!({}))).await.expect(201);
+    server.patch(&path, MERGE_PATCH, spec(3)).await.expect(200);
+    let message = ann.post(MAPS, config_map("z", json!({}))).await.fails(422, "Invalid");
+    assert!(message.contains("operation cancelled: actual cost limit exceeded"), "{message}");
+}
+
+#[tokio::test]
+async fn a_message_does_not_ask_and_requests_have_types() {
+    let server = Server::start().await;
+    for (validation, field, text) in [
+        (
+            json!({"expression": "true", "messageExpression": "string(authorizer.path('/').check('get').allowed())"}),
+            "spec.validations[0].messageExpression",
+            "undeclared reference to 'authorizer'",
+        ),
+        (
+            json!({"expression": "request.missing == 'x'"}),
+            "spec.validations[0].expression",
+            "undefined field 'missing'",
+        ),
+        (
+            json!({"expression": "namespaceObject.spec.replicas == 1"}),
+            "spec.validations[0].expression",
+            "undefined field 'replicas'",
+        ),
+        (
+            json!({"expression": "authorizer.allowed()"}),
+            "spec.validations[0].expression",
+            "found no matching overload for 'allowed'",
+        ),
+    ] {
+        let answer = server.post(POLICIES, policy("q", json!({"validations": [validation]}))).await;
+        let message = answer.fails(422, "Invalid");
+        assert!(message.contains(text), "{message}");
+        assert_eq!(answer.body["details"]["causes"][0]["field"], field);
+    }
+}
+
+/// The status of a policy once its newest generation was looked at.
+async fn checked(server: &Server, name: &str) -> Value {
+    let observed = |answer: &Answer| {
+        answer.body["status"]["observedGeneration"] == answer.body["metadata"]["generation"]
+    };
+    server.until(&format!("{POLICIES}/{name}"), observed).await.body["status"].clone()
+}
+
+#[tokio::test]
+async fn the_status_tells_which_expressions_do_not_fit_the_types() {
+    let server = Server::start().await;
+    let rules = |groups: Value, resources: Value| json!({"resourceRules": [{"apiGroups": groups, "apiVersions": ["v1"], "operations": ["*"], "resources": resources}]});
+    let both = rules(json!(["", "apps"]), json!(["deployments", "configmaps"]));
+    let more = json!({"matchConstraints": both, "variables": [{"name": "n", "expression": "object.metadata.name"}],
+        "validations": [
+            {"expression": "object.spec.replicas < 5", "messageExpression": "variables.n + string(object.spec.replicaz)"},
+            {"expression": "object.metadata.labels['a'] == 'b' && variables.n != ''"},
+            {"expression": "variables.n > 5"}]});
+    server.post(POLICIES, policy("p", more)).await.expect(201);
+    let status = checked(&server, "p").await;
+    let warnings = status["typeChecking"]["expressionWarnings"].as_array().unwrap();
+    let fields: Vec<&str> = warnings.iter().map(|warning| warning["fieldRef"].as_str().unwrap()).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.validations[0].expression",
+            "spec.validations[0].messageExpression",
+            "spec.validations[2].expression"
+        ]
+    );
+    assert_eq!(
+        warnings[0]["warning"],
+        "/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'spec'\n | object.spec.replicas < 5\n | ......^\n"
+    );
+    let of_both = warnings[1]["warning"].as_str().unwrap();
+    assert!(
+        of_both.contains("apps/v1, Kind=Deployment: ERROR: <input>:1:33: undefined field 'replicaz'"),
+        "{of_both}"
+    );
+    assert!(warnings[2]["warning"].as_str().unwrap().contains("no matching overload for '_>_'"));
+    // What is mended is told no more, and a status is written by the server alone.
+    let spec = json!({"spec": {"validations": [{"expression": "object.metadata.name != ''"}]}});
+    server.patch(&format!("{POLICIES}/p"), MERGE_PATCH, spec).await.expect(200);
+    assert_eq!(checked(&server, "p").await, json!({"observedGeneration": 2, "typeChecking": {}}));
+    // Wildcards are about everything, which has no type.
+    let open = json!({"matchConstraints": rules(json!(["*"]), json!(["*"])), "validations": [{"expression": "object.nothing"}]});
+    let refused = server.post(POLICIES, policy("open", open)).await;
+    refused.expect(201);
+    assert_eq!(checked(&server, "open").await["typeChecking"], json!({}));
 }

@@ -90,40 +90,6 @@ async fn a_log_comes_from_the_node_of_its_pod() {
 }
 
 #[tokio::test]
-async fn what_pods_offer_is_found_where_there_is_a_way_to_their_processes() {
-    let (server, _kubelets) = server().await;
-    let of_pods = async |server: &Server| {
-        let listed = server.get("/api/v1").await.expect(200)["resources"].clone();
-        let subs = listed.as_array().unwrap().iter().filter_map(|one| {
-            let name = one["name"].as_str()?.strip_prefix("pods/")?;
-            let offered = ["attach", "exec", "log", "portforward"].contains(&name);
-            offered.then(|| format!("{name} {} {}", one["kind"].as_str().unwrap_or_default(), one["verbs"]))
-        });
-        subs.collect::<Vec<_>>()
-    };
-    let expected = [
-        r#"attach PodAttachOptions ["create","get"]"#,
-        r#"exec PodExecOptions ["create","get"]"#,
-        r#"log Pod ["get"]"#,
-        r#"portforward PodPortForwardOptions ["create","get"]"#,
-    ];
-    assert_eq!(of_pods(&server).await, expected);
-    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let aggregated = server.ask("GET", "/api").header("accept", accept).send().await.expect(200).clone();
-    let resources = aggregated["items"][0]["versions"][0]["resources"].as_array().unwrap().clone();
-    let pods = resources.iter().find(|one| one["resource"] == "pods").unwrap();
-    let subs: Vec<&str> = pods["subresources"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|sub| sub["subresource"].as_str())
-        .collect();
-    assert!(["attach", "exec", "log", "portforward"].iter().all(|name| subs.contains(name)), "{subs:?}");
-    assert!(subs.is_sorted(), "{subs:?}");
-    assert!(of_pods(&Server::quiet().await).await.is_empty(), "nothing is offered that is not there");
-}
-
-#[tokio::test]
 async fn who_may_only_read_runs_no_commands() {
     let (server, kubelets) = server().await;
     for sub in ["exec", "attach", "portforward"] {

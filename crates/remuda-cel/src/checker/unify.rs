@@ -188,6 +188,7 @@ fn nullable(ty: &Type) -> bool {
 fn same_leaf(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Object(a), Type::Object(b)) => Arc::ptr_eq(a, b) || a.name == b.name,
+        (Type::Access(a), Type::Access(b)) => a == b,
         _ => std::mem::discriminant(a) == std::mem::discriminant(b),
     }
 }

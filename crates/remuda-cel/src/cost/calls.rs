@@ -3,6 +3,7 @@
 use super::{Estimate, NEW_LIST, Size};
 use crate::{
     ast::{Expr, ExprKind, Literal},
+    library::authz::{CHECK_COST, selector_cost},
     types::Type,
 };
 
@@ -63,6 +64,8 @@ impl Callee<'_, '_> {
         let size = target.size();
         let arg = |index: usize| self.args.get(index).map(Estimate::size);
         match self.name {
+            "check" => Some((CHECK_COST, None)),
+            "fieldSelector" | "labelSelector" => Some((selector_cost(arg(0)?.max), None)),
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes" => {
                 let Some((item, of)) = item(target) else {
                     let each = if self.name == "includes" { size.max } else { scaled(size.max, TRAVERSAL) };

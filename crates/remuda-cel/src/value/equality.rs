@@ -46,6 +46,8 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>, budget: &mut Budget) -> Result
         (Value::Cidr(a), Value::Cidr(b)) => a == b,
         (Value::Semver(a), Value::Semver(b)) => a.compare(b) == Ordering::Equal,
         (Value::Format(a), Value::Format(b)) => a == b,
+        // These are only good for being asked.
+        (Value::Access(_), _) | (_, Value::Access(_)) => return Err(EvalError::no_overload()),
         _ => false,
     })
 }

@@ -30,6 +30,7 @@ const SCHEDULING: &str = "scheduling.k8s.io";
 const COORDINATION: &str = "coordination.k8s.io";
 const NODE: &str = "node.k8s.io";
 const DISCOVERY: &str = "discovery.k8s.io";
+const AUTOSCALING: &str = "autoscaling";
 
 const fn cluster(
     group: &'static str,
@@ -294,6 +295,31 @@ pub static RESOURCES: &[Resource] = &[
     review(AUTHORIZATION, "selfsubjectrulesreviews", "selfsubjectrulesreview", "SelfSubjectRulesReview"),
     review(AUTHORIZATION, "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview"),
     Resource {
+        version: "v2",
+        short_names: &["hpa"],
+        categories: ALL,
+        subresources: &[Subresource { version: "v2", ..status(AUTOSCALING, "HorizontalPodAutoscaler") }],
+        has_status: true,
+        ..namespaced(
+            AUTOSCALING,
+            "horizontalpodautoscalers",
+            "horizontalpodautoscaler",
+            "HorizontalPodAutoscaler",
+        )
+    },
+    Resource {
+        short_names: &["hpa"],
+        categories: ALL,
+        subresources: &[status(AUTOSCALING, "HorizontalPodAutoscaler")],
+        has_status: true,
+        ..namespaced(
+            AUTOSCALING,
+            "horizontalpodautoscalers",
+            "horizontalpodautoscaler",
+            "HorizontalPodAutoscaler",
+        )
+    },
+    Resource {
         short_names: &["cj"],
         categories: ALL,
         subresources: &[status(BATCH, "CronJob")],
@@ -340,9 +366,19 @@ pub static RESOURCES: &[Resource] = &[
         ..namespaced(NETWORKING, "ingresses", "ingress", "Ingress")
     },
     Resource {
+        short_names: &["ip"],
+        name_rule: NameRule::Address,
+        ..cluster(NETWORKING, "ipaddresses", "ipaddress", "IPAddress")
+    },
+    Resource {
         short_names: &["netpol"],
         has_generation: true,
         ..namespaced(NETWORKING, "networkpolicies", "networkpolicy", "NetworkPolicy")
+    },
+    Resource {
+        subresources: &[status(NETWORKING, "ServiceCIDR")],
+        has_status: true,
+        ..cluster(NETWORKING, "servicecidrs", "servicecidr", "ServiceCIDR")
     },
     Resource {
         short_names: &["pdb"],
@@ -384,6 +420,10 @@ pub static RESOURCES: &[Resource] = &[
         unconditional_update: false,
         has_status: true,
         ..cluster(STORAGE, "volumeattachments", "volumeattachment", "VolumeAttachment")
+    },
+    Resource {
+        short_names: &["vac"],
+        ..cluster(STORAGE, "volumeattributesclasses", "volumeattributesclass", "VolumeAttributesClass")
     },
     Resource {
         categories: EXTENSIONS,

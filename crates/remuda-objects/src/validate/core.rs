@@ -341,6 +341,28 @@ pub(super) fn storage_class(new: &Value, old: Option<&Value>, errors: &mut Error
     errors.one_of(mode, at(new, &["volumeBindingMode"]), &["Immediate", "WaitForFirstConsumer"]);
 }
 
+pub(super) fn volume_attributes(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    if let Some(old) = old {
+        for field in ["driverName", "parameters"] {
+            let (new, old) = pair(new, old, &[field]);
+            errors.immutable(Path::root(field), new, old);
+        }
+        return;
+    }
+    let driver = text_at(new, &["driverName"]);
+    let path = Path::root("driverName");
+    if driver.is_empty() {
+        errors.required(path, "");
+    } else if driver.len() > 63 {
+        errors.too_long(path, 63);
+    } else {
+        errors.complaints(path, driver, &names::subdomain(&driver.to_lowercase()));
+    }
+    if !at(new, &["parameters"]).as_object().is_some_and(|parameters| !parameters.is_empty()) {
+        errors.required(Path::root("parameters"), "must contain at least one key/value pair");
+    }
+}
+
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 fn access_modes(object: &Value, path: Path<'_>, errors: &mut Errors) {

@@ -60,6 +60,11 @@ fn node(schema: &mut Arc<Schema>, name: &str, resource: bool, wanted: bool) -> O
     ty
 }
 
+/// The type of objects of a kind, as expressions from elsewhere see them. `None` if nothing is declared.
+pub fn object_type(schema: &Schema, name: &str) -> Option<Type> {
+    type_of(schema, name, true)
+}
+
 fn type_of(schema: &Schema, name: &str, resource: bool) -> Option<Type> {
     let mut object = ObjectType::new(name);
     for (field, child) in &schema.properties {

@@ -6,7 +6,7 @@ use super::*;
 use crate::{Template, Watch, Write};
 
 fn policy(age: Duration, events: usize, superseded_bytes: usize) -> Policy {
-    Policy { age, events, superseded_bytes }
+    Policy { age, events, superseded_bytes, ..Policy::default() }
 }
 
 fn write(mvcc: &Mvcc, key: &str, value: &str) -> Revision {

@@ -120,7 +120,7 @@ pub(crate) async fn every_client_ends_with_the_stores_state(store: Arc<dyn Store
 }
 
 fn forgetful() -> Policy {
-    Policy { age: Duration::ZERO, events: 30, superseded_bytes: 400 }
+    Policy { age: Duration::ZERO, events: 30, superseded_bytes: 400, ..Policy::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

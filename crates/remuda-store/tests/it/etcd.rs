@@ -164,7 +164,7 @@ async fn the_etcd_engine_conforms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_the_etcd_engine_end_with_its_state() {
     let Some(cluster) = Cluster::start(1).await else { return };
-    let history = Policy { age: Duration::ZERO, events: 30, superseded_bytes: 400 };
+    let history = Policy { age: Duration::ZERO, events: 30, superseded_bytes: 400, ..Policy::default() };
     let store = Etcd::connect(EtcdOptions { history, ..cluster.options() }).await.unwrap();
     clients::every_client_ends_with_the_stores_state(Arc::new(store), 200).await;
 }

@@ -53,16 +53,9 @@ const VERBS: [&str; 14] = [
 const READ: [&str; 3] = ["get", "list", "watch"];
 /// The management Cluster roles in clusters are bound in.
 const MANAGED: &str = "c-m-abcd2345";
-/// What discovery does not list: what impersonation and classes of drivers are about, ways into Pods and Nodes, and a
-/// kind that is not defined, which only those may use who may use everything.
+/// What discovery does not list: what impersonation and classes of drivers are about, and a kind that is not defined,
+/// which only those may use who may use everything.
 const UNSTORED: &[(&str, &str)] = &[
-    ("", "nodes/proxy"),
-    ("", "pods/attach"),
-    ("", "pods/exec"),
-    ("", "pods/log"),
-    ("", "pods/portforward"),
-    ("", "pods/proxy"),
-    ("", "services/proxy"),
     ("", "users"),
     ("", "groups"),
     ("", "uids"),
