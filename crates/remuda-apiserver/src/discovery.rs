@@ -124,8 +124,7 @@ pub(crate) fn aggregated(registry: &Registry, core: bool, version: &str) -> Valu
         .iter()
         .filter(|group| group.name.is_empty() == core)
         .map(|group| {
-            let versions: Vec<Value> =
-                group.versions.iter().map(|version| aggregated_version(version)).collect();
+            let versions: Vec<Value> = group.versions.iter().map(aggregated_version).collect();
             let metadata = if core { json!({}) } else { json!({"name": group.name}) };
             json!({"metadata": metadata, "versions": versions})
         })

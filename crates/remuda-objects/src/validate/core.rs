@@ -358,7 +358,7 @@ pub(super) fn volume_attributes(new: &Value, old: Option<&Value>, errors: &mut E
     } else {
         errors.complaints(path, driver, &names::subdomain(&driver.to_lowercase()));
     }
-    if !at(new, &["parameters"]).as_object().is_some_and(|parameters| !parameters.is_empty()) {
+    if at(new, &["parameters"]).as_object().is_none_or(serde_json::Map::is_empty) {
         errors.required(Path::root("parameters"), "must contain at least one key/value pair");
     }
 }
