@@ -61,4 +61,6 @@ fn a_server_restored_elsewhere_takes_over_living_machines_without_touching_a_pla
     assert_eq!(running(&lab), processes, "nothing was started again");
     // The agents of the nodes are back, too: they do what they are asked.
     lab.run("snapshot create demo --wait --timeout 90s");
+    lab.until("the cluster is ready", Duration::from_secs(60), || lab.say("why demo").0 == 0);
+    assert_eq!(running(&lab), processes);
 }
