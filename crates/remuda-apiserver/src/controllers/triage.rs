@@ -373,7 +373,7 @@ impl Triage {
     }
 
     /// An address that a Service gets or loses is looked at.
-    fn addresses(&mut self, record: &Record, gone: bool, queue: &Queue<Work>) {
+    fn addresses(&mut self, record: &Record, gone: bool, queue: &WorkQueue<Work>) {
         let read =
             || serde_json::from_slice::<Addressed>(&record.value).map(|service| service.spec.cluster_ips);
         let texts = if gone { Vec::new() } else { read().unwrap_or_default() };
