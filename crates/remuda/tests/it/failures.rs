@@ -79,14 +79,6 @@ const ODD: &[Odd] = &[
         // In its own words, from its log.
         says: &["k3s.service", "node-ip: \\\"here\\\" is not an IP address"],
     },
-    Odd {
-        name: "taint",
-        fault: "taint that is none",
-        first: "true",
-        more: &["--arg", "node-taint=[\"a_b=c:Never\"]"],
-        cause: "plan-failed",
-        says: &["node-taint: ", "is not key[=value]:effect"],
-    },
 ];
 
 pub(crate) fn of_machines(table: &mut Table<'_>) {
