@@ -93,8 +93,11 @@ fn a_cluster_returns_to_what_it_was_when_a_snapshot_was_taken() {
     lab.run("cluster create demo --servers 1 --workers 1 --wait --timeout 120s");
     make_namespace(&lab, "demo", "keep");
     let (name, file) = take(&lab, "demo");
-    let described = lab.run(&format!("snapshot describe {name}"));
-    assert!(described.contains("verified") && described.contains("namespaces"), "{described}");
+    // It is opened where it lies after it was taken.
+    lab.until("the snapshot is verified", Duration::from_secs(30), || {
+        let described = lab.run(&format!("snapshot describe {name}"));
+        described.contains("verified") && described.contains("namespaces")
+    });
 
     let machines = lab.machines();
     make_namespace(&lab, "demo", "late");
