@@ -313,6 +313,7 @@ const OWN_CLIENTS: &[Exception] = &[
         "client::conn::",
         "webhooks: TLS by bundle as Kubernetes has it",
     ),
+    ("remuda-bench/src/dashboard/browser.rs", "client::conn::", "a browser's driver, on this host"),
     ("remuda-bench/src/http.rs", "client::conn::", "measures a server, with as little of its own as can be"),
     ("remuda-gateway/src/route.rs", "Client::builder(", THROUGH_A_TUNNEL),
     ("remuda-gateway/src/route.rs", "client::legacy", THROUGH_A_TUNNEL),
