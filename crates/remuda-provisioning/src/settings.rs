@@ -1,6 +1,6 @@
 //! Settings and namespaces that everything else relies on.
 //!
-//! Settings get the defaults this server was started with; a value that somebody set stays and wins. The server's URL is
+//! Settings get the defaults this server was started with; a value that a user set stays and wins. The server's URL is
 //! the exception: while agents know one, no start of a server takes it from them (`standing`).
 
 pub(crate) mod standing;

@@ -243,7 +243,7 @@ impl Shelf<'_> {
         let row = match self.row(id).await {
             Ok(row) => row,
             Err(refusal) if self.older == Older::Cluster && id == LOCAL => {
-                // Whoever may not read a Cluster of that name may know that the server itself is one.
+                // A caller who may not read a Cluster of that name may know that the server itself is one.
                 let is_missing = matches!(refusal.code, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN);
                 return if is_missing { Ok((StatusCode::OK, Some(self.local()))) } else { Err(refusal) };
             }

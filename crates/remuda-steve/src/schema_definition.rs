@@ -18,7 +18,7 @@ const DEEPEST: usize = 32;
 /// Where names of other schemas begin.
 const REFERENCE: &str = "#/components/schemas/";
 
-/// `/v1/schemaDefinitions/<id>`. Whoever may do nothing with a kind is not told of it, as for its schema.
+/// `/v1/schemaDefinitions/<id>`. A caller who may do nothing with a kind is not told of it, as for its schema.
 pub(crate) async fn one(visit: &Visit, name: &str) -> Result<Value, Refusal> {
     let kind = visit.kind(name)?;
     let (object, collection) = visit.methods(&visit.rights.sheet(), &kind);

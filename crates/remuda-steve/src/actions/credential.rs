@@ -1,4 +1,4 @@
-//! The action of cloud credentials: whether their provider takes them. Whoever may read one may have it tried.
+//! The action of cloud credentials: whether their provider takes them. A caller who may read one may have it tried.
 
 use std::collections::BTreeMap;
 

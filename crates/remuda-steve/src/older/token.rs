@@ -59,7 +59,7 @@ pub(crate) async fn fill(visit: &Visit, row: &Row, fields: &mut Value) {
 /// The token, as far as the caller may read it.
 async fn read(visit: &Visit, namespace: &str, name: &str) -> Option<String> {
     let secrets = visit.catalogue.of("", "Secret")?;
-    // Whoever may not is asked nothing of, and leaves no line of a refusal in the audit log.
+    // A caller who may not is asked nothing of, and leaves no line of a refusal in the audit log.
     if !visit.rights.may("get", secrets, namespace, name) {
         return None;
     }

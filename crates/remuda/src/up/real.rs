@@ -35,7 +35,7 @@ use crate::{doctor, local, output};
 pub(super) struct Arguments {
     /// K3s or RKE2 itself instead of the sandbox distribution; needs root
     ///
-    /// Machines have the host's root then: whoever may create Pods in the cluster can do everything on this host.
+    /// Machines have the host's root then: users who may create Pods in the cluster can do everything on this host.
     #[arg(long, help_heading = "Cluster")]
     pub(super) real: bool,
 

@@ -196,7 +196,7 @@ fn a_bundle_brings_up_its_version_and_preflight_says_what_others_would_lack() {
     assert_eq!((code, text.as_str()), (0, "hello"));
     assert_eq!(fs::read_to_string(shared.join("from-machine")).unwrap().trim(), machine);
 
-    // What is there is there; the next version is not, and machines of this host can ask nobody else.
+    // What is there is there; the next version is not, and machines of this host have no other server to ask.
     let text = lab.run("cluster preflight demo -o wide");
     assert!(text.contains("which every machine on this host sees"), "{text}");
     let (code, text) = lab.say(&format!("cluster preflight demo --to {NEXT}"));

@@ -47,7 +47,7 @@ pub(super) async fn run(session: &Session, global: &Global, arguments: Run) -> R
     let mut provider = prepared?;
     let mut program = provider.start()?;
     let kept = provider.supervise(&mut program, &mut signals).await;
-    // Webhooks first: what is written from here on is refused by a Service nobody answers for, and not by a port that
+    // Webhooks first: what is written from here on is refused by a Service without endpoints, and not by a port that
     // another program may get.
     let restored = provider.restore().await;
     if let Some(program) = program {

@@ -165,7 +165,7 @@ async fn clusters_and_their_registration_tokens_are_read_by_those_who_may() {
     let local = site.gets(&token, "/v3/clusters/local", 200).await.body;
     assert_eq!((&local["id"], &local["state"]), (&json!("local"), &json!("active")));
 
-    // Somebody else sees none of it, and makes none.
+    // Another user sees none of it, and makes none.
     let ann = site.user("u-ann", json!({})).await;
     assert_eq!(site.gets(&ann, "/v3/clusters", 200).await.body["data"], json!([]));
     assert_eq!(site.gets(&ann, &own, 403).await.code.as_u16(), 403);
@@ -194,7 +194,7 @@ async fn clusters_and_their_registration_tokens_are_read_by_those_who_may() {
         (&json!("apply canary-token.yaml"), &json!("join --token canary-token"), &json!(secret)),
         "{filled}"
     );
-    // Whoever may read the object and not its Secret is told no token, and no half of a command.
+    // A user who may read the object and not its Secret is told no token, and no half of a command.
     allow(&site, "u-ann", "clusterregistrationtokens", "management.cattle.io").await;
     let hers = until(&site, &ann, tokens, |list| !ids(list).is_empty()).await;
     assert!(!hers.to_string().contains(&secret), "{hers}");
@@ -298,7 +298,7 @@ async fn credentials_and_drivers_are_made_used_and_never_told() {
     site.stop().await;
 }
 
-/// Whoever may read a credential may have it tried, where the server knows where its provider is. Those here are refused
+/// Who may read a credential may have it tried, where the server knows where its provider is. Those here are refused
 /// before one is asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_are_tried_by_those_who_may_read_them() {
